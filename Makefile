@@ -1,0 +1,77 @@
+# Everything here sets itself up: the first target you make creates .venv and installs what it needs.
+#
+#   make demo     count the words of Python's standard library with a program of local processes
+#   make test     all tests
+#   make check    format, lint, types and the fast tests: what to run before a commit
+#   make bench    our speed beside that of others, measured on this machine now
+#
+# PYTHON=python3.12 picks an interpreter, VENV=/elsewhere another place for the environment.
+
+VENV ?= .venv
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check bench format lint types fast-tests clean
+.NOTPARALLEL: # two pips in one environment would trip over each other
+
+demo: $(VENV)/.core-is-installed
+	$(BIN)/python -m examples.mapreduce --lp_launch_type=local_mp
+
+test: $(VENV)/.dev-is-installed
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: format lint types fast-tests
+
+format: $(VENV)/.dev-is-installed
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: $(VENV)/.dev-is-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev-is-installed
+	$(BIN)/mypy
+
+fast-tests: $(VENV)/.dev-is-installed
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev-is-installed
+	@set -e; for benchmark in benchmarks/[a-z]*.py; do \
+	  echo "== $$benchmark"; $(BIN)/python $$benchmark; \
+	done
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# --- the environment ---------------------------------------------------------------------------
+
+# The demo wants little, so that it starts soon; everything else wants all of it.
+$(VENV)/.core-is-installed: pyproject.toml | $(BIN)/python
+	@echo "Installing launchpad in $(VENV) (once) …"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev-is-installed: pyproject.toml | $(BIN)/python
+	@echo "Installing launchpad and its development tools in $(VENV) (once; about a minute) …"
+	@$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.core-is-installed $@
+
+# ensurepip is what Debian and Ubuntu leave out of python3, and venv fails halfway without it.
+FITS := import sys; sys.version_info >= (3, 11) or sys.exit("Python %d.%d is too old" % sys.version_info[:2]); import venv, ensurepip
+
+$(BIN)/python:
+	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	  if why=$$($$python -c '$(FITS)' 2>&1); then \
+	    echo "Creating $(VENV) with $$($$python --version) …"; \
+	    exec $$python -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV); \
+	  fi; \
+	  tried="$$tried    $$python: $$(echo "$$why" | tail -n 1)\n"; \
+	done; \
+	printf '%b' "launchpad needs Python 3.11 or newer with its venv module. Tried:\n$$tried" \
+	  "  Debian, Ubuntu:  sudo apt install python3 python3-venv\n" \
+	  "  Fedora:          sudo dnf install python3\n" \
+	  "  macOS:           brew install python\n" \
+	  "Then run make again, or name an interpreter: make $(MAKECMDGOALS) PYTHON=/path/to/python3\n" >&2; \
+	exit 1
