@@ -1,0 +1,1 @@
+"""One consumer asks several producers at once."""

@@ -1,0 +1,1 @@
+"""Evolution strategies that learn to balance a pole."""

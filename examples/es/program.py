@@ -1,0 +1,104 @@
+"""Evolution strategies: evaluators play episodes with perturbed parameters, a trainer updates them.
+
+    trainer ──parameters, seeds──▶ evaluator × n
+       ▲────────two returns per seed─────┘
+
+A seed stands for a perturbation, and both sides rebuild the vector from it. So only the parameters
+travel, once per iteration, and a few numbers: little, even when the policy is a large network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+import launchpad as lp
+from examples.es.cartpole import Array, CartPole
+from examples.es.evolution import SIGMA, Pair, perturbation, train
+
+ITERATIONS = 20
+FRESH_SEEDS = range(1_000_000, 1_000_020)  # of episodes that training never saw
+WANTED_RETURN = 475.0  # of 500; with this gymnasium calls CartPole-v1 solved
+
+
+class Evaluator:
+    """Plays two episodes per seed: one with the perturbation added, one with it subtracted."""
+
+    def __init__(self) -> None:
+        self._cartpole = CartPole()
+
+    def evaluate(self, parameters: Array, seeds: Sequence[int]) -> list[Pair]:
+        return [self._play_both(parameters, seed) for seed in seeds]
+
+    def _play_both(self, parameters: Array, seed: int) -> Pair:
+        offset = SIGMA * perturbation(seed)
+        # The same start for both, so that they differ by the perturbation and not by luck.
+        forwards = self._cartpole.play(parameters + offset, seed)
+        backwards = self._cartpole.play(parameters - offset, seed)
+        return forwards, backwards
+
+
+class Trainer:
+    """Shares each iteration's seeds out among the evaluators, and checks what came of it."""
+
+    def __init__(self, evaluators: Sequence[lp.CourierClient[Evaluator]], iterations: int) -> None:
+        self._evaluators = evaluators
+        self._iterations = iterations
+
+    def run(self) -> None:
+        parameters = train(self._evaluate, self._iterations)
+        check_equals_training_alone(parameters, self._iterations)
+        check_return(parameters)
+
+    def _evaluate(self, parameters: Array, seeds: Sequence[int]) -> list[Pair]:
+        futures = [
+            evaluator.futures.evaluate(parameters, part)
+            for evaluator, part in zip(
+                self._evaluators, split(seeds, len(self._evaluators)), strict=True
+            )
+        ]
+        pairs: list[Pair] = [pair for future in futures for pair in future.result()]
+        print(f"seeds {seeds[0]} to {seeds[-1]}: mean return {np.mean(pairs):.1f}")
+        return pairs
+
+
+def split(seeds: Sequence[int], parts: int) -> list[Sequence[int]]:
+    """Cut the seeds into consecutive parts of nearly the same size."""
+    bounds = [len(seeds) * part // parts for part in range(parts + 1)]
+    return [seeds[start:stop] for start, stop in pairwise(bounds)]
+
+
+def check_equals_training_alone(parameters: Array, iterations: int) -> None:
+    """Raise unless training in this process, without evaluators elsewhere, gives the same bits."""
+    alone = train(Evaluator().evaluate, iterations)
+    print(f"sha256 of the parameters: {digest(parameters)}")
+    if digest(parameters) != digest(alone):
+        raise ArithmeticError(f"training in one process gives {alone}, not {parameters}")
+    print("training in one process gives the same bits")
+
+
+def check_return(parameters: Array) -> None:
+    """Raise unless the policy balances the pole in episodes it was not trained on."""
+    cartpole = CartPole()
+    mean = float(np.mean([cartpole.play(parameters, seed) for seed in FRESH_SEEDS]))
+    print(f"mean return of {len(FRESH_SEEDS)} fresh episodes: {mean:.1f}")
+    if mean < WANTED_RETURN:
+        raise ArithmeticError(f"the mean return should be {WANTED_RETURN} at least")
+    print("the pole is balanced")
+
+
+def digest(parameters: Array) -> str:
+    """Return the SHA-256 of the parameters' bytes: equal only if every bit is."""
+    return hashlib.sha256(parameters.tobytes()).hexdigest()
+
+
+def make_program(evaluators: int = 4, iterations: int = ITERATIONS) -> lp.Program:
+    """Return the graph: trainer → evaluators."""
+    program = lp.Program("es")
+    with program.group("evaluator"):
+        handles = [program.add_node(lp.CourierNode(Evaluator)) for _ in range(evaluators)]
+    program.add_node(lp.PyClassNode(Trainer, handles, iterations), label="trainer")
+    return program

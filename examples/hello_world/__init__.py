@@ -1,0 +1,1 @@
+"""Two nodes and the edge between them."""

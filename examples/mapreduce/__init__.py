@@ -1,0 +1,1 @@
+"""MapReduce over real text: how often does each word occur?"""

@@ -1,0 +1,1 @@
+"""A sharded parameter server trains a classifier of handwritten digits."""

@@ -1,0 +1,132 @@
+"""A sharded parameter server: workers compute gradients, shards apply them to the parameters.
+
+    trainer ──train──▶ worker × n ──i-th part of the gradient──▶ shard i of s
+                            ▲─────i-th part of the parameters────┘
+
+The mode decides only what a shard does with a gradient; the workers' code is the same in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import launchpad as lp
+from examples.ps import model
+from examples.ps.model import Array, Examples
+from examples.ps.shards import AsyncShard, Shard, SyncShard
+
+SHARDS: dict[str, type[Shard]] = {"sync": SyncShard, "async": AsyncShard}
+LEARNING_RATE = 0.5
+STEPS = 400
+SLICE = 48  # examples a worker takes of each batch; the slices of all workers are the batch
+WANTED_ACCURACY = 0.95
+TOLERANCE = 1e-6
+
+
+class Worker:
+    """Computes gradients on its slice of every batch."""
+
+    def __init__(
+        self,
+        index: int,
+        workers: int,
+        examples: Examples,
+        shards: Sequence[lp.CourierClient[Shard]],
+    ) -> None:
+        self._index = index
+        self._workers = workers
+        self._examples = examples
+        self._shards = shards
+
+    def train(self, steps: int) -> None:
+        parameters = pull(self._shards)
+        for step in range(steps):
+            examples = self._slice(step)
+            if self._index == 0 and step % 100 == 0:
+                print(f"step {step}: loss {model.loss(parameters, examples):.3f}")
+            parameters = self._push(model.gradient(parameters, examples))
+
+    def _slice(self, step: int) -> Examples:
+        batch = model.batch(self._examples, step, SLICE * self._workers)
+        return batch.take(np.arange(SLICE) + SLICE * self._index)
+
+    def _push(self, gradient: Array) -> Array:
+        """Push each shard its part of the gradient, all at once; returns the new parameters."""
+        parts = np.array_split(gradient, len(self._shards))
+        futures = [
+            shard.futures.push(self._index, part)
+            for shard, part in zip(self._shards, parts, strict=True)
+        ]
+        return np.concatenate([future.result() for future in futures])
+
+
+class Trainer:
+    """Sets the workers to work, then looks at what the shards have learned."""
+
+    def __init__(
+        self,
+        workers: Sequence[lp.CourierClient[Worker]],
+        shards: Sequence[lp.CourierClient[Shard]],
+        examples: Examples,
+        held_out: Examples,
+        mode: str,
+    ) -> None:
+        self._workers = workers
+        self._shards = shards
+        self._examples = examples
+        self._held_out = held_out
+        self._mode = mode
+
+    def run(self) -> None:
+        for training in [worker.futures.train(STEPS) for worker in self._workers]:
+            training.result()
+        parameters = pull(self._shards)
+        if self._mode == "sync":
+            check_equals_large_batch(parameters, self._examples, len(self._workers))
+        check_accuracy(parameters, self._held_out)
+
+
+def pull(shards: Sequence[lp.CourierClient[Shard]]) -> Array:
+    """Return all parameters, put together from the shards."""
+    futures = [shard.futures.parameters() for shard in shards]
+    return np.concatenate([future.result() for future in futures])
+
+
+def check_equals_large_batch(parameters: Array, examples: Examples, workers: int) -> None:
+    """Raise unless one process, training on the whole batches, arrives at the same parameters."""
+    alone = model.train_alone(examples, STEPS, SLICE * workers, LEARNING_RATE)
+    difference = float(np.abs(parameters - alone).max())
+    print(f"largest difference from SGD on large batches in one process: {difference:.1e}")
+    if difference > TOLERANCE:
+        raise ArithmeticError(f"the parameters should differ by {TOLERANCE} at most")
+
+
+def check_accuracy(parameters: Array, held_out: Examples) -> None:
+    """Raise unless enough of the digits that were held out are read correctly."""
+    accuracy = model.accuracy(parameters, held_out)
+    print(f"accuracy on {len(held_out)} held-out digits: {accuracy:.3f}")
+    if accuracy < WANTED_ACCURACY:
+        raise ArithmeticError(f"the accuracy should be {WANTED_ACCURACY} at least")
+    print("the answer is right")
+
+
+def make_program(mode: str = "sync", workers: int = 4, shards: int = 2) -> lp.Program:
+    """Return the graph: trainer → workers → shards, and trainer → shards."""
+    examples, held_out = model.load_digits()
+    program = lp.Program("ps")
+    with program.group("shard"):
+        parts = np.array_split(np.zeros(model.PARAMETERS), shards)
+        shard_handles = [
+            program.add_node(lp.CourierNode(SHARDS[mode], part, workers, LEARNING_RATE))
+            for part in parts
+        ]
+    with program.group("worker"):
+        worker_handles = [
+            program.add_node(lp.CourierNode(Worker, index, workers, examples, shard_handles))
+            for index in range(workers)
+        ]
+    trainer = lp.PyClassNode(Trainer, worker_handles, shard_handles, examples, held_out, mode)
+    program.add_node(trainer, label="trainer")
+    return program
