@@ -9,6 +9,7 @@ The mode decides only what a shard does with a gradient; the workers' code is th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import as_completed
 
 import numpy as np
 
@@ -80,7 +81,9 @@ class Trainer:
         self._mode = mode
 
     def run(self) -> None:
-        for training in [worker.futures.train(STEPS) for worker in self._workers]:
+        trainings = [worker.futures.train(STEPS) for worker in self._workers]
+        # As they end and not one by one: if a worker fails, those in step with it wait for ever.
+        for training in as_completed(trainings):
             training.result()
         parameters = pull(self._shards)
         if self._mode == "sync":

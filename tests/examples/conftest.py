@@ -1,0 +1,88 @@
+"""Run examples as a user does: as a script, in a process of its own, looking at what it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 100  # less than pytest's own, so that what the example printed is shown
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+BROKEN_PROGRAM = """
+import launchpad as lp
+from examples.{example} import program as example
+
+class Broken(example.{class_name}):
+    def {method}(self, *args):
+        if {when}:
+            raise PermissionError("broken on purpose")
+        return super().{method}(*args)
+
+example.{class_name} = Broken
+lp.launch(example.make_program({arguments}))
+"""
+
+
+@pytest.fixture(params=["local_mt", "local_mp"])
+def launch_type(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def run_example() -> Run:
+    """Runs `python -m examples.NAME` with flags."""
+
+    def run(name: str, launch_type: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        return _python("-m", f"examples.{name}", f"--lp_launch_type={launch_type}", *flags)
+
+    return run
+
+
+@pytest.fixture
+def assert_failure_is_reported(tmp_path: Path) -> Callable[..., None]:
+    """Launches an example one of whose methods raises, and looks at what the user gets to see."""
+
+    def check(
+        example: str,
+        launch_type: str,
+        *,
+        broken: str,
+        worker: str,
+        when: str = "True",
+        arguments: str = "",
+    ) -> None:
+        class_name, method = broken.split(".")
+        script = tmp_path / "broken.py"
+        script.write_text(BROKEN_PROGRAM.format(**locals()))
+
+        done = _python(str(script), f"--lp_launch_type={launch_type}")
+
+        assert done.returncode not in (0, None), done.stdout
+        assert re.search(rf"\b{worker}-\d+ failed", done.stderr), done.stderr
+        assert "PermissionError: broken on purpose" in done.stderr
+        logs = re.findall(r"log:\s+(\S+)", done.stderr)
+        assert logs, done.stderr
+        assert Path(logs[0]).is_file()
+
+    return check
+
+
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from examples.ps import model
+from examples.ps.model import Examples
+from examples.ps.program import (
+    SLICE,
+    STEPS,
+    Worker,
+    check_accuracy,
+    check_equals_large_batch,
+    make_program,
+)
+from examples.ps.shards import AsyncShard, SyncShard
+
+
+@pytest.fixture(scope="module")
+def examples() -> Examples:
+    return model.load_digits()[0]
+
+
+def test_digits_are_split_without_overlap() -> None:
+    examples, held_out = model.load_digits()
+
+    assert len(examples) + len(held_out) == 1797
+    assert len(held_out) == 359
+    assert examples.images.shape[1] == model.PIXELS + 1
+    everything = np.concatenate([examples.images, held_out.images])
+    assert len(np.unique(everything, axis=0)) == len(everything)
+
+
+def test_gradient_is_the_slope_of_the_loss(examples: Examples) -> None:
+    few = model.batch(examples, step=0, size=5)
+    parameters = np.random.default_rng(1).normal(size=model.PARAMETERS)
+    direction = np.random.default_rng(2).normal(size=model.PARAMETERS)
+    tiny = 1e-6
+
+    rise = model.loss(parameters + tiny * direction, few) - model.loss(
+        parameters - tiny * direction, few
+    )
+
+    assert model.gradient(parameters, few) @ direction == pytest.approx(rise / (2 * tiny), rel=1e-6)
+
+
+def test_slices_of_all_workers_are_the_batch(examples: Examples) -> None:
+    slices = [Worker(index, 3, examples, [])._slice(7) for index in range(3)]
+
+    whole = model.batch(examples, step=7, size=3 * SLICE)
+    assert np.array_equal(np.concatenate([part.images for part in slices]), whole.images)
+    assert np.array_equal(np.concatenate([part.labels for part in slices]), whole.labels)
+
+
+def test_async_shard_applies_a_gradient_at_once() -> None:
+    shard = AsyncShard(np.zeros(2), workers=2, learning_rate=0.5)
+
+    parameters = shard.push(0, np.array([2.0, 4.0]))
+
+    assert np.array_equal(parameters, [-1.0, -2.0])
+    assert np.array_equal(shard.parameters(), parameters)
+
+
+def test_sync_shard_answers_when_all_gradients_are_in() -> None:
+    shard = SyncShard(np.zeros(1), workers=2, learning_rate=1.0)
+
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(shard.push, 0, np.array([1.0]))
+        assert not early.done()
+        late = shard.push(1, np.array([3.0]))
+
+        assert early.result(timeout=5) == late == [-2.0]
+
+
+def test_sync_shard_gives_the_same_bits_in_whatever_order_gradients_come() -> None:
+    gradients = np.random.default_rng(0).normal(size=(3, 50))
+    results = []
+
+    for order in ([0, 1, 2], [2, 0, 1]):
+        shard = SyncShard(np.zeros(50), workers=3, learning_rate=0.1)
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(shard.push, order, gradients[order]))
+        results.append(shard.parameters())
+
+    assert np.array_equal(results[0], results[1])
+
+
+def test_shard_does_not_give_its_own_array_away() -> None:
+    shard = AsyncShard(np.zeros(2), workers=1, learning_rate=1.0)
+
+    shard.parameters()[:] = 7
+
+    assert np.array_equal(shard.parameters(), [0.0, 0.0])
+
+
+def test_check_refuses_parameters_that_learned_nothing() -> None:
+    _, held_out = model.load_digits()
+
+    with pytest.raises(ArithmeticError, match=r"should be 0\.95 at least"):
+        check_accuracy(np.zeros(model.PARAMETERS), held_out)
+
+
+def test_check_refuses_parameters_that_differ_a_little(examples: Examples) -> None:
+    nearly = model.train_alone(examples, STEPS, 2 * SLICE, 0.5) + 2e-6
+
+    with pytest.raises(ArithmeticError, match="should differ by"):
+        check_equals_large_batch(nearly, examples, workers=2)
+
+
+def test_make_program_refuses_an_unknown_mode() -> None:
+    with pytest.raises(KeyError):
+        make_program(mode="sideways")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "shards"), [(1, 1), (4, 3)])
+def test_ps_in_sync_equals_large_batch_training(run_example, launch_type, workers, shards) -> None:
+    done = run_example(
+        "ps", launch_type, "--mode=sync", f"--workers={workers}", f"--shards={shards}"
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "largest difference from SGD on large batches in one process" in done.stdout
+    assert "accuracy on 359 held-out digits: 0.9" in done.stdout
+    assert "the answer is right" in done.stdout
+
+
+@pytest.mark.slow
+def test_ps_in_async_reads_the_digits(run_example, launch_type) -> None:
+    done = run_example("ps", launch_type, "--mode=async")
+
+    assert done.returncode == 0, done.stderr
+    assert "the answer is right" in done.stdout
+
+
+@pytest.mark.slow
+def test_ps_reports_a_worker_that_raises_while_the_others_wait_for_it(
+    assert_failure_is_reported, launch_type
+) -> None:
+    # The others are blocked inside the shards, and the program must end all the same.
+    assert_failure_is_reported(
+        "ps", launch_type, broken="Worker._push", when="self._index == 1", worker="trainer"
+    )
