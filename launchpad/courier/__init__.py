@@ -1,0 +1,45 @@
+"""Courier: calls between the parts of a program, over sockets of its own.
+
+server = courier.Server("counter", address="unix:/run/user/1000/counter.sock")
+server.bind("add", counter.add)
+server.start()
+
+client = courier.Client("unix:/run/user/1000/counter.sock")
+client.add(1)
+"""
+
+from __future__ import annotations
+
+# The two ends
+from launchpad.courier.client import Client, list_methods
+
+# What can go wrong
+from launchpad.courier.errors import (
+    CourierError,
+    DeadlineExceeded,
+    MethodNotFound,
+    NotSent,
+    OutcomeUnknown,
+    ProtocolError,
+    Refused,
+    RemoteError,
+    RemoteTraceback,
+    WorkerFailed,
+)
+from launchpad.courier.server import Server
+
+__all__ = [
+    "Client",
+    "CourierError",
+    "DeadlineExceeded",
+    "MethodNotFound",
+    "NotSent",
+    "OutcomeUnknown",
+    "ProtocolError",
+    "Refused",
+    "RemoteError",
+    "RemoteTraceback",
+    "Server",
+    "WorkerFailed",
+    "list_methods",
+]

@@ -1,0 +1,1 @@
+"""Carriers: the ways in which calls reach a server. One file each."""

@@ -1,0 +1,169 @@
+"""The client: calls the methods of a server as if they were its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from launchpad.courier import keyring, wire
+from launchpad.courier.carriers import inprocess
+from launchpad.courier.line import SocketChannel
+from launchpad.courier.methods import LIST_METHODS
+from launchpad.courier.peer import Peer
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+class Channel(Protocol):
+    """What a carrier offers a client."""
+
+    def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any: ...
+
+    def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Client(Generic[T]):
+    """Calls the methods of a server.
+
+    Example:
+        learner: Client[Learner] = Client("unix:/run/user/1000/learner.sock")
+        loss = learner.step(batch)                      # waits for the answer
+        futures = [learner.futures.step(b) for b in batches]    # does not
+        losses = [future.result() for future in futures]
+
+    A call runs at most once. It blocks its own thread only, and any number of threads may share a
+    client. It returns the method's result or raises: the method's own exception, with the remote
+    traceback as `__cause__`; or a CourierError that says what is known about the call. The first
+    call connects. Clients pickle (without token and verdict), hash and compare by address.
+
+    A remote method called `futures`, `address` or `close` is reached as `client.futures.close()`.
+
+    Args:
+        address: `unix:/absolute/path` or `inproc:anything`.
+        name: what errors call the server until it has said its name.
+        token: shown to the server. None asks the keyring for the address.
+        call_timeout: seconds that a call may take, waiting for the server included; None is no
+            limit. Past it the call raises DeadlineExceeded.
+        wait_for_ready: a call made before the server is up waits for it. If False, it raises
+            NotSent at once.
+        verdict: asked while a call waits for a server that is not up, and when a connection ends.
+            An exception that it returns is raised in place of further waiting.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        name: str | None = None,
+        token: bytes | None = None,
+        call_timeout: float | None = None,
+        wait_for_ready: bool = True,
+        verdict: Callable[[], Exception | None] | None = None,
+    ) -> None:
+        if call_timeout is not None and call_timeout <= 0:
+            raise ValueError(f"call_timeout is in seconds and positive, not {call_timeout!r}")
+        self._address = address
+        self._options = (name, call_timeout, wait_for_ready)
+        token = keyring.find(address) if token is None else token
+        self._channel = _open_channel(
+            Peer(address, name, token, call_timeout, wait_for_ready, verdict)
+        )
+        self._futures: Futures | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the server is."""
+        return self._address
+
+    @property
+    def futures(self) -> Futures:
+        """The same methods, returning a `concurrent.futures.Future` at once."""
+        if self._futures is None:
+            self._futures = Futures(self._channel)
+        return self._futures
+
+    def close(self) -> None:
+        """Closes the connections. Futures in flight end with an error."""
+        self._channel.close()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._channel.call(b"__call__", *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = partial(self._channel.call, _method_name(name))
+        self.__dict__[name] = method  # found without us from now on
+        return method
+
+    def __enter__(self) -> Client[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._address, *self._options)
+
+    def __eq__(self, other: object) -> bool:
+        return other._address == self._address if isinstance(other, Client) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._address)
+
+    def __repr__(self) -> str:
+        return f"Client({self._address!r})"
+
+
+class Futures:
+    """The methods of a server, each returning a Future at once: `client.futures.step(batch)`.
+
+    `cancel` works until the answer is here; a call that the server has not begun is then not
+    begun. Callbacks run on the client's reader thread: keep them short, and do not wait there
+    for another future of the same client.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._channel.submit(b"__call__", *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Future[Any]]:
+        method = partial(self._channel.submit, _method_name(name))
+        self.__dict__[name] = method
+        return method
+
+
+def list_methods(client: Client[Any]) -> list[str]:
+    """The names that the client's server serves, sorted. A call like any other."""
+    names: list[str] = client._channel.call(LIST_METHODS)
+    return names
+
+
+def _open_channel(peer: Peer) -> Channel:
+    if peer.address.startswith(inprocess.PREFIX):
+        from launchpad.courier.local import LocalChannel
+
+        return LocalChannel(peer)
+    return SocketChannel(peer)
+
+
+def _method_name(name: str) -> bytes:
+    """Refuses names that copy, pickle and inspection ask every object for: no call is meant."""
+    encoded = name.encode()
+    if name.startswith("_"):
+        raise AttributeError(f"a courier client has no {name!r}: remote names have no underscore")
+    if len(encoded) > wire.MAX_NAME:
+        raise AttributeError(f"a method name of {len(encoded)} bytes; the limit is {wire.MAX_NAME}")
+    return encoded
+
+
+def _rebuild(
+    address: str, name: str | None, call_timeout: float | None, wait_for_ready: bool
+) -> Client[Any]:
+    return Client(address, name=name, call_timeout=call_timeout, wait_for_ready=wait_for_ready)

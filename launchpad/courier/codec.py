@@ -1,0 +1,180 @@
+"""Values and exceptions as bytes.
+
+Plain pickle first, because it is fast and both sides can import most things; cloudpickle only for
+what needs it: when plain pickle raises, or when the stream names `__main__`, whose classes the
+other side cannot import. Buffers of 4 KiB and more stay out of band (PEP 574): they are never
+copied on the way out, and arrive private and writable.
+
+An exception travels as (type name, repr, traceback text, pickled type, pickled exception). The
+last two are optional and separate from the rest, so that whatever cannot be unpickled on the other
+side still arrives as text, and as a type that `except` knows, where the type can be imported.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from launchpad.courier.errors import CourierError, RemoteError, RemoteTraceback, as_remote_kind
+from launchpad.courier.wire import Chunk
+
+_OUT_OF_BAND_FROM = 4 << 10
+_MAX_REPR = 10_000
+_OUR_FILES = os.path.dirname(__file__) + os.sep
+
+_dumps = pickle.dumps
+_loads = pickle.loads
+
+
+def encode(value: object) -> tuple[bytes, list[memoryview]]:
+    """Pickles `value`; returns the stream and the buffers that it left out."""
+    buffers: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _OUT_OF_BAND_FROM:
+            return True
+        buffers.append(raw)
+        return False
+
+    try:
+        body = _dumps(value, 5, buffer_callback=keep)
+        if b"__main__" not in body:
+            return body, buffers
+    except Exception as error:
+        buffers.clear()
+        return _encode_by_value(value, keep, error), buffers
+    del buffers[:]
+    return _encode_by_value(value, keep, None), buffers
+
+
+def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exception | None) -> bytes:
+    try:
+        import cloudpickle
+    except ImportError:
+        if error is not None:
+            raise error from None
+        return _dumps(value, 5, buffer_callback=keep)
+    body: bytes = cloudpickle.dumps(value, 5, buffer_callback=keep)
+    return body
+
+
+def decode(body: Chunk, buffers: Sequence[Chunk] = ()) -> Any:
+    """The value that `encode` was given. Buffers become part of it and are not copied."""
+    return _loads(body, buffers=buffers) if buffers else _loads(body)
+
+
+def copy_buffers(buffers: Sequence[memoryview]) -> list[Chunk]:
+    """What a socket does to buffers, for carriers without one: private, writable copies."""
+    return [bytearray(buffer) for buffer in buffers]
+
+
+def encode_error(error: BaseException) -> bytes:
+    """Pickles what a method raised. Never fails."""
+    as_itself = isinstance(error, Exception) and not _is_courier_failure(error)
+    return _dumps(
+        (
+            _name_of(type(error)),
+            _repr_of(error),
+            _format(error),
+            _try_encode(type(error)) if as_itself else None,
+            _try_encode(error) if as_itself else None,
+        ),
+        5,
+    )
+
+
+def encode_unpicklable(result: object, error: BaseException) -> bytes:
+    """Pickles the failure of a result that cannot be pickled, as type, repr and traceback."""
+    name = _name_of(type(result))
+    text = f"The method returned a {name}, which cannot be pickled: {_repr_of(error)}\n"
+    return _dumps((name, _repr_of(result), text + _format(error), None, None), 5)
+
+
+def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exception:
+    """The exception to raise here for one that was raised over there."""
+    type_name, remote_repr, text, kind, whole = _loads(body)
+    error = _try_decode(whole)
+    if isinstance(error, CourierError):
+        error.server, error.address, error.method = server, address, method
+        return error
+    if not isinstance(error, Exception):
+        error = RemoteError(
+            f"{method!r} of {server or address} failed with {type_name}: {remote_repr}",
+            server=server,
+            address=address,
+            method=method,
+            type_name=type_name,
+            remote_repr=remote_repr,
+            traceback=text,
+        )
+        loaded = _try_decode(kind)
+        if isinstance(loaded, type) and issubclass(loaded, Exception):
+            error = as_remote_kind(loaded, error)
+    error.__cause__ = RemoteTraceback(f"In {method!r} of {server or 'server'} ({address}):\n{text}")
+    return error
+
+
+def _is_courier_failure(error: Exception) -> bool:
+    """A call made by the method failed: to our caller that must not look like its own call.
+
+    A NotSent that came back as itself would tell the caller that repeating is safe.
+    """
+    return isinstance(error, CourierError) and not isinstance(error, RemoteError)
+
+
+def _try_encode(value: object) -> bytes | None:
+    try:
+        body = _dumps(value, 5)
+        return body if b"__main__" not in body else _encode_by_value(value, _in_band, None)
+    except Exception as error:
+        try:
+            return _encode_by_value(value, _in_band, error)
+        except Exception:
+            return None
+
+
+def _in_band(_: object) -> bool:
+    return True
+
+
+def _try_decode(body: bytes | None) -> Any:
+    try:
+        return _loads(body) if body is not None else None
+    except BaseException:  # whatever a constructor of the user's throws
+        return None
+
+
+def _name_of(kind: type) -> str:
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else (f"{kind.__module__}.{kind.__qualname__}")
+    )
+
+
+def _repr_of(value: object) -> str:
+    try:
+        return repr(value)[:_MAX_REPR]
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def _format(error: BaseException) -> str:
+    """The traceback with its causes, from the first frame that is not ours."""
+    import traceback
+
+    try:
+        lines = traceback.format_exception(type(error), error, _skip_ours(error.__traceback__))
+        return "".join(lines)
+    except Exception as failure:  # a __str__ of the user's that raises
+        return f"{_repr_of(error)}\n(its traceback cannot be shown: {_repr_of(failure)})\n"
+
+
+def _skip_ours(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FILES):
+        trace = trace.tb_next
+    return trace

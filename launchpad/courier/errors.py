@@ -1,0 +1,157 @@
+"""What can go wrong with a call, as one tree.
+
+    CourierError
+    ├── NotSent              nothing ran: repeating the call is safe
+    │   └── Refused          the server did not accept us (token or version); repeating will not help
+    ├── OutcomeUnknown       the connection ended while the call was in flight: it may have run
+    ├── WorkerFailed         the supervisor says that the server's worker has failed
+    ├── DeadlineExceeded     also a TimeoutError
+    ├── ProtocolError        bytes that are not ours; ends the one connection they came from
+    └── RemoteError          the method failed with something that cannot come back as its own type
+        └── MethodNotFound   also an AttributeError
+
+An exception raised by a remote method arrives as its own type wherever it can. Its `__cause__` is
+then a `RemoteTraceback`, as in `concurrent.futures`, and shows where it was raised over there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class CourierError(Exception):
+    """The root of everything that courier itself raises.
+
+    Example:
+        try:
+            learner.step(batch)
+        except courier.CourierError as error:
+            print(error.server, error.address, error.method)
+
+    Every one survives pickling. `server` is the name the server gives itself, where it is known.
+    """
+
+    def __init__(
+        self, message: str = "", *, server: str = "", address: str = "", method: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.server = server
+        self.address = address
+        self.method = method
+
+    def __str__(self) -> str:
+        # Said here because a second base (OSError, UnicodeError, …) may format itself differently.
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, dict(self.__dict__)
+
+
+class NotSent(CourierError):
+    """The call did not run, for certain: it is safe to make it again."""
+
+
+class Refused(NotSent):
+    """The server answered the greeting with no: a wrong token, or another version of courier."""
+
+
+class OutcomeUnknown(CourierError):
+    """The connection ended while the call was in flight: it may have run, fully or in part.
+
+    Courier never repeats such a call. Make it again only if the method may run twice.
+    """
+
+
+class WorkerFailed(CourierError):
+    """The supervisor knows that the worker behind this address has failed."""
+
+
+class DeadlineExceeded(CourierError, TimeoutError):
+    """No answer arrived in time. The method may have run, or be running still."""
+
+
+class ProtocolError(CourierError):
+    """The peer sent bytes that no courier sends, or more than the limit allows."""
+
+
+class RemoteError(CourierError):
+    """A remote method failed, and the failure could not be carried over as its own type.
+
+    Where the type at least can be imported here, the error is an instance of both, so that
+    `except ThatType` still catches it.
+
+    Attributes:
+        type_name: the exception's (or result's) type over there, `module.Name`.
+        remote_repr: its repr over there.
+        traceback: the remote traceback as text.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        server: str = "",
+        address: str = "",
+        method: str = "",
+        type_name: str = "",
+        remote_repr: str = "",
+        traceback: str = "",
+    ) -> None:
+        CourierError.__init__(self, message, server=server, address=address, method=method)
+        self.type_name = type_name
+        self.remote_repr = remote_repr
+        self.traceback = traceback
+
+
+class MethodNotFound(RemoteError, AttributeError):
+    """The server serves no method of this name. `available` lists those that it does serve."""
+
+    def __init__(self, message: str = "", *, available: Iterable[str] = (), **where: Any) -> None:
+        RemoteError.__init__(self, message, **where)
+        self.available = tuple(available)
+
+
+class RemoteTraceback(Exception):
+    """The traceback of the other side, as the `__cause__` of an exception that came from there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'
+
+
+def as_remote_kind(kind: type[BaseException], error: RemoteError) -> RemoteError:
+    """Gives `error` the additional type `kind`; `error` itself where the two do not combine."""
+    if isinstance(error, kind) or not issubclass(kind, Exception):
+        return error
+    try:
+        combined = type(kind.__name__, (RemoteError, kind), {"__reduce__": _reduce_combined})
+        twin: RemoteError = combined(*error.args)
+    except Exception:  # two layouts that do not mix, or a `__new__` with ideas of its own
+        return error
+    twin.__dict__.update(error.__dict__)
+    return twin
+
+
+def _reduce_combined(error: RemoteError) -> tuple[Any, ...]:
+    # A class made at run time has no importable name, so its parts travel instead.
+    plain = RemoteError(*error.args)
+    return _rebuild_combined, (type(error).__mro__[1:], plain.args, dict(error.__dict__))
+
+
+def _rebuild_combined(
+    bases: tuple[type[BaseException], ...], args: tuple[Any, ...], state: dict[str, Any]
+) -> RemoteError:
+    plain = RemoteError(*args)
+    plain.__dict__.update(state)
+    return as_remote_kind(_second_base(bases), plain)
+
+
+def _second_base(bases: tuple[type[BaseException], ...]) -> type[BaseException]:
+    return next(base for base in bases if not issubclass(RemoteError, base) and base not in _OURS)
+
+
+_OURS = (RemoteError, CourierError)

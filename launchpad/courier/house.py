@@ -1,0 +1,143 @@
+"""What all connections of one server share: its methods, its threads, where they wait.
+
+listener ─┐
+parked ───┼─▶ Poller ──readable──▶ ThreadPool ──▶ Session / Overlap ──▶ Methods
+bell ─────┘      ▲──────────────── parked again ─────────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from typing import Protocol
+
+from launchpad.courier import wire
+from launchpad.courier.carriers.inprocess import LocalCall
+from launchpad.courier.methods import Methods, Reply
+from launchpad.courier.overlap import STALL_S
+from launchpad.courier.poller import Parked, Poller
+from launchpad.courier.pool import Job, ThreadPool
+from launchpad.courier.session import Connection, Greeter
+
+
+class Watched(Protocol):
+    """Work that the leader looks at every few milliseconds, in case it holds others back."""
+
+    def relieve(self, now: float) -> Job | None: ...
+
+
+class House:
+    """The running part of a server; lives from start to stop.
+
+    Args:
+        listener: where socket clients arrive; None for a server that is only reached in-process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        token: bytes,
+        methods: Methods,
+        thread_pool_size: int,
+        listener: socket.socket | None,
+    ) -> None:
+        self.name = name
+        self.token = token
+        self.methods = methods
+        self.incarnation = os.urandom(16)
+        self.max_bytes = wire.MAX_BYTES
+        self.is_stopping = False
+        self.sessions: set[Connection] = set()
+        self._lock = threading.Lock()
+        self._watched: set[Watched] = set()
+        self._local_calls: set[LocalCall] = set()
+        self._poller = Poller(listener, lambda sock: Greeter(sock, self))
+        self._pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
+
+    def open(self) -> None:
+        self._pool.start()
+
+    def stop_accepting(self) -> None:
+        """The listener may be closed after this."""
+        self._poller.stop_accepting()
+
+    def close(self, grace_s: float) -> None:
+        """What runs has `grace_s` to finish; then everything is closed."""
+        self.is_stopping = True
+        for session in tuple(self.sessions):
+            session.hang_up()
+        self._pool.stop()
+        if not self._pool.join(grace_s):
+            self._insist()
+        self._abandon_local_calls()
+        self._poller.close()
+
+    @property
+    def may_linger(self) -> bool:
+        return self._pool.may_linger
+
+    def park(self, connection: Parked) -> None:
+        self._poller.park(connection)
+
+    def submit(self, job: Job) -> None:
+        self._pool.submit(job)
+
+    def watch(self, watched: Watched) -> None:
+        with self._lock:
+            is_first = not self._watched
+            self._watched.add(watched)
+        if is_first:
+            self._poller.wake()  # the leader may be asleep without a limit
+
+    def unwatch(self, watched: Watched) -> None:
+        with self._lock:
+            self._watched.discard(watched)
+
+    # What an in-process client needs.
+
+    def admit(self, call: LocalCall) -> bool:
+        with self._lock:
+            if self.is_stopping:
+                return False
+            self._local_calls.add(call)
+        call.host = self
+        self._pool.submit(call)
+        return True
+
+    def answer(self, method: bytes, body: wire.Chunk, buffers: list[wire.Chunk]) -> Reply:
+        return self.methods.answer(method, body, buffers)
+
+    def forget(self, call: LocalCall) -> None:
+        with self._lock:
+            self._local_calls.discard(call)
+
+    def _poll(self, timeout_s: float | None) -> list[Job]:
+        if self._watched:
+            timeout_s = STALL_S if timeout_s is None else min(timeout_s, STALL_S)
+        jobs = self._poller.poll(timeout_s)
+        if self._watched:
+            jobs += self._relieve()
+        return jobs
+
+    def _relieve(self) -> list[Job]:
+        with self._lock:
+            watched = tuple(self._watched)
+        now = time.monotonic()
+        return [job for each in watched if (job := each.relieve(now)) is not None]
+
+    def _insist(self) -> None:
+        """Cuts the connections whose methods go on: their callers must not wait for them."""
+        for session in tuple(self.sessions):
+            with contextlib.suppress(OSError):
+                session.cut()
+        self._pool.join(0.1)
+
+    def _abandon_local_calls(self) -> None:
+        with self._lock:
+            self.is_stopping = True
+            calls, self._local_calls = self._local_calls, set()
+        for call in calls:
+            call.abandon()

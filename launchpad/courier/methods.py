@@ -1,0 +1,122 @@
+"""What a server serves: names and the functions behind them, and one call of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from launchpad.courier import codec, wire
+from launchpad.courier.errors import MethodNotFound, RemoteError
+
+Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
+Reply = tuple[int, bytes, list[memoryview]]
+
+# Names with a slash cannot be written as `client.name`: they are courier's own.
+LIST_METHODS = b"courier/list_methods"
+
+
+class Methods:
+    """A table of functions by name. Every change takes effect with the next call.
+
+    Safe from any thread: each change is a single step on a dict.
+    """
+
+    def __init__(self, server: str, address: str) -> None:
+        self._server = server
+        self._address = address
+        self._table: dict[bytes, Callable[..., Any]] = {LIST_METHODS: self.list_names}
+        self._fallback: Fallback | None = None
+        self._fallback_names: Callable[[], list[str]] | None = None
+
+    def bind(self, name: str, fn: Callable[..., Any]) -> None:
+        if not callable(fn):
+            raise TypeError(f"bind({name!r}, …) takes a callable, not {type(fn).__name__}")
+        self._table[name.encode()] = fn
+
+    def unbind(self, name: str) -> None:
+        if self._table.pop(name.encode(), None) is None:
+            raise KeyError(f"{self._server} has no method {name!r} to unbind")
+
+    def bind_fallback(self, fn: Fallback, names: Callable[[], list[str]] | None) -> None:
+        self._fallback, self._fallback_names = fn, names
+
+    def list_names(self) -> list[str]:
+        names = {name.decode() for name in list(self._table) if b"/" not in name}
+        if self._fallback_names is not None:
+            names.update(self._fallback_names())
+        return sorted(names)
+
+    def answer(self, method: bytes, body: wire.Chunk, buffers: Collection[wire.Chunk]) -> Reply:
+        """Runs one call to its reply, whatever happens in it."""
+        try:
+            fn = self._table.get(method) or self._find_fallback(method)
+            try:
+                args, kwargs = codec.decode(body, buffers)  # type: ignore[arg-type]
+            except Exception as error:
+                raise self._bad_arguments(method, error) from error
+            result = fn(*args, **kwargs)
+        except BaseException as error:  # SystemExit too: a caller must not end the server
+            return wire.ERROR, codec.encode_error(error), []
+        try:
+            return wire.RESULT, *codec.encode(result)
+        except BaseException as error:
+            return wire.ERROR, codec.encode_unpicklable(result, error), []
+
+    def _find_fallback(self, method: bytes) -> Callable[..., Any]:
+        name = method.decode(errors="replace")
+        if self._fallback is None or b"/" in method:
+            raise self._not_found(name)
+        fallback = self._fallback
+        return lambda *args, **kwargs: fallback(name, args, kwargs)
+
+    def _not_found(self, name: str) -> MethodNotFound:
+        import difflib
+
+        names = self.list_names()
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return MethodNotFound(
+            f"{self._server} ({self._address}) has no method {name!r}.{hint} "
+            f"It serves: {', '.join(names) or 'nothing'}.",
+            available=names,
+            server=self._server,
+            address=self._address,
+            method=name,
+        )
+
+    def _bad_arguments(self, method: bytes, error: Exception) -> RemoteError:
+        name = method.decode(errors="replace")
+        return RemoteError(
+            f"the arguments of {name!r} cannot be unpickled by {self._server} ({self._address}): "
+            f"{type(error).__name__}: {error}. The method did not run. "
+            "Their classes have to be importable there.",
+            server=self._server,
+            address=self._address,
+            method=name,
+            type_name=type(error).__name__,
+            remote_repr=repr(error),
+        )
+
+
+def public_methods(obj: object, exclude: Collection[str]) -> dict[str, Callable[..., Any]]:
+    """The methods of `obj`'s class that are meant for others.
+
+    Looked up on the type, so that no property is evaluated and nothing of the instance's own is
+    served by accident. `run` is what a node does, not what it serves.
+    """
+    found: dict[str, Callable[..., Any]] = {}
+    for name in dir(type(obj)):
+        is_public = name == "__call__" or not name.startswith("_")
+        if not is_public or name == "run" or name in exclude:
+            continue
+        if _is_method(type(obj), name):
+            found[name] = getattr(obj, name)
+    return found
+
+
+def _is_method(kind: type, name: str) -> bool:
+    value = next(vars(base)[name] for base in kind.__mro__ if name in vars(base))
+    if isinstance(value, staticmethod | classmethod):
+        return True
+    return callable(value) and not isinstance(value, type | partial)

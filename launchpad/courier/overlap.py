@@ -1,0 +1,244 @@
+"""The server's end of a connection whose calls overlap: what `client.futures` talks to.
+
+One thread at a time has the turn: it reads many frames at once, runs their methods itself, in
+order, and answers in batches. That costs no hop between threads. But a method that blocks must not
+hold back those behind it, so:
+
+- The leader of the pool looks every `STALL_S` whether the method that has the turn is still
+  running. If so, the turn goes to another thread, which goes on with the queue; the first one
+  delivers its one answer when it has it.
+- A method known to be slow (a moving average of its past durations) never gets the turn. It goes
+  to the pool straight away.
+
+Answers therefore come in any order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from launchpad.courier import wire
+from launchpad.courier.carriers import unix
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.pool import Job
+from launchpad.courier.session import LINGER_S, Connection
+
+if TYPE_CHECKING:
+    from launchpad.courier.house import House
+
+STALL_S = 0.002
+_SLOW_S = 0.001  # from this average on a method goes to the pool
+_FLUSH_BYTES = 64 << 10
+_FLUSH_S = 0.001
+_MAX_UNSENT = 4 << 20  # answers held back for a client that does not read
+_SCRATCH = 128 << 10
+
+_monotonic = time.monotonic
+
+
+class _Call:
+    """One call that has been read and has not been answered. As a job, it runs on its own."""
+
+    is_waiting = False
+
+    def __init__(self, overlap: Overlap, frame: wire.Frame, now: float) -> None:
+        self.frame = frame
+        self.is_cancelled = False
+        self._overlap = overlap
+        self._late_at = now + frame.timeout_us * 1e-6 if frame.timeout_us else float("inf")
+
+    def is_late(self) -> bool:
+        return self._late_at < _monotonic()
+
+    def run(self) -> None:
+        self._overlap.run_apart(self)
+
+
+class _Turn:
+    """The right to read and run, as a job. Several may be running; the newest one has the turn."""
+
+    is_waiting = False
+
+    def __init__(self, overlap: Overlap) -> None:
+        self._overlap = overlap
+
+    def run(self) -> None:
+        self._overlap.serve(self)
+
+
+class Overlap(Connection):
+    """A connection that is served by one thread after the other, and sometimes by several."""
+
+    def __init__(self, sock: socket.socket, house: House) -> None:
+        super().__init__(sock, house)
+        self._decoder = wire.Decoder(max_bytes=house.max_bytes, scratch_bytes=_SCRATCH)
+        self._lock = threading.Lock()  # the turn and the queue
+        self._turn: _Turn | None = None
+        self._busy_since = 0.0  # when the method that has the turn began; 0 when none runs
+        self._queue: OrderedDict[int, _Call] = OrderedDict()
+        self._apart: dict[int, _Call] = {}
+        self._durations: dict[bytes, float] = {}
+        self._answers: deque[list[wire.Chunk]] = deque()
+        self._unsent = 0
+        self._flushed_at = 0.0
+        self._write_lock = threading.Lock()
+        self._is_closed = False
+        unix.set_receive_timeout(sock, LINGER_S)
+
+    def take_job(self) -> Job:
+        with self._lock:
+            self._turn = _Turn(self)
+            return self._turn
+
+    def relieve(self, now: float) -> Job | None:
+        """A job to go on in place of a method that blocks; None if none does."""
+        with self._lock:
+            if not self._busy_since or now - self._busy_since < STALL_S:
+                return None
+            self._busy_since = 0.0
+            self._turn = _Turn(self)
+            return self._turn
+
+    def serve(self, turn: _Turn) -> None:
+        """Reads, runs and answers for as long as `turn` is the one that has the turn."""
+        self._house.watch(self)
+        try:
+            self._flush()  # what the one before has left, if it was relieved
+            while self._run_queue(turn) and self._read(turn):
+                pass
+        except (OSError, ProtocolError):
+            if self._turn is turn:
+                self.close()
+            else:
+                self.cut()  # another thread reads: the descriptor is that one's to close
+
+    def run_apart(self, call: _Call) -> None:
+        """Runs one call on a thread of the pool, without the turn."""
+        with self._lock:
+            self._apart.pop(call.frame.call_id, None)
+        if not call.is_cancelled:
+            self._answer(call)
+            with contextlib.suppress(OSError):  # who reads will see it, and close
+                self._flush()
+
+    def close(self) -> None:
+        self._house.unwatch(self)
+        self.cut()  # wakes whoever is writing
+        with self._write_lock:
+            self._is_closed = True
+            super().close()
+
+    def _run_queue(self, turn: _Turn) -> bool:
+        """Runs what has been read; False when another thread has taken over."""
+        while (call := self._next_call(turn)) is not None:
+            frame = call.frame
+            if self._durations.get(frame.method, 0.0) > _SLOW_S:
+                self._run_elsewhere(call)
+                continue
+            self._answer(call)
+            if self._unsent > _FLUSH_BYTES or _monotonic() - self._flushed_at > _FLUSH_S:
+                self._flush_between(turn)
+        self._flush()
+        return self._turn is turn
+
+    def _next_call(self, turn: _Turn) -> _Call | None:
+        with self._lock:
+            if self._turn is not turn:
+                return None
+            if not self._queue:
+                self._busy_since = 0.0
+                return None
+            _, call = self._queue.popitem(last=False)
+            self._busy_since = _monotonic()
+            return call
+
+    def _run_elsewhere(self, call: _Call) -> None:
+        with self._lock:
+            self._apart[call.frame.call_id] = call
+        self._house.submit(call)
+
+    def _answer(self, call: _Call) -> None:
+        _, call_id, method, body, buffers, timeout_us = call.frame
+        if self._house.is_stopping:
+            reply = wire.encode(wire.NOT_RUN, call_id, b"", wire.STOPPING)
+        elif timeout_us and call.is_late():
+            reply = wire.encode(wire.NOT_RUN, call_id, b"", wire.LATE)
+        else:
+            began = _monotonic()
+            kind, body, buffers = self._house.methods.answer(method, body, buffers)
+            self._learn(method, _monotonic() - began)
+            reply = wire.encode(kind, call_id, b"", body, buffers)
+        self._answers.append(reply)
+        self._unsent += len(reply[0]) if len(reply) == 1 else _FLUSH_BYTES
+
+    def _learn(self, method: bytes, duration_s: float) -> None:
+        average = self._durations.get(method)
+        if average is None:
+            self._durations[method] = duration_s
+        else:
+            self._durations[method] = average + 0.2 * (duration_s - average)
+
+    def _flush_between(self, turn: _Turn) -> None:
+        """Flushes with methods still queued; a client that reads slowly does not look like one
+        that blocks."""
+        with self._lock:
+            if self._turn is turn:
+                self._busy_since = 0.0
+        self._flush()
+
+    def _flush(self) -> None:
+        """Writes all answers there are, unless another thread is at it, who will."""
+        self._flushed_at = _monotonic()
+        while self._answers and self._write_lock.acquire(self._unsent > _MAX_UNSENT):
+            try:
+                self._unsent = 0
+                chunks = self._take_answers()
+                if not self._is_closed:
+                    unix.send_all(self.sock, chunks)
+            finally:
+                self._write_lock.release()
+
+    def _take_answers(self) -> list[wire.Chunk]:
+        chunks: list[wire.Chunk] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                chunks += self._answers.popleft()
+        if len(chunks) > 1 and all(len(chunk) < 4096 for chunk in chunks):
+            return [b"".join(chunks)]
+        return chunks
+
+    def _read(self, turn: _Turn) -> bool:
+        """Reads once; False when nothing came and the connection was parked, or it has ended."""
+        turn.is_waiting = True
+        try:
+            n = self.sock.recv_into(self._decoder.get_buffer())
+        except BlockingIOError:
+            self._house.unwatch(self)
+            self._park()
+            return False
+        finally:
+            turn.is_waiting = False
+        if not n:
+            self.close()
+            return False
+        self._sort(self._decoder.received(n))
+        return True
+
+    def _sort(self, frames: list[wire.Frame]) -> None:
+        now = _monotonic()
+        with self._lock:
+            for frame in frames:
+                if frame.kind == wire.CALL:
+                    self._queue[frame.call_id] = _Call(self, frame, now)
+                elif frame.kind == wire.CANCEL:
+                    self._cancel(frame.call_id)
+
+    def _cancel(self, call_id: int) -> None:
+        self._queue.pop(call_id, None)
+        if (call := self._apart.pop(call_id, None)) is not None:
+            call.is_cancelled = True

@@ -1,0 +1,180 @@
+"""The server as its clients see it: where it is, whether it is up, what its answers mean.
+
+The same for every carrier. One client has one `Peer`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from launchpad.courier import codec, wire
+from launchpad.courier.errors import (
+    CourierError,
+    DeadlineExceeded,
+    NotSent,
+    OutcomeUnknown,
+    ProtocolError,
+    Refused,
+)
+
+R = TypeVar("R")
+
+_FIRST_PAUSE_S = 0.001
+_LAST_PAUSE_S = 0.02  # the most that a server which has just come up goes unnoticed
+MAX_TRIES = 3  # of a request that a fresh connection did not take
+
+
+class NotRun(Exception):
+    """The server says that this call has not run and will not: the caller may make it again."""
+
+
+class Peer:
+    """Address, options, and the errors that speak of them."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str | None,
+        token: bytes,
+        call_timeout: float | None,
+        wait_for_ready: bool,
+        verdict: Callable[[], Exception | None] | None,
+    ) -> None:
+        self.address = address
+        self.server = name or ""  # until the server says what it calls itself
+        self.token = token
+        self.call_timeout = call_timeout
+        self.wait_for_ready = wait_for_ready
+        self._verdict = verdict
+
+    def new_deadline(self) -> float | None:
+        return None if self.call_timeout is None else time.monotonic() + self.call_timeout
+
+    def wait_for(
+        self, attempt: Callable[[float | None], R | None], method: bytes, deadline: float | None
+    ) -> R:
+        """Repeats `attempt(seconds left)` until it returns something, with short pauses between.
+
+        Raises what ends the wait: the supervisor's verdict, the deadline, or NotSent at once for a
+        client that does not want to wait.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while (found := attempt(self.time_left(method, deadline))) is None:
+            self.check_wait(method)
+            left = self.time_left(method, deadline)
+            time.sleep(pause_s if left is None else min(pause_s, left))
+            pause_s = next_pause(pause_s)
+        return found
+
+    def check_wait(self, method: bytes) -> None:
+        """Raises if there is no point in waiting for a server that is not up."""
+        self.raise_verdict()
+        if not self.wait_for_ready:
+            raise NotSent(
+                f"{self} is not up, so {method.decode()!r} was not called. "
+                "Start it first, or use wait_for_ready=True.",
+                **self._where(method),
+            )
+
+    def raise_verdict(self) -> None:
+        error = self._verdict() if self._verdict is not None else None
+        if error is not None:
+            raise error
+
+    def time_left(self, method: bytes, deadline: float | None) -> float | None:
+        """Seconds until the deadline, None without one; raises DeadlineExceeded past it."""
+        if deadline is None:
+            return None
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self.late(method)
+        return left
+
+    def check_welcome(self, welcome: wire.Welcome) -> None:
+        """Takes note of who answers; Refused if it does not want us."""
+        self.server = welcome.server or self.server
+        if welcome.verdict == wire.BAD_TOKEN:
+            what = "no token was found for this address" if not self.token else "it is another one"
+            raise self.refuse(
+                f"{self} refused our token ({what}). Give the client the server's token, or add it "
+                "to the keyring under this address."
+            )
+        if welcome.verdict != wire.WELCOME or welcome.version != wire.VERSION:
+            raise self.refuse(
+                f"{self} speaks version {welcome.version} of the protocol, we speak {wire.VERSION}. "
+                "Run the same release of launchpad on both sides."
+            )
+
+    def refuse(self, message: str) -> Refused:
+        return Refused(message, **self._where(b""))
+
+    def open_reply(
+        self, method: bytes, kind: int, body: wire.Chunk, buffers: Sequence[wire.Chunk]
+    ) -> Any:
+        """The value that a reply carries, or raises the exception that it carries."""
+        if kind == wire.RESULT:
+            try:
+                return codec.decode(body, buffers)
+            except Exception as error:
+                error.add_note(
+                    f"(the result of {method.decode()!r}, which has run at {self}, cannot be "
+                    "unpickled here: its classes have to be importable on both sides)"
+                )
+                raise
+        if kind == wire.ERROR:
+            raise codec.decode_error(
+                body, server=self.server, address=self.address, method=method.decode()
+            )
+        if kind != wire.NOT_RUN:
+            raise ProtocolError(f"{self} answered with a frame of kind {kind}")
+        if body == wire.LATE:
+            raise self.late(method)
+        raise NotRun
+
+    def late(self, method: bytes) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"{method.decode()!r} of {self} did not answer within {self.call_timeout} s. "
+            "It may have run, or be running still.",
+            **self._where(method),
+        )
+
+    def lost(self, method: bytes) -> Exception:
+        """What to raise when the connection ended with this call in flight."""
+        try:
+            self.raise_verdict()
+        except Exception as verdict:
+            return verdict
+        return OutcomeUnknown(
+            f"the connection to {self} ended while {method.decode()!r} was in flight: it may have "
+            "run. Call it again only if it may run twice.",
+            **self._where(method),
+        )
+
+    def not_taken(self, method: bytes, error: Exception) -> NotSent:
+        return NotSent(
+            f"{self} did not take the call of {method.decode()!r}, which has not run: {error}",
+            **self._where(method),
+        )
+
+    def closed(self, method: bytes) -> NotSent:
+        return NotSent(
+            f"the client of {self} was closed before {method.decode()!r} was sent",
+            **self._where(method),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.server} ({self.address})" if self.server else f"the server at {self.address}"
+
+    def _where(self, method: bytes) -> dict[str, str]:
+        return {"server": self.server, "address": self.address, "method": method.decode()}
+
+
+def next_pause(pause_s: float = 0.0) -> float:
+    return min(pause_s * 2, _LAST_PAUSE_S) or _FIRST_PAUSE_S
+
+
+def is_final(error: BaseException) -> bool:
+    """An error that no further attempt to connect will cure."""
+    return isinstance(error, CourierError | PermissionError)

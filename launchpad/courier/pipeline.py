@@ -1,0 +1,296 @@
+"""Calls that do not wait: any number in flight on one connection of the client.
+
+    submit ──▶ Outbox ──write──▶ server
+                                   │
+    future ◀── reader thread ◀─────┘      one per client, while there is something to wait for
+
+The reader thread connects (and waits for a server that is not up yet), reads many answers at
+once, and sets the futures; their callbacks run on it. When the connection ends, calls that had not
+been written go to the next connection, all others end with OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from launchpad.courier import codec, wire
+from launchpad.courier.carriers import unix
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.line import open_socket
+from launchpad.courier.outbox import Outbox
+from launchpad.courier.peer import MAX_TRIES, NotRun, Peer, next_pause
+
+_IDLE_S = 3.0  # nothing in flight for this long: the connection is closed, the thread ends
+_SCRATCH = 128 << 10
+
+
+class CallFuture(Future[Any]):
+    """The future of one call. `cancel` works until the answer is here.
+
+    It then tells the server, which will not begin the call if it has not begun; a method that
+    runs is not interrupted.
+    """
+
+    _withdraw: Callable[[], None] | None = None
+
+    def cancel(self) -> bool:
+        if not super().cancel():
+            return False
+        with self._condition:
+            withdraw, self._withdraw = self._withdraw, None
+        if withdraw is not None:
+            self.set_running_or_notify_cancel()
+            withdraw()
+        return True
+
+    def set_on_cancel(self, withdraw: Callable[[], None]) -> None:
+        self._withdraw = withdraw
+
+    def settle(self, open_reply: Callable[[], Any]) -> None:
+        """Sets what `open_reply()` returns or raises; nothing happens to a cancelled future."""
+        with contextlib.suppress(InvalidStateError):
+            try:
+                value = open_reply()
+            except NotRun:
+                raise
+            except Exception as error:
+                self.set_exception(error)
+            else:
+                self.set_result(value)
+
+    def fail(self, error: Exception) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.set_exception(error)
+
+
+class _InFlight:
+    """A call without an answer yet. Keeps its frame's parts, should it have to be sent again."""
+
+    __slots__ = ("body", "buffers", "deadline", "future", "method", "tries")
+
+    def __init__(
+        self, method: bytes, body: bytes, buffers: Sequence[memoryview], deadline: float | None
+    ) -> None:
+        self.future = CallFuture()
+        self.method = method
+        self.body = body
+        self.buffers = buffers
+        self.deadline = deadline
+        self.tries = 0
+
+
+class Pipeline:
+    """The shared connection of one client. Safe from any thread."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._lock = threading.Lock()
+        self._calls: dict[int, _InFlight] = {}  # in the order of their deadlines
+        self._last_id = 0
+        self._outbox = Outbox()
+        self._sock: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
+        body, views = codec.encode((args, kwargs))
+        # Copies, because the caller may change its arrays as soon as this returns.
+        buffers = [memoryview(bytearray(view)) for view in views]
+        call = _InFlight(method, body, buffers, self._peer.new_deadline())
+        with self._lock:
+            call_id = self._enter(call)
+            if self._thread is None:
+                self._start()
+        call.future.set_on_cancel(lambda: self._cancel(call_id))
+        self._flush()
+        return call.future
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread. Calls in flight end with an error."""
+        self._closing.set()
+        with self._lock:
+            thread = self._thread
+            self._shut_down()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _enter(self, call: _InFlight) -> int:
+        if self._closing.is_set():
+            raise self._peer.closed(call.method)
+        self._last_id += 1
+        self._calls[self._last_id] = call
+        timeout_us = 0 if call.deadline is None else _micros_left(call.deadline)
+        frame = wire.encode(
+            wire.CALL, self._last_id, call.method, call.body, call.buffers, timeout_us
+        )
+        self._outbox.put(self._last_id, frame)
+        return self._last_id
+
+    def _start(self) -> None:
+        name = f"courier-futures-{self._peer.server or self._peer.address}"
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread.start()
+
+    def _flush(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return  # the thread will, once it has connected
+        try:
+            # The reader must never wait for the server to read: the server may be waiting for it.
+            self._outbox.flush(sock, wait=threading.current_thread() is not self._thread)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._shut_down()  # the reader finds out, and sorts out what has been sent
+
+    def _shut_down(self) -> None:
+        if (sock := self._sock) is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _cancel(self, call_id: int) -> None:
+        with self._lock:
+            if self._calls.pop(call_id, None) is None:
+                return
+        self._outbox.put(0, wire.encode(wire.CANCEL, call_id))
+        self._flush()
+
+    # The reader thread, in the order in which it runs.
+
+    def _main(self) -> None:
+        while not self._may_end():
+            try:
+                sock = self._connect()
+            except Exception as error:
+                self._fail_all(error)
+                continue
+            self._sock = sock
+            again = self._read_until_end(sock)
+            self._sock = None
+            self._sort_out(again)
+            sock.close()
+
+    def _may_end(self) -> bool:
+        if self._closing.is_set():
+            self._fail_all(None)
+        with self._lock:
+            if self._calls:
+                return False
+            self._outbox.take_unsent()
+            self._thread = None
+            return True
+
+    def _connect(self) -> socket.socket:
+        pause_s = next_pause()
+        while (sock := open_socket(self._peer, self._peer.call_timeout, wire.OVERLAP)) is None:
+            with self._lock:
+                method = next((call.method for call in self._calls.values()), b"")
+            self._peer.check_wait(method)
+            self._expire()
+            if self._closing.wait(pause_s):
+                raise self._peer.closed(method)
+            pause_s = next_pause(pause_s)
+        return sock
+
+    def _read_until_end(self, sock: socket.socket) -> list[_InFlight]:
+        """Returns, after the connection has ended, the calls that the server has sent back."""
+        decoder = wire.Decoder(scratch_bytes=_SCRATCH)
+        again: list[_InFlight] = []
+        with contextlib.suppress(OSError, ProtocolError):
+            self._flush()
+            unix.set_receive_timeout(sock, _IDLE_S)
+            while self._wait_readable(sock):
+                n = sock.recv_into(decoder.get_buffer())
+                if not n:
+                    break
+                for frame in decoder.received(n):
+                    self._resolve(frame, again)
+        return again
+
+    def _wait_readable(self, sock: socket.socket) -> bool:
+        """False when the connection has been idle for long enough to be given up."""
+        if self._peer.call_timeout is None and self._outbox.is_empty and self._calls:
+            unix.set_receive_timeout(sock, 0.0)
+            return True
+        poller = select.poll()
+        while True:
+            self._expire()
+            wants_write = 0 if self._outbox.is_empty else select.POLLOUT
+            poller.register(sock, select.POLLIN | wants_write)
+            events = poller.poll(self._patience_s() * 1000)
+            if any(event & ~select.POLLOUT for _, event in events):
+                return True
+            if events:
+                self._flush()
+            elif not self._calls:
+                return False
+
+    def _patience_s(self) -> float:
+        """Until the first deadline; a call that comes later has a later one."""
+        timeout_s = self._peer.call_timeout
+        if timeout_s is None:
+            return _IDLE_S
+        with self._lock:
+            first = next(iter(self._calls.values()), None)
+        deadline = first.deadline if first is not None else None
+        left = timeout_s if deadline is None else max(0.0, deadline - time.monotonic())
+        return min(left + 0.0005, _IDLE_S)
+
+    def _resolve(self, frame: wire.Frame, again: list[_InFlight]) -> None:
+        kind, call_id, _, body, buffers, _ = frame
+        call = self._calls.pop(call_id, None)
+        if call is None:
+            return  # cancelled, or too late
+        try:
+            call.future.settle(lambda: self._peer.open_reply(call.method, kind, body, buffers))
+        except NotRun:
+            again.append(call)
+
+    def _sort_out(self, again: list[_InFlight]) -> None:
+        """The connection has ended: what never ran is entered anew, the rest is lost."""
+        unsent = {call_id for call_id, _ in self._outbox.take_unsent()}
+        with self._lock:
+            calls, self._calls = self._calls, {}
+            again += [call for call_id, call in calls.items() if call_id in unsent]
+            self._enter_again(again)
+        for call_id, call in calls.items():
+            if call_id not in unsent:
+                call.future.fail(self._peer.lost(call.method))
+
+    def _enter_again(self, again: list[_InFlight]) -> None:
+        for call in again:
+            call.tries += 1
+            if call.tries > MAX_TRIES or self._closing.is_set():
+                error = ConnectionResetError("the connection ended before it was sent")
+                call.future.fail(self._peer.not_taken(call.method, error))
+            elif not call.future.done():
+                call_id = self._enter(call)
+                call.future.set_on_cancel(lambda call_id=call_id: self._cancel(call_id))
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        while True:
+            with self._lock:
+                call_id, call = next(iter(self._calls.items()), (0, None))
+                if call is None or call.deadline is None or call.deadline > now:
+                    return
+                del self._calls[call_id]
+            call.future.fail(self._peer.late(call.method))
+
+    def _fail_all(self, error: Exception | None) -> None:
+        with self._lock:
+            calls, self._calls = self._calls, {}
+            self._outbox.take_unsent()
+        for call in calls.values():
+            call.future.fail(error or self._peer.closed(call.method))
+
+
+def _micros_left(deadline: float) -> int:
+    return max(1, int((deadline - time.monotonic()) * 1e6))

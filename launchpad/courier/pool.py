@@ -1,0 +1,217 @@
+"""The threads that run methods: they take turns at waiting for work.
+
+    follower ──woken──▶ leader ──work arrives──▶ running ──done──▶ follower (or retires)
+                          │  wakes the next leader first
+
+One thread leads: it waits for sockets (`poll`). When work arrives it first wakes a follower to
+lead in its place, then runs the work itself, so that a call costs no hop between threads and
+there is always a thread that watches. (Leader/Followers: Schmidt et al., 2000.)
+
+`size` is how many jobs run side by side as a rule. A job that waits for its connection
+(`is_waiting`) does not count. When `size` jobs run, work is queued, and no job has ended for a few
+milliseconds, the leader takes the next job all the same: handlers that wait for each other's
+answers thus always find a thread, and never deadlock. Threads without work for some seconds
+retire.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+IDLE_S = 3.0  # a thread without work this long retires
+_PATIENCE_S = 0.005  # no job ended for this long: the running ones are taken to be blocked
+_CALM_THREADS = 32  # with more threads than this, patience grows in proportion
+
+
+class Job(Protocol):
+    """Something to run on a thread. `is_waiting` says that it waits for its peer, not for us."""
+
+    is_waiting: bool
+
+    def run(self) -> None: ...
+
+
+class ThreadPool:
+    """Daemon threads that lead, follow, and run jobs.
+
+    Args:
+        name: threads are called `<name>-1`, `<name>-2`, …
+        size: jobs that run side by side as a rule.
+        poll: waits up to so many seconds (None: without limit) and returns jobs; only ever called
+            by one thread at a time.
+        wake: makes `poll` return soon; called from any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        poll: Callable[[float | None], Iterable[Job]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._size = max(1, size)
+        self._poll = poll
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()
+        self._running: set[Job] = set()
+        self._followers: list[threading.Lock] = []  # each sleeps on its own; the last one is warm
+        self._threads: set[threading.Thread] = set()
+        self._has_leader = False
+        self._is_stopping = False
+        self._ended = 0  # jobs, ever
+        self._started = 0  # threads, ever
+        self._stuck_since: tuple[int, float] | None = None
+
+    def start(self) -> None:
+        self._spawn()
+
+    def submit(self, job: Job) -> None:
+        """Runs `job` on some thread. Never blocks."""
+        with self._lock:
+            self._jobs.append(job)
+            if self._followers and self._has_capacity():
+                self._followers.pop().release()
+                return
+        self._wake()  # the leader takes it, or begins to count the milliseconds until it may
+
+    @property
+    def may_linger(self) -> bool:
+        """A job may keep its thread while it waits for its peer: nobody else needs the thread."""
+        return not self._jobs and len(self._running) <= max(self._size, 16)
+
+    @property
+    def n_threads(self) -> int:
+        return len(self._threads)
+
+    def stop(self) -> None:
+        """Threads end when they have no more work. Does not wait for them."""
+        with self._lock:
+            self._is_stopping = True
+            while self._followers:
+                self._followers.pop().release()
+        self._wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the threads, but for the one that asks; False if some are still busy."""
+        deadline = time.monotonic() + timeout_s
+        me = threading.current_thread()
+        with self._lock:
+            others = [thread for thread in self._threads if thread is not me]
+        for thread in others:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in others)
+
+    def _spawn(self) -> None:
+        with self._lock:
+            self._started += 1
+            thread = threading.Thread(
+                target=self._main, name=f"{self._name}-{self._started}", daemon=True
+            )
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # out of threads: the ones we have must do, and lead when they can
+            with self._lock:
+                self._threads.discard(thread)
+
+    def _main(self) -> None:
+        job = self._next(None)
+        while job is not None:
+            job.run()
+            job = self._next(job)
+
+    def _next(self, done: Job | None) -> Job | None:
+        """The next job for this thread, which leads or follows until there is one."""
+        if done is not None:
+            with self._lock:
+                self._running.discard(done)
+                self._ended += 1
+            del done
+        while True:
+            seat = None
+            with self._lock:
+                if self._jobs and self._has_capacity():
+                    job: Job | None = self._begin()
+                    needs_leader = self._promote()
+                elif self._is_stopping:
+                    self._threads.discard(threading.current_thread())
+                    return None
+                elif self._has_leader:
+                    job, needs_leader = None, False
+                    seat = threading.Lock()
+                    seat.acquire()
+                    self._followers.append(seat)
+                else:
+                    self._has_leader = True
+                    job, needs_leader = None, False
+            if job is None:
+                if seat is None:
+                    job, needs_leader = self._lead()
+                elif not self._follow(seat):
+                    return None
+            if needs_leader:
+                self._spawn()
+            if job is not None:
+                return job
+
+    def _lead(self) -> tuple[Job | None, bool]:
+        """Waits for work as the one leader; gives up the lead when it returns."""
+        while True:
+            jobs = self._poll(_PATIENCE_S if self._jobs else None)
+            with self._lock:
+                self._jobs.extend(jobs)
+                if self._jobs and (self._has_capacity() or self._is_stuck()):
+                    self._has_leader = False
+                    return self._begin(), self._promote()
+                if self._is_stopping:
+                    self._has_leader = False
+                    return None, False
+
+    def _follow(self, seat: threading.Lock) -> bool:
+        """Sleeps until woken; False when this thread is to retire."""
+        while not seat.acquire(timeout=IDLE_S):
+            with self._lock:
+                if seat not in self._followers:
+                    return True  # woken in this very moment
+                if len(self._followers) > 1:  # one stays, so that work need not wait for a start
+                    self._followers.remove(seat)
+                    self._threads.discard(threading.current_thread())
+                    return False
+        return True
+
+    # The rest is called with the lock held.
+
+    def _begin(self) -> Job:
+        job = self._jobs.popleft()
+        self._running.add(job)
+        self._stuck_since = None
+        return job
+
+    def _promote(self) -> bool:
+        """Sees to it that somebody leads; True when that takes a new thread."""
+        if self._has_leader and not (self._jobs and self._has_capacity()):
+            return False
+        if self._followers:
+            self._followers.pop().release()
+            return False
+        return not self._has_leader
+
+    def _has_capacity(self) -> bool:
+        if len(self._running) < self._size:
+            return True
+        return sum(not job.is_waiting for job in self._running) < self._size
+
+    def _is_stuck(self) -> bool:
+        """Nothing has ended for a while, although work is queued."""
+        now = time.monotonic()
+        if self._stuck_since is None or self._stuck_since[0] != self._ended:
+            self._stuck_since = (self._ended, now)
+            return False
+        patience_s = _PATIENCE_S * max(1.0, len(self._threads) / _CALM_THREADS)
+        return now - self._stuck_since[1] >= patience_s * 0.9

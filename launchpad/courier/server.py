@@ -1,0 +1,168 @@
+"""The server: serves methods at an address."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Any
+
+from launchpad.courier import keyring
+from launchpad.courier.carriers import inprocess, unix
+from launchpad.courier.house import House
+from launchpad.courier.methods import Methods, public_methods
+
+
+class Server:
+    """Serves functions to clients in this and other processes.
+
+    Example:
+        server = Server("parameter-server", address="unix:/run/user/1000/ps.sock")
+        server.bind("get", lambda key: table[key])
+        server.start()
+        ...
+        server.stop()
+
+    Methods run on the server's own threads, side by side: they need locks where they share state.
+    A method may block, and may call this or any other server: the threads grow as needed. An
+    exception goes to the caller and never ends the server.
+
+    Args:
+        name: what errors, threads and logs call it.
+        address: `unix:/absolute/path` or `inproc:anything`. None is a socket in a fresh private
+            directory, which `stop` removes.
+        token: clients must show it. None asks the keyring for the address, when it starts.
+        thread_pool_size: methods that run side by side as a rule. Those that block do not count.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        address: str | None = None,
+        token: bytes | None = None,
+        thread_pool_size: int = 16,
+    ) -> None:
+        self.name = name or "courier"
+        self._address = address or unix.PREFIX + unix.fresh_path()
+        if not self._address.startswith(inprocess.PREFIX):
+            unix.path_of(self._address)
+        if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
+            raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
+        self._token = token
+        self._size = thread_pool_size
+        self._methods = Methods(self.name, self._address)
+        self._lock = threading.Lock()
+        self._listener: unix.Listener | None = None
+        self._house: House | None = None
+        self._is_healthy = True
+        self._stopped = threading.Event()
+        self._stop_lock = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        """Where clients find it; known before it starts."""
+        return self._address
+
+    @property
+    def has_started(self) -> bool:
+        """It has been started, and not been stopped since."""
+        return self._house is not None and not self._stopped.is_set()
+
+    @property
+    def is_healthy(self) -> bool:
+        return self._is_healthy and self.has_started
+
+    def set_is_healthy(self, healthy: bool) -> None:
+        """What health checks shall hear."""
+        self._is_healthy = healthy
+
+    def bind(self, name: str, fn: Callable[..., Any]) -> None:
+        """Serves `fn` as `name`, from the next call on; replaces what was bound before."""
+        self._methods.bind(name, fn)
+
+    def unbind(self, name: str) -> None:
+        """Serves `name` no longer; KeyError if it was not bound."""
+        self._methods.unbind(name)
+
+    def bind_object(self, obj: object, *, exclude: Collection[str] = ()) -> None:
+        """Serves the public methods of `obj`'s class, and `__call__` where it is defined.
+
+        Not `run`, nothing that begins with an underscore, no property (none is evaluated), and no
+        callable that merely is an attribute of the instance.
+        """
+        for name, fn in public_methods(obj, exclude).items():
+            self.bind(name, fn)
+
+    def bind_fallback(
+        self,
+        fn: Callable[[str, tuple[Any, ...], dict[str, Any]], Any],
+        list_methods: Callable[[], list[str]] | None = None,
+    ) -> None:
+        """Calls `fn(name, args, kwargs)` for every method that is not bound.
+
+        `list_methods` says which names those are, for listings and error messages.
+        """
+        self._methods.bind_fallback(fn, list_methods)
+
+    def start(self) -> None:
+        """Begins to serve. Raises OSError when a living server has the address."""
+        with self._lock:
+            if self._stopped.is_set():
+                raise RuntimeError(
+                    f"{self.name} has been stopped; make a new Server to serve again"
+                )
+            if self._house is not None:
+                raise RuntimeError(f"{self.name} has been started already")
+            token = keyring.find(self._address) if self._token is None else self._token
+            if self._address.startswith(inprocess.PREFIX):
+                self._house = self._open(token, None)
+                self._publish_in_process(self._house)
+            else:
+                self._listener = unix.Listener(unix.path_of(self._address))
+                self._house = self._open(token, self._listener)
+
+    def stop(self, grace_s: float = 1.0) -> None:
+        """Stops serving; returns when no thread, socket or file is left.
+
+        Calls that run have `grace_s` to finish and to be answered. Those that do not are given up:
+        their callers get OutcomeUnknown, their threads go on as daemons until they return. May be
+        called twice, from any thread, and from a method of this very server.
+        """
+        with self._stop_lock:
+            if self._stopped.is_set():
+                return
+            with self._lock:
+                house, listener = self._house, self._listener
+            if listener is not None and house is not None:
+                house.stop_accepting()
+                listener.close()
+            if house is not None:
+                inprocess.withdraw(self._address, house)
+                house.close(grace_s)
+            self._stopped.set()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits until the server has been stopped; False when that takes longer."""
+        return self._stopped.wait(timeout_s)
+
+    def _open(self, token: bytes, listener: unix.Listener | None) -> House:
+        sock = listener.sock if listener is not None else None
+        house = House(self.name, token, self._methods, self._size, sock)
+        house.open()
+        return house
+
+    def _publish_in_process(self, house: House) -> None:
+        try:
+            inprocess.publish(self._address, house)
+        except OSError:
+            house.close(0.0)
+            self._house = None
+            raise
+
+    # The names that dm-launchpad gives them.
+    Bind = bind
+    Unbind = unbind
+    Start = start
+    Stop = stop
+    Join = join
+    SetIsHealthy = set_is_healthy
