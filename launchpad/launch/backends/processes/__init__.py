@@ -1,0 +1,1 @@
+"""Local processes: launcher (`backend`) → host (`host`) → workers (`child`)."""

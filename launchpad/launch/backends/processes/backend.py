@@ -1,0 +1,242 @@
+"""Processes: every worker is a process of this host.
+
+    launcher (here) ── commands ──▶ host ── fork ──▶ workers
+                    ◀── reports ───
+
+The launcher has one thread per launch, which reads what the host reports. Each start of a worker is one
+`Attempt`; it ends once, with what `endings` makes of the worker's word and the kernel's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from launchpad import outcome
+from launchpad.address import COURIER
+from launchpad.errors import LaunchError
+from launchpad.launch.backend import Backend, Ended, Ready, Report, Workers
+from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
+from launchpad.launch.backends.processes.endings import Attempt
+from launchpad.launch.backends.processes.messages import (
+    Ask,
+    Bye,
+    Failed,
+    Forked,
+    Gone,
+    Hello,
+    Kill,
+    NotForked,
+    Phase,
+    Said,
+    Start,
+)
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.run_directory import RunDirectory, socket_name
+from launchpad.outcome import Outcome
+
+_CLOSE_S = 1.0
+
+
+class Processes(Backend):
+    """`local_mp`: what a program wants that computes, or whose workers may die."""
+
+    def endpoint(self, address: str, kind: str) -> str:
+        """A socket in the run's own directory, or a free port."""
+        return f"unix:{{run}}/{socket_name(address)}" if kind == COURIER else "localhost:{port}"
+
+    def start(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> Workers:
+        """Starts the host, and does not wait until it is there."""
+        try:
+            file = briefing.create()
+            with contextlib.closing(os.fdopen(file, "wb")):
+                workers = ProcessWorkers(*_start_host(file, run), report)
+                _brief(workers, file, plan, run)
+        except OSError as error:
+            why = f"{error}. {endings.limit_behind(error)}"
+            raise LaunchError(f"the workers' host could not be started: {why}") from error
+        return workers
+
+
+class TestProcesses(Processes):
+    """`test_mp`: the same, for unit tests."""
+
+    __test__ = False  # no test case, whatever pytest makes of the name
+    is_test = True
+
+
+class ProcessWorkers(Workers):
+    """The processes of one launch.
+
+    Args:
+      process: The host.
+      control: The connection to it, which is also its lifeline.
+      report: Where reports go, from the reading thread or from a caller's.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        control: socket.socket,
+        report: Callable[[Report], None],
+    ):
+        self._host, self._control, self._report = process, control, report
+        self._lock = threading.Lock()
+        self._attempts: dict[str, Attempt] = {}
+        self._is_lost = False
+        self._on: dict[type, Callable[[Any], None]] = {
+            Forked: self._on_forked,
+            NotForked: self._on_not_forked,
+            Said: self._on_said,
+            Gone: self._on_gone,
+        }
+        self._reader = threading.Thread(target=self._read, name="launchpad-processes", daemon=True)
+        self._reader.start()
+
+    def start(self, worker: str, attempt: int) -> None:
+        """Has it forked."""
+        with self._lock:
+            self._attempts[worker] = Attempt(worker, attempt)
+            is_lost = self._is_lost
+        if is_lost:
+            self._end_lost(worker)
+        else:
+            self.send(Start(worker, attempt))
+
+    def ask(self, worker: str) -> None:
+        """Tells it."""
+        self.send(Ask(worker))
+
+    def kill(self, worker: str) -> None:
+        """Kills it and its process group, after it had a moment to write its stacks to its log."""
+        with self._lock:
+            if worker in self._attempts:
+                self._attempts[worker].killed = True
+        self.send(Kill(worker))
+
+    def tell_failed(self, worker: str, why: str) -> None:
+        """Tells all."""
+        self.send(Failed(worker, why))
+
+    def close(self) -> None:
+        """Ends the host, and with it what may still run."""
+        with self._lock:
+            for attempt in self._attempts.values():
+                attempt.killed = True
+        self.send(Bye())
+        self._reader.join(_CLOSE_S)
+        if self._reader.is_alive():
+            self._host.kill()
+            self._reader.join(_CLOSE_S)
+        self._control.close()
+
+    def send(self, message: Any) -> None:
+        """Sends to the host; one that is dead is the reader's concern."""
+        with self._lock:
+            try:
+                self._control.sendall(messages.encode(message))
+            except OSError:
+                return
+
+    # The reading thread.
+
+    def _read(self) -> None:
+        for message in messages.receive(self._control.fileno()):
+            self._on[type(message)](message)
+        self._end_host()
+
+    def _on_forked(self, forked: Forked) -> None:
+        attempt = self._attempts[forked.worker]
+        attempt.pid, attempt.phase = forked.pid, "import"
+
+    def _on_not_forked(self, failed: NotForked) -> None:
+        self._end(failed.worker, lambda attempt: endings.not_started(attempt, failed.error))
+
+    def _on_said(self, said: Said) -> None:
+        attempt = self._attempts[said.worker]
+        message = pickle.loads(said.frame)
+        if isinstance(message, Outcome):
+            attempt.said = message
+        elif isinstance(message, Phase):
+            attempt.phase = message.phase
+        else:
+            attempt.phase = "run" if isinstance(message, Ready) else attempt.phase
+            self._report(message)
+
+    def _on_gone(self, gone: Gone) -> None:
+        self._end(
+            gone.worker, lambda attempt: endings.ending(attempt, gone.status, gone.peak_bytes)
+        )
+
+    def _end_host(self) -> None:
+        """The host is gone. Unless we sent it away, its workers are lost, and those they had started."""
+        self._host.wait()
+        with self._lock:
+            self._is_lost = True
+            left = list(self._attempts)
+        for worker in left:
+            self._end_lost(worker)
+
+    def _end_lost(self, worker: str) -> None:
+        self._end(worker, self._lost)
+
+    def _lost(self, attempt: Attempt) -> Outcome:
+        if attempt.pid:
+            kernel.kill_group(attempt.pid)
+        if attempt.killed:
+            return attempt.outcome(outcome.STOPPED, "killed when the launch was closed")
+        how = _exit_of(self._host.returncode)
+        return attempt.outcome(
+            outcome.LOST, f"the host of all workers {how}, so this one was killed"
+        )
+
+    def _end(self, worker: str, ending: Callable[[Attempt], Outcome]) -> None:
+        """Reports the end of an attempt, if nobody has."""
+        with self._lock:
+            attempt = self._attempts.pop(worker, None)
+        if attempt is not None:
+            self._report(Ended(ending(attempt)))
+
+
+def _brief(workers: ProcessWorkers, file: int, plan: LaunchPlan, run: RunDirectory) -> None:
+    """Writes the briefing while the host boots."""
+    try:
+        workers.send(Hello(briefing.write(file, plan, run)))
+    except BaseException:
+        workers.close()
+        raise
+
+
+def _start_host(file: int, run: RunDirectory) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The host's process, booting, and our end of the connection to it."""
+    ours, theirs = socket.socketpair()
+    arguments = (theirs.fileno(), file, os.getpid(), str(run.runtime))
+    try:
+        with open(run.logs / "host.log", "ab") as log, theirs:
+            process = subprocess.Popen(
+                interpreter.command("host:main", *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(), file, run.lock_fd),
+                start_new_session=True,
+            )
+    except OSError:
+        ours.close()
+        raise
+    return process, ours
+
+
+def _exit_of(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}"

@@ -1,0 +1,203 @@
+"""A worker's process, from its birth to its exit.
+
+    fork ── own group, log, descriptors ──┬────────────────────────────────▶ live
+                                          └── exec: another interpreter, ──▶ live
+                                              or an environment it is born with
+
+    main thread    Worker.main: import, init, run, stop ──▶ says its outcome ──▶ exit functions ──▶ _exit
+    control thread host's messages: asked to stop, another one failed; their end: the host is dead, so die
+
+The control thread never runs code of the user's, so that it always sees the host die.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+import traceback
+import types
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+from launchpad import context
+from launchpad.courier import keyring
+from launchpad.errors import Stopped
+from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
+from launchpad.launch.backends.processes.briefing import Briefing
+from launchpad.launch.backends.processes.messages import Ask, Failed, Phase
+from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.worker import Worker, context_of
+
+_INTERRUPT = signal.SIGURG
+"""Ignored by default and hardly used by anyone, so that one that comes too early or too late does nothing."""
+
+_STACKS = signal.SIGQUIT
+"""As in other languages: a process that gets it prints the stacks of its threads, and goes on."""
+
+_READ_AT_BIRTH = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", "TZ")
+"""What the interpreter, the loader and libc look at once, when the process begins."""
+
+_EXIT_S = 5.0
+"""How long the functions that a worker registered with atexit may take, all together."""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What one process is made for, and the descriptors it keeps."""
+
+    control: int
+    file: int
+    index_length: int
+    worker: str
+    attempt: int
+
+
+def forked(birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> NoReturn:
+    """What the host's copy does after the fork."""
+    try:
+        _leave_host(birth, given, open_files)
+        if _must_exec(given.workers[birth.worker]):
+            _exec(birth, given.workers[birth.worker])
+    except OSError as error:
+        _say_not_started(birth, error)
+        os._exit(1)
+    _live_and_exit(birth, given)
+
+
+def main(*birth: Any) -> NoReturn:
+    """What a new interpreter does after the exec."""
+    born = Birth(*birth)
+    _live_and_exit(born, briefing.load(born.file, born.index_length))
+
+
+def _leave_host(birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> None:
+    """Turns the host's copy into a process of its own."""
+    kernel.own_group(0)
+    kernel.forget_children()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    log = os.open(
+        given.logs[birth.worker], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+    )
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    kernel.close_all_but({birth.control, birth.file})
+    kernel.restore_open_files(open_files)
+    gc.enable()
+
+
+def _must_exec(plan: WorkerPlan) -> bool:
+    return bool(plan.python) or any(name.startswith(_READ_AT_BIRTH) for name in plan.env)
+
+
+def _exec(birth: Birth, plan: WorkerPlan) -> NoReturn:
+    os.set_inheritable(birth.control, True)
+    os.set_inheritable(birth.file, True)
+    command = interpreter.command("child:main", *vars(birth).values(), python=plan.python)
+    os.execvpe(command[0], command, {**os.environ, **plan.env})
+
+
+def _say_not_started(birth: Birth, error: OSError) -> None:
+    attempt = endings.Attempt(birth.worker, birth.attempt, os.getpid())
+    messages.send(birth.control, endings.not_started(attempt, error))
+
+
+def _live_and_exit(birth: Birth, given: Briefing) -> NoReturn:
+    """Never returns into the host's frames below, whatever happens."""
+    code = 1
+    try:
+        code = _live(birth, given)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _live(birth: Birth, given: Briefing) -> int:
+    """One attempt; the exit code."""
+    plan = briefing.plan_of(birth.file, birth.index_length, given, birth.worker)
+    _furnish(plan, given)
+    host = _Host(birth.control)
+    me = context_of(
+        plan, given.program, given.launch_type, birth.attempt, given.endpoints, host.say
+    )
+    worker = Worker(plan, me, host.say, _Interruption(), lambda phase: host.say(Phase(phase)))
+    context.enter_process(me)
+    threading.Thread(
+        target=host.listen, args=(worker, me), name="launchpad-control", daemon=True
+    ).start()
+    ended = worker.main()
+    if ended.traceback:
+        print(ended.traceback, file=sys.stderr)
+    host.say(ended)
+    _run_exit_functions()
+    return 1 if ended.is_failure else 0
+
+
+def _furnish(plan: WorkerPlan, given: Briefing) -> None:
+    """The process as user code expects to find it."""
+    os.environ.update(plan.env)
+    sys.argv = [*given.argv, *plan.args]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    for stream in (sys.stdout, sys.stderr):
+        cast(Any, stream).reconfigure(line_buffering=True)
+    log = os.dup(2)  # one that stays when user code closes descriptor 2
+    faulthandler.enable(log)
+    faulthandler.register(_STACKS, log)
+    keyring.add(given.scope, given.token)
+
+
+class _Host:
+    """The host, as seen from a worker."""
+
+    def __init__(self, control: int) -> None:
+        self._control = control
+        self._lock = threading.Lock()
+
+    def say(self, message: object) -> None:
+        """Tells the launcher, through the host; from any thread."""
+        with self._lock, contextlib.suppress(OSError):  # if it is gone we are about to be
+            messages.send(self._control, message)
+
+    def listen(self, worker: Worker, me: context.RunContext) -> None:
+        """Does as the host says, for as long as it lives; takes this process and its group along."""
+        for message in messages.receive(self._control):
+            if isinstance(message, Ask):
+                threading.Thread(
+                    target=worker.ask_to_stop, name="launchpad-stop", daemon=True
+                ).start()
+            elif isinstance(message, Failed):
+                me.mark_failed(message.worker, message.why)
+        kernel.kill_group(os.getpid())
+
+
+class _Interruption:
+    """Called, it raises `Stopped` in the main thread, also in one that sleeps, waits or reads."""
+
+    def __init__(self) -> None:
+        self._is_due = False
+        signal.signal(_INTERRUPT, self._on_signal)
+
+    def __call__(self) -> None:
+        self._is_due = True
+        signal.pthread_kill(cast(int, threading.main_thread().ident), _INTERRUPT)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self._is_due:
+            self._is_due = False
+            raise Stopped
+
+
+def _run_exit_functions() -> None:
+    """Does what the end of an interpreter does for user code; past its time all stacks are printed."""
+    faulthandler.dump_traceback_later(_EXIT_S, exit=True, file=2)
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,226 @@
+"""The host: one small process with one thread, which forks the workers and sees them die.
+
+    launcher ══ lifeline, commands, reports ══ host ══ a channel each ══ workers
+
+It has imported what every worker needs, so that a worker is a fork and no boot. It is the workers' parent,
+so the kernel tells it how each ended. It lives for as long as the launcher does: when the lifeline ends,
+or the launcher's process, it kills every worker's process group, removes the run's sockets and goes.
+
+One loop, `run`; nothing in it waits but `select`. What happens after a fork is in `child`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+from launchpad.launch.backends.processes import briefing, child, kernel
+from launchpad.launch.backends.processes.briefing import Briefing
+from launchpad.launch.backends.processes.channel import Channel
+from launchpad.launch.backends.processes.child import Birth
+from launchpad.launch.backends.processes.messages import (
+    Ask,
+    Bye,
+    Failed,
+    Forked,
+    Gone,
+    Hello,
+    Kill,
+    NotForked,
+    Said,
+    Start,
+)
+
+_LAST_WORDS_S = 0.05
+"""How long a worker that is to be killed has for writing its stacks into its log."""
+
+_QUIET_S = 0.2
+"""After so long without anything to do, the launch is over the rush of its start."""
+
+
+@dataclass(eq=False)
+class Member:
+    """A worker that lives."""
+
+    worker: str
+    pid: int
+    channel: Channel
+    dies_at: float | None = None
+
+
+class Host:
+    """The loop and what it knows.
+
+    Args:
+      lifeline: The connection to the launcher.
+      file: The briefing.
+      launcher: The process whose end is ours too.
+    """
+
+    def __init__(self, lifeline: int, file: int, launcher: int) -> None:
+        self._file = file
+        self._index_length = 0
+        self._briefing: Briefing | None = None
+        self._members: dict[str, Member] = {}
+        self._open_files = kernel.raise_open_files()
+        self._is_over = self._said_bye = self._is_settled = False
+        self._selector = selectors.PollSelector()
+        self._launcher = Channel(lifeline, self._selector, self._obey)
+        self._alarm = kernel.deaths_of_children()
+        self._selector.register(self._alarm, selectors.EVENT_READ, self._reap)
+        death = kernel.death_of(launcher)
+        if death is not None:
+            self._selector.register(death, selectors.EVENT_READ, self._end)
+        self._do: dict[type, Callable[[Any], None]] = {
+            Hello: self._on_hello,
+            Start: self._on_start,
+            Ask: self._on_ask,
+            Kill: self._on_kill,
+            Failed: self._on_failed,
+            Bye: self._on_bye,
+        }
+
+    def run(self) -> bool:
+        """Serves the launcher until it is gone; whether it said good-bye."""
+        while not self._is_over and self._launcher.is_open:
+            self._turn()
+        self._end_all()
+        self._launcher.finish()
+        return self._said_bye
+
+    def _turn(self) -> None:
+        ready = self._selector.select(self._patience_s())
+        if not ready and not self._is_settled:
+            self._is_settled = True
+            kernel.adopt_orphans()  # loads ctypes: not while anybody waits for a worker to start
+        for key, events in ready:
+            key.data(events)
+        self._kill_due()
+
+    def _patience_s(self) -> float | None:
+        due = [member.dies_at for member in self._members.values() if member.dies_at is not None]
+        if due:
+            return max(0.0, min(due) - time.monotonic())
+        return None if self._is_settled else _QUIET_S
+
+    # What the launcher wants.
+
+    def _obey(self, body: bytes) -> None:
+        message = pickle.loads(body)
+        self._do[type(message)](message)
+
+    def _on_hello(self, hello: Hello) -> None:
+        self._index_length = hello.index_length
+        self._briefing = briefing.load(self._file, hello.index_length)
+        gc.freeze()  # what is here now is never looked at by a worker's collector, so its pages stay shared
+
+    def _on_start(self, start: Start) -> None:
+        try:
+            member = self._fork(start)
+        except OSError as error:
+            self._launcher.send(NotForked(start.worker, error))
+            return
+        self._members[start.worker] = member
+        self._launcher.send(Forked(start.worker, member.pid))
+
+    def _on_ask(self, ask: Ask) -> None:
+        self._tell(ask.worker, ask)
+
+    def _on_kill(self, kill: Kill) -> None:
+        member = self._members.get(kill.worker)
+        if member is not None:
+            member.dies_at = time.monotonic() + _LAST_WORDS_S
+            with contextlib.suppress(OSError):
+                os.kill(member.pid, signal.SIGQUIT)
+
+    def _on_failed(self, failed: Failed) -> None:
+        for worker in self._members:
+            self._tell(worker, failed)
+
+    def _on_bye(self, bye: Bye) -> None:
+        self._is_over = self._said_bye = True
+
+    def _end(self, events: int) -> None:
+        self._is_over = True
+
+    # Workers: how they begin, what they say, how they end.
+
+    def _fork(self, start: Start) -> Member:
+        ours, theirs = (end.detach() for end in socket.socketpair())
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(ours)
+            os.close(theirs)
+            raise
+        if pid == 0:
+            self._become_child(theirs, start)
+        os.close(theirs)
+        kernel.own_group(pid)
+        return Member(
+            start.worker, pid, Channel(ours, self._selector, partial(self._relay, start.worker))
+        )
+
+    def _become_child(self, control: int, start: Start) -> NoReturn:
+        assert self._briefing is not None
+        birth = Birth(control, self._file, self._index_length, start.worker, start.attempt)
+        child.forked(birth, self._briefing, self._open_files)
+
+    def _tell(self, worker: str, message: Any) -> None:
+        member = self._members.get(worker)
+        if member is not None:
+            member.channel.send(message)
+
+    def _relay(self, worker: str, body: bytes) -> None:
+        self._launcher.send(Said(worker, body))
+
+    def _reap(self, events: int, *, wait: bool = False) -> None:
+        if events:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._alarm, 4096)
+        members = {member.pid: member for member in self._members.values()}
+        for pid, status, peak_bytes in kernel.ended_children(wait=wait):
+            if pid in members:  # if not, it was adopted
+                self._bury(members[pid], status, peak_bytes)
+
+    def _bury(self, member: Member, status: int, peak_bytes: int) -> None:
+        member.channel.drain()
+        member.channel.close()
+        del self._members[member.worker]
+        self._launcher.send(Gone(member.worker, status, peak_bytes))
+
+    def _kill_due(self) -> None:
+        now = time.monotonic()
+        for member in self._members.values():
+            if member.dies_at is not None and member.dies_at <= now:
+                member.dies_at = None
+                kernel.kill_group(member.pid)
+
+    def _end_all(self) -> None:
+        """Kills until no child is left; what loses its parent meanwhile becomes a child."""
+        while kernel.has_children():
+            for pid in {*kernel.children(), *(member.pid for member in self._members.values())}:
+                kernel.kill_group(pid)
+            self._reap(0, wait=True)
+
+
+def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
+    """The host's process."""
+    kernel.become_host()
+    gc.disable()
+    said_bye = Host(lifeline, file, launcher).run()
+    if not said_bye:
+        import shutil
+
+        shutil.rmtree(runtime, ignore_errors=True)
+    os._exit(0)

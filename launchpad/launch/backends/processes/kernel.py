@@ -1,0 +1,147 @@
+"""What the host asks of the kernel. Where a call is Linux's own, the others get the next best thing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+
+OpenFiles = tuple[int, int]
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_host() -> None:
+    """No signal of a terminal or a careless launcher concerns us."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # until a worker is ready for it: see `child`
+
+
+def raise_open_files() -> OpenFiles:
+    """Lets this process open as many files as it may; the limits from before, for the workers."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    return before
+
+
+def restore_open_files(limits: OpenFiles) -> None:
+    """Takes `raise_open_files` back."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def close_all_but(keep: set[int]) -> None:
+    """Closes every descriptor above the standard three that is not in `keep`."""
+    low = 3
+    for fd in sorted(keep):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, max(low, _highest_descriptor()))
+
+
+def deaths_of_children() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    ears, mouth = os.pipe()
+    for fd in (ears, mouth):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    return ears
+
+
+def forget_children() -> None:
+    """Takes `deaths_of_children` back, in a child."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def death_of(pid: int) -> int | None:
+    """A descriptor that becomes readable when that process, our parent, ends; None where there are none.
+
+    A process that the launcher forked may hold its end of the lifeline long after it.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if os.getppid() == pid:
+        return fd
+    os.close(fd)  # it was gone before; the number may be another's
+    return None
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parents have ended become our children, also those that left their group."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def own_group(pid: int) -> None:
+    """Gives a child its process group. Parent and child both do it: it is done when either goes on."""
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+
+
+def kill_group(pid: int) -> None:
+    """Kills a child and all that is in its process group."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(OSError):
+            kill(pid, signal.SIGKILL)
+
+
+def children() -> list[int]:
+    """Our children, adopted ones too; none where the kernel does not tell."""
+    pid = os.getpid()
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
+def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
+    """(pid, exit status, peak memory in bytes) of each child that has ended, its group killed too.
+
+    Args:
+      wait: Whether to wait for a first one, if there is any child.
+    """
+    while pid := _ended_child(0 if wait else os.WNOHANG):
+        wait = False
+        kill_group(pid)  # while nobody else can have its number
+        _, status, usage = os.wait4(pid, 0)
+        yield pid, status, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def has_children() -> bool:
+    """Whether any child is left, ended or not."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _ended_child(flags: int) -> int:
+    """The pid of a child that has ended and was not yet waited for, or 0."""
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
+    except ChildProcessError:
+        return 0
+    return ended.si_pid if ended else 0
+
+
+def _highest_descriptor() -> int:
+    """One above the highest descriptor that is open, or a number that is high enough."""
+    try:
+        return max(map(int, os.listdir("/proc/self/fd"))) + 1
+    except OSError:
+        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16)
