@@ -70,7 +70,8 @@ class Client(Generic[T]):
             raise ValueError(f"call_timeout is in seconds and positive, not {call_timeout!r}")
         self._address = address
         self._options = (name, call_timeout, wait_for_ready)
-        token = keyring.find(address) if token is None else token
+        if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
+            raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
         self._channel = _open_channel(
             Peer(address, name, token, call_timeout, wait_for_ready, verdict)
         )

@@ -22,6 +22,7 @@ from launchpad.courier.errors import CourierError, RemoteError, RemoteTraceback,
 from launchpad.courier.wire import Chunk
 
 _OUT_OF_BAND_FROM = 4 << 10
+_SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
 _MAX_REPR = 10_000
 _OUR_FILES = os.path.dirname(__file__) + os.sep
 
@@ -31,6 +32,18 @@ _loads = pickle.loads
 
 def encode(value: object) -> tuple[bytes, list[memoryview]]:
     """Pickles `value`; returns the stream and the buffers that it left out."""
+    found: list[pickle.PickleBuffer] = []
+    try:
+        body = _dumps(value, 5, buffer_callback=found.append)
+        if not found and (len(body) < _SHORTEST_GLOBAL or body.find(b"__main__") < 0):
+            return body, []
+    except Exception as error:
+        return _encode_again(value, error)
+    return _encode_again(value, None)
+
+
+def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[memoryview]]:
+    """For what has buffers, or needs cloudpickle."""
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -40,15 +53,12 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
         buffers.append(raw)
         return False
 
-    try:
+    if error is None:
         body = _dumps(value, 5, buffer_callback=keep)
         if b"__main__" not in body:
             return body, buffers
-    except Exception as error:
         buffers.clear()
-        return _encode_by_value(value, keep, error), buffers
-    del buffers[:]
-    return _encode_by_value(value, keep, None), buffers
+    return _encode_by_value(value, keep, error), buffers
 
 
 def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exception | None) -> bytes:
@@ -80,7 +90,7 @@ def encode_error(error: BaseException) -> bytes:
             _name_of(type(error)),
             _repr_of(error),
             _format(error),
-            _try_encode(type(error)) if as_itself else None,
+            _encode_kind(error) if as_itself else None,
             _try_encode(error) if as_itself else None,
         ),
         5,
@@ -97,12 +107,14 @@ def encode_unpicklable(result: object, error: BaseException) -> bytes:
 def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exception:
     """The exception to raise here for one that was raised over there."""
     type_name, remote_repr, text, kind, whole = _loads(body)
-    error = _try_decode(whole)
-    if isinstance(error, CourierError):
-        error.server, error.address, error.method = server, address, method
-        return error
-    if not isinstance(error, Exception):
-        error = RemoteError(
+    loaded = _try_decode(whole)
+    if isinstance(loaded, RemoteError) and (loaded.server, loaded.method) == (server, method):
+        return loaded  # the server's own words about this call: they say all there is to say
+    error: Exception
+    if isinstance(loaded, Exception):
+        error = loaded
+    else:
+        plain = RemoteError(
             f"{method!r} of {server or address} failed with {type_name}: {remote_repr}",
             server=server,
             address=address,
@@ -111,9 +123,7 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
             remote_repr=remote_repr,
             traceback=text,
         )
-        loaded = _try_decode(kind)
-        if isinstance(loaded, type) and issubclass(loaded, Exception):
-            error = as_remote_kind(loaded, error)
+        error = as_remote_kind(*(_try_decode(kind) or (RemoteError, {})), plain)
     error.__cause__ = RemoteTraceback(f"In {method!r} of {server or 'server'} ({address}):\n{text}")
     return error
 
@@ -135,6 +145,11 @@ def _try_encode(value: object) -> bytes | None:
             return _encode_by_value(value, _in_band, error)
         except Exception:
             return None
+
+
+def _encode_kind(error: BaseException) -> bytes | None:
+    """The type, with the attributes if they can be pickled."""
+    return _try_encode((type(error), vars(error))) or _try_encode((type(error), {}))
 
 
 def _in_band(_: object) -> bool:

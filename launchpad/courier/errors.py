@@ -123,8 +123,13 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text}"""'
 
 
-def as_remote_kind(kind: type[BaseException], error: RemoteError) -> RemoteError:
-    """Gives `error` the additional type `kind`; `error` itself where the two do not combine."""
+def as_remote_kind(
+    kind: type[BaseException], state: dict[str, Any], error: RemoteError
+) -> RemoteError:
+    """Gives `error` the additional type `kind`; `error` itself where the two do not combine.
+
+    `state` are attributes of the original, for those who catch `kind` and look at them.
+    """
     if isinstance(error, kind) or not issubclass(kind, Exception):
         return error
     try:
@@ -132,26 +137,16 @@ def as_remote_kind(kind: type[BaseException], error: RemoteError) -> RemoteError
         twin: RemoteError = combined(*error.args)
     except Exception:  # two layouts that do not mix, or a `__new__` with ideas of its own
         return error
-    twin.__dict__.update(error.__dict__)
+    twin.__dict__.update(error.__dict__ | state)
     return twin
 
 
 def _reduce_combined(error: RemoteError) -> tuple[Any, ...]:
     # A class made at run time has no importable name, so its parts travel instead.
-    plain = RemoteError(*error.args)
-    return _rebuild_combined, (type(error).__mro__[1:], plain.args, dict(error.__dict__))
+    return _rebuild_combined, (type(error).__bases__[1], error.args, dict(error.__dict__))
 
 
 def _rebuild_combined(
-    bases: tuple[type[BaseException], ...], args: tuple[Any, ...], state: dict[str, Any]
+    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
 ) -> RemoteError:
-    plain = RemoteError(*args)
-    plain.__dict__.update(state)
-    return as_remote_kind(_second_base(bases), plain)
-
-
-def _second_base(bases: tuple[type[BaseException], ...]) -> type[BaseException]:
-    return next(base for base in bases if not issubclass(RemoteError, base) and base not in _OURS)
-
-
-_OURS = (RemoteError, CourierError)
+    return as_remote_kind(kind, state, RemoteError(*args))

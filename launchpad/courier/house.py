@@ -55,10 +55,10 @@ class House:
         self._watched: set[Watched] = set()
         self._local_calls: set[LocalCall] = set()
         self._poller = Poller(listener, lambda sock: Greeter(sock, self))
-        self._pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
+        self.pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
 
     def open(self) -> None:
-        self._pool.start()
+        self.pool.start()
 
     def stop_accepting(self) -> None:
         """The listener may be closed after this."""
@@ -66,24 +66,21 @@ class House:
 
     def close(self, grace_s: float) -> None:
         """What runs has `grace_s` to finish; then everything is closed."""
-        self.is_stopping = True
+        with self._lock:
+            self.is_stopping = True
+            local_calls = tuple(self._local_calls)
+        for call in local_calls:
+            call.refuse()
         for session in tuple(self.sessions):
-            session.hang_up()
-        self._pool.stop()
-        if not self._pool.join(grace_s):
+            session.hang_up()  # what has arrived is still read, and answered with NOT_RUN
+        self.pool.stop()
+        if not self.pool.join(grace_s):
             self._insist()
         self._abandon_local_calls()
         self._poller.close()
 
-    @property
-    def may_linger(self) -> bool:
-        return self._pool.may_linger
-
     def park(self, connection: Parked) -> None:
         self._poller.park(connection)
-
-    def submit(self, job: Job) -> None:
-        self._pool.submit(job)
 
     def watch(self, watched: Watched) -> None:
         with self._lock:
@@ -104,7 +101,7 @@ class House:
                 return False
             self._local_calls.add(call)
         call.host = self
-        self._pool.submit(call)
+        self.pool.submit(call)
         return True
 
     def answer(self, method: bytes, body: wire.Chunk, buffers: list[wire.Chunk]) -> Reply:
@@ -133,11 +130,10 @@ class House:
         for session in tuple(self.sessions):
             with contextlib.suppress(OSError):
                 session.cut()
-        self._pool.join(0.1)
+        self.pool.join(0.1)
 
     def _abandon_local_calls(self) -> None:
         with self._lock:
-            self.is_stopping = True
             calls, self._local_calls = self._local_calls, set()
         for call in calls:
             call.abandon()

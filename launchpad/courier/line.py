@@ -19,11 +19,13 @@ import socket
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import codec, wire
+from launchpad.courier import codec, greeting, wire
 from launchpad.courier.carriers import unix
-from launchpad.courier.errors import DeadlineExceeded, ProtocolError
+from launchpad.courier.carriers.unix import NO_SIGNAL, send_all
+from launchpad.courier.errors import ProtocolError
 from launchpad.courier.peer import MAX_TRIES, NotRun, Peer, is_final
 
 if TYPE_CHECKING:
@@ -35,16 +37,19 @@ _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
 _GREETING_S = 2.0  # then connect anew, and look at the verdict in between
 
 _monotonic = time.monotonic
+_encode = codec.encode
 
 
 class Line:
     """One greeted connection, used by one thread at a time."""
 
-    __slots__ = ("_decoder", "_timeout_s", "sock", "was_used")
+    __slots__ = ("_decoder", "_recv_into", "_send", "_timeout_s", "sock", "was_used")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.was_used = False
+        self._send = sock.send
+        self._recv_into = sock.recv_into
         self._decoder = wire.Decoder()
         self._timeout_s = 0.0
 
@@ -54,13 +59,29 @@ class Line:
             unix.set_timeouts(self.sock, timeout_s)
             self._timeout_s = timeout_s
 
+    def send(
+        self, method: bytes, body: bytes, buffers: Sequence[memoryview], timeout_us: int
+    ) -> None:
+        """Writes a call. Raises OSError, and then it has not been written in full."""
+        if buffers or len(body) > wire.SMALL:
+            send_all(self.sock, wire.encode(wire.CALL, 0, method, body, buffers, timeout_us))
+            return
+        frame = wire.encode_small(wire.CALL, 0, method, body, timeout_us)
+        if (n := self._send(frame, NO_SIGNAL)) != len(frame):
+            send_all(self.sock, [frame[n:]])
+
     def receive(self) -> wire.Frame:
-        decoder, recv_into = self._decoder, self.sock.recv_into
+        """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
+        decoder = self._decoder
         while True:
-            n = recv_into(decoder.get_buffer())
+            n = self._recv_into(decoder.buffer)
             if not n:
                 raise ConnectionResetError("the connection ended")
-            if frames := decoder.received(n):
+            try:
+                frames = decoder.received(n)
+            except ProtocolError as error:
+                raise ConnectionAbortedError(str(error)) from error
+            if frames:
                 self.was_used = True
                 return frames[0]
 
@@ -75,8 +96,8 @@ def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> socket.s
     try:
         sock = unix.connect(unix.path_of(peer.address), limit_s)
         sock.settimeout(limit_s)
-        sock.sendall(wire.encode_greeting(peer.token, f"pid {os.getpid()}", flags))
-        welcome = wire.decode_welcome(unix.receive_exactly(sock, wire.WELCOME_SIZE))
+        sock.sendall(greeting.encode_greeting(peer.token, f"pid {os.getpid()}", flags))
+        welcome = greeting.decode_welcome(unix.receive_exactly(sock, greeting.WELCOME_SIZE))
         peer.check_welcome(welcome)
         sock.settimeout(None)
         return sock
@@ -94,6 +115,7 @@ class SocketChannel:
     def __init__(self, peer: Peer) -> None:
         unix.path_of(peer.address)
         self._peer = peer
+        self._timeout_s = peer.call_timeout
         self._idle: deque[Line] = deque()
         self._pipeline: Pipeline | None = None
         # Not the client's: `Client(address).method` outlives the client that made it.
@@ -101,29 +123,35 @@ class SocketChannel:
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer in this thread."""
-        peer = self._peer
-        body, buffers = codec.encode((args, kwargs))
-        deadline = None if peer.call_timeout is None else _monotonic() + peer.call_timeout
-        tries = 0
+        body, buffers = _encode((args, kwargs))
+        deadline = None if self._timeout_s is None else _monotonic() + self._timeout_s
+        tries = timeout_us = 0
         while True:
-            line = self._take(method, deadline)
             try:
-                timeout_us = 0 if deadline is None else self._limit(line, method, deadline)
-                frame = wire.encode(wire.CALL, 0, method, body, buffers, timeout_us)
+                line = self._idle.pop()
+            except IndexError:
+                line = self._open(method, deadline)
+            try:
+                if deadline is not None:
+                    timeout_us = self._limit(line, method, deadline)
                 try:
-                    unix.send_all(line.sock, frame)
+                    line.send(method, body, buffers, timeout_us)
                 except OSError as error:
                     tries += not line.was_used
                     self._check_unsent(error, method, tries)
                     line.close()
                     continue
-                reply = self._receive(line, method, deadline)
+                try:
+                    reply = line.receive()
+                except OSError as error:
+                    reply = self._receive_on(error, line, method, deadline)
             except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
                 line.close()
                 raise
             self._give_back(line)
+            kind, _, _, reply_body, reply_buffers, _ = reply
             try:
-                return peer.open_reply(method, reply.kind, reply.body, reply.buffers)
+                return self._peer.open_reply(method, kind, reply_body, reply_buffers)
             except NotRun:
                 continue
 
@@ -141,13 +169,9 @@ class SocketChannel:
             pipeline.close()
         _close_all(self._idle)
 
-    def _take(self, method: bytes, deadline: float | None) -> Line:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            peer = self._peer
-            sock = peer.wait_for(lambda left: open_socket(peer, left), method, deadline)
-            return Line(sock)
+    def _open(self, method: bytes, deadline: float | None) -> Line:
+        peer = self._peer
+        return Line(peer.wait_for(lambda left: open_socket(peer, left), method, deadline))
 
     def _give_back(self, line: Line) -> None:
         if len(self._idle) < _MAX_IDLE:
@@ -163,7 +187,8 @@ class SocketChannel:
         """
         peer = self._peer
         left = peer.time_left(method, deadline)
-        assert left is not None and peer.call_timeout is not None
+        assert left is not None
+        assert peer.call_timeout is not None
         is_full = left > peer.call_timeout * 0.999
         line.limit(peer.call_timeout if is_full else left)
         return max(1, int(left * 1e6))
@@ -176,15 +201,18 @@ class SocketChannel:
             self._peer.raise_verdict()
             raise self._peer.not_taken(method, error) from error
 
-    def _receive(self, line: Line, method: bytes, deadline: float | None) -> wire.Frame:
-        while True:
+    def _receive_on(
+        self, error: OSError, line: Line, method: bytes, deadline: float | None
+    ) -> wire.Frame:
+        """Goes on receiving after the kernel's timer, while there is time left."""
+        while isinstance(error, BlockingIOError):
+            left = self._peer.time_left(method, deadline)
+            line.limit(left or 0.0)
             try:
                 return line.receive()
-            except BlockingIOError:
-                left = self._peer.time_left(method, deadline)
-                line.limit(left or 0.0)
-            except (OSError, ProtocolError) as error:
-                raise self._peer.lost(method) from error
+            except OSError as next_error:
+                error = next_error
+        raise self._peer.lost(method) from error
 
     def _open_pipeline(self) -> Pipeline:
         from launchpad.courier.pipeline import Pipeline
@@ -198,6 +226,3 @@ def _close_all(lines: deque[Line]) -> None:
     with contextlib.suppress(IndexError):
         while True:
             lines.pop().close()
-
-
-__all__ = ["DeadlineExceeded", "Line", "SocketChannel", "open_socket"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import codec, wire
+from launchpad.courier import codec, greeting, wire
 from launchpad.courier.carriers import inprocess
 from launchpad.courier.carriers.inprocess import Host, LocalCall
 from launchpad.courier.peer import NotRun, Peer, next_pause
@@ -15,7 +16,7 @@ from launchpad.courier.peer import NotRun, Peer, next_pause
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from launchpad.courier.pipeline import CallFuture
+    from launchpad.courier.future import CallFuture
 
 
 class LocalChannel:
@@ -25,6 +26,7 @@ class LocalChannel:
         self._peer = peer
         self._lock = threading.Lock()
         self._keeper: _Keeper | None = None
+        self._entries: set[_Entry] = set()
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer in this thread."""
@@ -35,8 +37,8 @@ class LocalChannel:
         while True:
             done = threading.Lock()
             done.acquire()
-            call = LocalCall(method, body, buffers, deadline, lambda _, done=done: done.release())
-            peer.wait_for(lambda _, call=call: self.admit(call) or None, method, deadline)
+            call = LocalCall(method, body, buffers, deadline, partial(_release, done))
+            peer.wait_for(partial(self._try_admit, call), method, deadline)
             self._wait(done, call)
             try:
                 return self.open_reply(call)
@@ -45,10 +47,13 @@ class LocalChannel:
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls without waiting."""
-        from launchpad.courier.pipeline import CallFuture
+        from launchpad.courier.future import CallFuture
 
         body, views = codec.encode((args, kwargs))
         entry = _Entry(self, method, body, codec.copy_buffers(views), CallFuture())
+        with self._lock:
+            self._entries.add(entry)
+        entry.future.add_done_callback(lambda _: self._entries.discard(entry))
         entry.send()
         return entry.future
 
@@ -56,8 +61,14 @@ class LocalChannel:
         """Futures in flight end with an error."""
         with self._lock:
             keeper, self._keeper = self._keeper, None
+            entries = tuple(self._entries)
+        for entry in entries:
+            entry.close()
         if keeper is not None:
             keeper.close()
+
+    def _try_admit(self, call: LocalCall, _: float | None) -> LocalCall | None:
+        return call if self.admit(call) else None
 
     def admit(self, call: LocalCall) -> bool:
         """Hands the call to the server; False when none is up, Refused when it does not want us."""
@@ -89,8 +100,8 @@ class LocalChannel:
         import hmac
 
         matches = hmac.compare_digest(host.token, self._peer.token)
-        verdict = wire.WELCOME if matches else wire.BAD_TOKEN
-        self._peer.check_welcome(wire.Welcome(wire.VERSION, verdict, b"", host.name))
+        verdict = greeting.WELCOME if matches else greeting.BAD_TOKEN
+        self._peer.check_welcome(greeting.Welcome(greeting.VERSION, verdict, b"", host.name))
 
     def _wait(self, done: threading.Lock, call: LocalCall) -> None:
         try:
@@ -141,14 +152,19 @@ class _Entry:
         except Exception as error:
             self.future.fail(error)
 
+    def close(self) -> None:
+        """The client is closed: the call is lost if it has begun, and not sent if not."""
+        peer, call = self._channel.peer, self.call
+        self.future.fail(peer.lost(call.method) if call.has_begun else peer.closed(call.method))
+        call.settle(wire.NOT_RUN, wire.LATE)
+
     def expire(self, now: float) -> None:
         if self.deadline is not None and self.deadline <= now:
             self.call.settle(wire.NOT_RUN, wire.LATE)
 
     def _renew(self) -> None:
         self.call = LocalCall(*self._parts, self.deadline, self._finish)
-        call = self.call
-        self.future.set_on_cancel(lambda: call.settle(wire.NOT_RUN, wire.LATE) and None)
+        self.future.set_on_cancel(partial(_withdraw, self.call))
 
     def _finish(self, call: LocalCall) -> None:
         try:
@@ -157,6 +173,14 @@ class _Entry:
             self._renew()
             self.is_sent = False
             self._channel.keep(self)
+
+
+def _release(done: threading.Lock, _: LocalCall) -> None:
+    done.release()
+
+
+def _withdraw(call: LocalCall) -> None:
+    call.settle(wire.NOT_RUN, wire.LATE)
 
 
 class _Keeper:
@@ -205,8 +229,6 @@ class _Keeper:
                 entries = self._entries.copy()
             pause_s = next_pause(pause_s) if waiting else next_pause()
             self._look_after(entries)
-        for entry in entries:
-            entry.future.fail(self._peer.closed(entry.call.method))
 
     def _look_after(self, entries: deque[_Entry]) -> None:
         now = time.monotonic()

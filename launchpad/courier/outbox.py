@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from launchpad.courier.carriers.unix import skip_sent
+from launchpad.courier.carriers.unix import NO_SIGNAL, skip_sent
 from launchpad.courier.wire import Chunk
 
 _MAX_FRAMES = 256  # in one write
@@ -43,7 +43,7 @@ class Outbox:
         Raises OSError when the connection has ended; BlockingIOError when it takes no more now and
         `wait` is False.
         """
-        flags = 0 if wait else socket.MSG_DONTWAIT
+        flags = NO_SIGNAL if wait else NO_SIGNAL | socket.MSG_DONTWAIT
         while (self._queue or self._rest) and self._lock.acquire(blocking=False):
             try:
                 if not self._rest:
@@ -64,7 +64,8 @@ class Outbox:
             return unsent
 
     def _load(self) -> None:
-        end, chunks = 0, []
+        end = 0
+        chunks: list[Chunk] = []
         self._written = 0
         while self._queue and len(self._batch) < _MAX_FRAMES and len(chunks) < _MAX_GATHER:
             frame = self._queue.popleft()

@@ -160,7 +160,7 @@ class Overlap(Connection):
     def _run_elsewhere(self, call: _Call) -> None:
         with self._lock:
             self._apart[call.frame.call_id] = call
-        self._house.submit(call)
+        self._house.pool.submit(call)
 
     def _answer(self, call: _Call) -> None:
         _, call_id, method, body, buffers, timeout_us = call.frame
@@ -184,8 +184,7 @@ class Overlap(Connection):
             self._durations[method] = average + 0.2 * (duration_s - average)
 
     def _flush_between(self, turn: _Turn) -> None:
-        """Flushes with methods still queued; a client that reads slowly does not look like one
-        that blocks."""
+        """Flushes with methods still queued, which must not look like a method that blocks."""
         with self._lock:
             if self._turn is turn:
                 self._busy_since = 0.0
@@ -216,7 +215,7 @@ class Overlap(Connection):
         """Reads once; False when nothing came and the connection was parked, or it has ended."""
         turn.is_waiting = True
         try:
-            n = self.sock.recv_into(self._decoder.get_buffer())
+            n = self.sock.recv_into(self._decoder.buffer)
         except BlockingIOError:
             self._house.unwatch(self)
             self._park()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from launchpad.courier import codec, wire
+from launchpad.courier import codec, greeting, keyring, wire
 from launchpad.courier.errors import (
     CourierError,
     DeadlineExceeded,
@@ -20,6 +20,8 @@ from launchpad.courier.errors import (
 )
 
 R = TypeVar("R")
+
+_decode = codec.decode
 
 _FIRST_PAUSE_S = 0.001
 _LAST_PAUSE_S = 0.02  # the most that a server which has just come up goes unnoticed
@@ -37,17 +39,22 @@ class Peer:
         self,
         address: str,
         name: str | None,
-        token: bytes,
+        token: bytes | None,
         call_timeout: float | None,
         wait_for_ready: bool,
         verdict: Callable[[], Exception | None] | None,
     ) -> None:
         self.address = address
         self.server = name or ""  # until the server says what it calls itself
-        self.token = token
+        self._token = token
         self.call_timeout = call_timeout
         self.wait_for_ready = wait_for_ready
         self._verdict = verdict
+
+    @property
+    def token(self) -> bytes:
+        """Looked up when it is needed: a client may be there before the keyring has the token."""
+        return keyring.find(self.address) if self._token is None else self._token
 
     def new_deadline(self) -> float | None:
         return None if self.call_timeout is None else time.monotonic() + self.call_timeout
@@ -92,18 +99,18 @@ class Peer:
             raise self.late(method)
         return left
 
-    def check_welcome(self, welcome: wire.Welcome) -> None:
+    def check_welcome(self, welcome: greeting.Welcome) -> None:
         """Takes note of who answers; Refused if it does not want us."""
         self.server = welcome.server or self.server
-        if welcome.verdict == wire.BAD_TOKEN:
+        if welcome.verdict == greeting.BAD_TOKEN:
             what = "no token was found for this address" if not self.token else "it is another one"
             raise self.refuse(
                 f"{self} refused our token ({what}). Give the client the server's token, or add it "
                 "to the keyring under this address."
             )
-        if welcome.verdict != wire.WELCOME or welcome.version != wire.VERSION:
+        if welcome.verdict != greeting.WELCOME or welcome.version != greeting.VERSION:
             raise self.refuse(
-                f"{self} speaks version {welcome.version} of the protocol, we speak {wire.VERSION}. "
+                f"{self} speaks version {welcome.version} of the protocol, we speak {greeting.VERSION}. "
                 "Run the same release of launchpad on both sides."
             )
 
@@ -116,7 +123,7 @@ class Peer:
         """The value that a reply carries, or raises the exception that it carries."""
         if kind == wire.RESULT:
             try:
-                return codec.decode(body, buffers)
+                return _decode(body, buffers)
             except Exception as error:
                 error.add_note(
                     f"(the result of {method.decode()!r}, which has run at {self}, cannot be "
@@ -172,6 +179,7 @@ class Peer:
 
 
 def next_pause(pause_s: float = 0.0) -> float:
+    """How long to pause after a pause of `pause_s`; without one, the first pause."""
     return min(pause_s * 2, _LAST_PAUSE_S) or _FIRST_PAUSE_S
 
 

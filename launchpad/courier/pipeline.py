@@ -16,58 +16,21 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from launchpad.courier import codec, wire
 from launchpad.courier.carriers import unix
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.future import CallFuture
+from launchpad.courier.greeting import OVERLAP
 from launchpad.courier.line import open_socket
 from launchpad.courier.outbox import Outbox
 from launchpad.courier.peer import MAX_TRIES, NotRun, Peer, next_pause
 
 _IDLE_S = 3.0  # nothing in flight for this long: the connection is closed, the thread ends
 _SCRATCH = 128 << 10
-
-
-class CallFuture(Future[Any]):
-    """The future of one call. `cancel` works until the answer is here.
-
-    It then tells the server, which will not begin the call if it has not begun; a method that
-    runs is not interrupted.
-    """
-
-    _withdraw: Callable[[], None] | None = None
-
-    def cancel(self) -> bool:
-        if not super().cancel():
-            return False
-        with self._condition:
-            withdraw, self._withdraw = self._withdraw, None
-        if withdraw is not None:
-            self.set_running_or_notify_cancel()
-            withdraw()
-        return True
-
-    def set_on_cancel(self, withdraw: Callable[[], None]) -> None:
-        self._withdraw = withdraw
-
-    def settle(self, open_reply: Callable[[], Any]) -> None:
-        """Sets what `open_reply()` returns or raises; nothing happens to a cancelled future."""
-        with contextlib.suppress(InvalidStateError):
-            try:
-                value = open_reply()
-            except NotRun:
-                raise
-            except Exception as error:
-                self.set_exception(error)
-            else:
-                self.set_result(value)
-
-    def fail(self, error: Exception) -> None:
-        with contextlib.suppress(InvalidStateError):
-            self.set_exception(error)
 
 
 class _InFlight:
@@ -108,7 +71,7 @@ class Pipeline:
             call_id = self._enter(call)
             if self._thread is None:
                 self._start()
-        call.future.set_on_cancel(lambda: self._cancel(call_id))
+        call.future.set_on_cancel(partial(self._cancel, call_id))
         self._flush()
         return call.future
 
@@ -189,7 +152,7 @@ class Pipeline:
 
     def _connect(self) -> socket.socket:
         pause_s = next_pause()
-        while (sock := open_socket(self._peer, self._peer.call_timeout, wire.OVERLAP)) is None:
+        while (sock := open_socket(self._peer, self._peer.call_timeout, OVERLAP)) is None:
             with self._lock:
                 method = next((call.method for call in self._calls.values()), b"")
             self._peer.check_wait(method)
@@ -204,33 +167,43 @@ class Pipeline:
         decoder = wire.Decoder(scratch_bytes=_SCRATCH)
         again: list[_InFlight] = []
         with contextlib.suppress(OSError, ProtocolError):
-            self._flush()
             unix.set_receive_timeout(sock, _IDLE_S)
-            while self._wait_readable(sock):
-                n = sock.recv_into(decoder.get_buffer())
-                if not n:
-                    break
+            while n := self._receive(sock, decoder):
                 for frame in decoder.received(n):
                     self._resolve(frame, again)
         return again
 
-    def _wait_readable(self, sock: socket.socket) -> bool:
-        """False when the connection has been idle for long enough to be given up."""
-        if self._peer.call_timeout is None and self._outbox.is_empty and self._calls:
-            unix.set_receive_timeout(sock, 0.0)
-            return True
-        poller = select.poll()
+    def _receive(self, sock: socket.socket, decoder: wire.Decoder) -> int:
+        """Bytes received; 0 when the connection has ended, or idled for long enough."""
         while True:
+            self._flush()
+            if self._peer.call_timeout is not None or not self._outbox.is_empty:
+                self._poll(sock)
+            try:
+                return sock.recv_into(decoder.buffer)
+            except BlockingIOError:
+                if self._give_up_if_idle():
+                    return 0
+
+    def _poll(self, sock: socket.socket) -> None:
+        """Waits until there is something to read; meanwhile writes, and watches the deadlines."""
+        poller = select.poll()
+        end = time.monotonic() + _IDLE_S
+        while time.monotonic() < end:
             self._expire()
             wants_write = 0 if self._outbox.is_empty else select.POLLOUT
             poller.register(sock, select.POLLIN | wants_write)
             events = poller.poll(self._patience_s() * 1000)
             if any(event & ~select.POLLOUT for _, event in events):
-                return True
-            if events:
-                self._flush()
-            elif not self._calls:
+                return
+            self._flush()
+
+    def _give_up_if_idle(self) -> bool:
+        with self._lock:
+            if self._calls:
                 return False
+            self._sock = None  # whoever submits from now on leaves it to us to connect anew
+            return True
 
     def _patience_s(self) -> float:
         """Until the first deadline; a call that comes later has a later one."""
@@ -272,7 +245,7 @@ class Pipeline:
                 call.future.fail(self._peer.not_taken(call.method, error))
             elif not call.future.done():
                 call_id = self._enter(call)
-                call.future.set_on_cancel(lambda call_id=call_id: self._cancel(call_id))
+                call.future.set_on_cancel(partial(self._cancel, call_id))
 
     def _expire(self) -> None:
         now = time.monotonic()

@@ -67,6 +67,9 @@ class ThreadPool:
         self._ended = 0  # jobs, ever
         self._started = 0  # threads, ever
         self._stuck_since: tuple[int, float] | None = None
+        # A plain attribute, because it is read once per call: a job may keep its thread while it
+        # waits for its peer, since nobody else needs the thread.
+        self.may_linger = True
 
     def start(self) -> None:
         self._spawn()
@@ -75,15 +78,11 @@ class ThreadPool:
         """Runs `job` on some thread. Never blocks."""
         with self._lock:
             self._jobs.append(job)
+            self.may_linger = False
             if self._followers and self._has_capacity():
                 self._followers.pop().release()
                 return
         self._wake()  # the leader takes it, or begins to count the milliseconds until it may
-
-    @property
-    def may_linger(self) -> bool:
-        """A job may keep its thread while it waits for its peer: nobody else needs the thread."""
-        return not self._jobs and len(self._running) <= max(self._size, 16)
 
     @property
     def n_threads(self) -> int:
@@ -132,6 +131,7 @@ class ThreadPool:
             with self._lock:
                 self._running.discard(done)
                 self._ended += 1
+                self._judge_lingering()
             del done
         while True:
             seat = None
@@ -163,13 +163,14 @@ class ThreadPool:
     def _lead(self) -> tuple[Job | None, bool]:
         """Waits for work as the one leader; gives up the lead when it returns."""
         while True:
-            jobs = self._poll(_PATIENCE_S if self._jobs else None)
+            jobs = self._poll(0.0 if self._is_stopping else _PATIENCE_S if self._jobs else None)
             with self._lock:
                 self._jobs.extend(jobs)
+                self._judge_lingering()
                 if self._jobs and (self._has_capacity() or self._is_stuck()):
                     self._has_leader = False
                     return self._begin(), self._promote()
-                if self._is_stopping:
+                if self._is_stopping and not jobs:
                     self._has_leader = False
                     return None, False
 
@@ -191,7 +192,11 @@ class ThreadPool:
         job = self._jobs.popleft()
         self._running.add(job)
         self._stuck_since = None
+        self._judge_lingering()
         return job
+
+    def _judge_lingering(self) -> None:
+        self.may_linger = not self._jobs and len(self._running) <= max(self._size, 16)
 
     def _promote(self) -> bool:
         """Sees to it that somebody leads; True when that takes a new thread."""

@@ -16,7 +16,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from launchpad.courier import wire
+from launchpad.courier import greeting, wire
 from launchpad.courier.carriers import unix
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.pool import Job
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LINGER_S = 0.05
 _GREETING_S = 5.0  # a connection that has not said who it is by then is closed
+
+_NO_BUFFERS: list[memoryview] = []
 
 
 class Connection:
@@ -38,6 +40,8 @@ class Connection:
         self.sock = sock
         self._house = house
         house.sessions.add(self)
+        if house.is_stopping:  # which hangs up all it knows of; it may not have known of this one
+            self.hang_up()
 
     def take_job(self) -> Job:
         return self
@@ -79,7 +83,7 @@ class Greeter(Connection):
         self.expires_at = time.monotonic() + _GREETING_S
 
     def _serve(self) -> None:
-        missing = wire.GREETING_SIZE - len(self._data)
+        missing = greeting.GREETING_SIZE - len(self._data)
         chunk = self.sock.recv(missing, socket.MSG_DONTWAIT)
         self._data += chunk
         if not chunk:
@@ -87,27 +91,30 @@ class Greeter(Connection):
         elif len(chunk) < missing:
             self._park()
         else:
-            self._decide(wire.decode_greeting(self._data))
+            self._decide(greeting.decode_greeting(self._data))
 
-    def _decide(self, greeting: wire.Greeting) -> None:
-        verdict = self._judge(greeting)
+    def _decide(self, said: greeting.Greeting) -> None:
+        if self._house.is_stopping:
+            self.close()  # without a word: for the client, no server is up
+            return
+        verdict = self._judge(said)
         house = self._house
-        self.sock.sendall(wire.encode_welcome(verdict, house.incarnation, house.name))
-        if verdict != wire.WELCOME:
+        self.sock.sendall(greeting.encode_welcome(verdict, house.incarnation, house.name))
+        if verdict != greeting.WELCOME:
             self.close()
             return
         from launchpad.courier.overlap import Overlap
 
-        kind = Overlap if greeting.flags & wire.OVERLAP else Session
+        kind = Overlap if said.flags & greeting.OVERLAP else Session
         house.sessions.discard(self)
         kind(self.sock, house)._park()
 
-    def _judge(self, greeting: wire.Greeting) -> int:
+    def _judge(self, said: greeting.Greeting) -> int:
         import hmac
 
-        if not hmac.compare_digest(greeting.token, self._house.token):
-            return wire.BAD_TOKEN
-        return wire.WELCOME if greeting.version == wire.VERSION else wire.BAD_VERSION
+        if not hmac.compare_digest(said.token, self._house.token):
+            return greeting.BAD_TOKEN
+        return greeting.WELCOME if said.version == greeting.VERSION else greeting.BAD_VERSION
 
 
 class Session(Connection):
@@ -116,6 +123,8 @@ class Session(Connection):
     def __init__(self, sock: socket.socket, house: House) -> None:
         super().__init__(sock, house)
         self._decoder = wire.Decoder(max_bytes=house.max_bytes)
+        self._send = sock.send
+        self._answer_call = house.methods.answer
         self._noticed_at = 0.0
         unix.set_receive_timeout(sock, LINGER_S)
 
@@ -124,29 +133,28 @@ class Session(Connection):
         return self
 
     def _serve(self) -> None:
-        while self._exchange():
-            if not self._house.may_linger:
-                self._park()
-                return
-
-    def _exchange(self) -> bool:
-        """Reads once and answers; False when the connection was parked or closed."""
-        try:
+        recv_into, decoder, pool = self.sock.recv_into, self._decoder, self._house.pool
+        while True:
             self.is_waiting = True
-            n = self.sock.recv_into(self._decoder.get_buffer())
-        except BlockingIOError:
-            self._park()
-            return False
-        finally:
-            self.is_waiting = False
-        if not n:
-            self.close()
-            return False
+            try:
+                n = recv_into(decoder.buffer)
+            except BlockingIOError:
+                break
+            finally:
+                self.is_waiting = False
+            if not n:
+                self.close()
+                return
+            self._answer_all(n)
+            if not pool.may_linger:
+                break
+        self._park()
+
+    def _answer_all(self, n: int) -> None:
         for frame in self._decoder.received(n):
-            if frame.kind == wire.CALL:
+            if frame[0] == wire.CALL:
                 self._answer(frame)
         self._noticed_at = 0.0
-        return True
 
     def _is_late(self, timeout_us: int) -> bool:
         waited_s = time.monotonic() - self._noticed_at if self._noticed_at else 0.0
@@ -155,10 +163,14 @@ class Session(Connection):
     def _answer(self, frame: wire.Frame) -> None:
         _, call_id, method, body, buffers, timeout_us = frame
         if self._house.is_stopping:
-            reply = wire.encode(wire.NOT_RUN, call_id, b"", wire.STOPPING)
+            kind, result, views = wire.NOT_RUN, wire.STOPPING, _NO_BUFFERS
         elif timeout_us and self._is_late(timeout_us):
-            reply = wire.encode(wire.NOT_RUN, call_id, b"", wire.LATE)
+            kind, result, views = wire.NOT_RUN, wire.LATE, _NO_BUFFERS
         else:
-            kind, body, buffers = self._house.methods.answer(method, body, buffers)
-            reply = wire.encode(kind, call_id, b"", body, buffers)
-        unix.send_all(self.sock, reply)
+            kind, result, views = self._answer_call(method, body, buffers)
+        if views or len(result) > wire.SMALL:
+            unix.send_all(self.sock, wire.encode(kind, call_id, b"", result, views))
+            return
+        reply = wire.encode_small(kind, call_id, b"", result)
+        if (n := self._send(reply, unix.NO_SIGNAL)) != len(reply):
+            unix.send_all(self.sock, [reply[n:]])

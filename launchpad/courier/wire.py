@@ -1,17 +1,6 @@
 """The protocol, without I/O: bytes in, frames out, no socket anywhere in this file.
 
-A connection opens with one exchange of fixed size, in which nothing is unpickled:
-
-    greeting (328 bytes, client)         welcome (280 bytes, server)
-    ──────────────────────────────       ───────────────────────────────────────
-    4s    magic  b"LPC1"                 4s    magic  b"LPC1"
-    H     version                        H     version
-    B     flags  (bit 0: calls overlap)  B     verdict (see VERDICTS)
-    B     length of the token            B     length of the name
-    64s   token                          16s   incarnation, random per server start
-    256s  name of the peer               256s  name of the server
-
-After that both sides send frames:
+A connection opens with a greeting (greeting.py). After that both sides send frames:
 
     offset  size  field
     ──────  ────  ──────────────────────────────────────────────────────────────
@@ -22,7 +11,7 @@ After that both sides send frames:
          8     8  call id, chosen by the caller
         16     8  length of the body
         24     8  time left to the call in µs, 0 for no limit
-        32     –  method name (utf-8) · n lengths (8 bytes each) · body · n buffers
+        32        method name (utf-8) · n lengths (8 bytes each) · body · n buffers
 
 All numbers are little-endian. The body is a pickle, the buffers are what it left out of band
 (PEP 574). A `Decoder` has the shape of `asyncio.BufferedProtocol`: it says where the next bytes
@@ -54,12 +43,6 @@ REASONS = {
     LATE: "the deadline passed before the call began",
 }
 
-WELCOME, BAD_TOKEN, BAD_VERSION = 0, 1, 2
-VERDICTS = {WELCOME: "welcome", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
-
-VERSION = 1
-OVERLAP = 1  # flag of the greeting: calls on this connection may overlap
-
 MAX_NAME = 1024
 MAX_BUFFERS = 65_536
 MAX_BYTES = 16 << 30
@@ -67,13 +50,8 @@ MAX_BYTES = 16 << 30
 _MAGIC = 0xC7
 _HEADER = struct.Struct("<BBHIQQQ")
 _HEADER_SIZE = _HEADER.size
-_GREETING_MAGIC = b"LPC1"
-_GREETING = struct.Struct("<4sHBB64s256s")
-_WELCOME = struct.Struct("<4sHBB16s256s")
-GREETING_SIZE = _GREETING.size
-WELCOME_SIZE = _WELCOME.size
 
-_JOIN_BELOW = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
+SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
 _HUGE_FROM = 4 << 20  # from here memory is asked for in huge pages
 
@@ -92,6 +70,14 @@ class Frame(NamedTuple):
     timeout_us: int
 
 
+_new = tuple.__new__  # half the cost of calling the class
+
+
+def encode_small(kind: int, call_id: int, method: bytes, body: bytes, timeout_us: int = 0) -> bytes:
+    """`encode` for a frame without buffers and with a body up to SMALL: one piece."""
+    return _pack(_MAGIC, kind, len(method), 0, call_id, len(body), timeout_us) + method + body
+
+
 def encode(
     kind: int,
     call_id: int,
@@ -105,7 +91,7 @@ def encode(
     if buffers:
         _check_limits(len(method), len(buffers), len(body) + sum(b.nbytes for b in buffers))
         head += struct.pack(f"<{len(buffers)}Q", *[buffer.nbytes for buffer in buffers])
-    if len(body) > _JOIN_BELOW:
+    if len(body) > SMALL:
         _check_limits(len(method), len(buffers), len(body))
         return [head, body, *buffers]
     return [head + body, *buffers]
@@ -129,7 +115,7 @@ class Decoder:
     """Turns the byte stream of one connection into frames.
 
     Example:
-        n = sock.recv_into(decoder.get_buffer())
+        n = sock.recv_into(decoder.buffer)
         for frame in decoder.received(n):
             ...
 
@@ -144,21 +130,35 @@ class Decoder:
         self._end = 0
         self._large: _LargeFrame | None = None
         self._is_direct = False
+        #: Where the next bytes of the stream shall be written. Never empty.
+        self.buffer = self._scratch
 
     @property
     def is_between_frames(self) -> bool:
         """Nothing of an unfinished frame has been received."""
         return self._large is None and self._end == 0
 
-    def get_buffer(self) -> memoryview:
-        """Where the next bytes of the stream shall be written. Never empty."""
-        if self._large is not None and self._large.missing >= _DIRECT_FROM:
-            self._is_direct = True
-            return self._large.get_rest()
-        return self._scratch[self._end :] if self._end else self._scratch
-
     def received(self, n: int) -> list[Frame]:
-        """`n` bytes were written to the last `get_buffer()`; returns the frames now complete."""
+        """`n` bytes were written to `buffer`; returns the frames now complete."""
+        if not self._end and not self._is_direct and n >= _HEADER_SIZE:
+            # One small frame and nothing else, as nearly always: no state changes, one copy.
+            magic, kind, name_len, n_buffers, call_id, body_len, timeout_us = _unpack_from(
+                self._scratch
+            )
+            body_at = _HEADER_SIZE + name_len
+            if (
+                body_at + body_len == n
+                and not n_buffers
+                and magic == _MAGIC
+                and kind in KINDS
+                and self._large is None
+            ):
+                data = bytes(self._scratch[:n])
+                method = data[_HEADER_SIZE:body_at]
+                return [_new(Frame, (kind, call_id, method, data[body_at:], (), timeout_us))]
+        return self._received(n)
+
+    def _received(self, n: int) -> list[Frame]:
         frames: list[Frame] = []
         if self._is_direct:
             self._is_direct = False
@@ -168,7 +168,14 @@ class Decoder:
         while (frame := self._parse()) is not None:
             frames.append(frame)
         self._compact()
+        self.buffer = self._next_buffer()
         return frames
+
+    def _next_buffer(self) -> memoryview:
+        if self._large is not None and self._large.missing >= _DIRECT_FROM:
+            self._is_direct = True
+            return self._large.get_rest()
+        return self._scratch[self._end :]
 
     def _parse(self) -> Frame | None:
         """The next frame of the scratch buffer, if it is complete; a large one is set aside."""
@@ -294,49 +301,3 @@ def allocate(n: int) -> memoryview:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
-
-
-class Greeting(NamedTuple):
-    """What a client says first. Everything but the magic may be wrong: the server decides."""
-
-    version: int
-    flags: int
-    token: bytes
-    peer: str
-
-
-class Welcome(NamedTuple):
-    """What a server answers to it."""
-
-    version: int
-    verdict: int
-    incarnation: bytes
-    server: str
-
-
-def encode_greeting(token: bytes, peer: str, flags: int = 0) -> bytes:
-    name = peer.encode()[:255]
-    return _GREETING.pack(_GREETING_MAGIC, VERSION, flags, len(token), token, name)
-
-
-def decode_greeting(data: Chunk) -> Greeting:
-    magic, version, flags, token_len, token, name = _GREETING.unpack(data)
-    if magic != _GREETING_MAGIC or token_len > 64:
-        raise ProtocolError("not a courier greeting")
-    return Greeting(version, flags, token[:token_len], _text(name))
-
-
-def encode_welcome(verdict: int, incarnation: bytes, server: str) -> bytes:
-    name = server.encode()[:255]
-    return _WELCOME.pack(_GREETING_MAGIC, VERSION, verdict, len(name), incarnation, name)
-
-
-def decode_welcome(data: Chunk) -> Welcome:
-    magic, version, verdict, _, incarnation, name = _WELCOME.unpack(data)
-    if magic != _GREETING_MAGIC or verdict not in VERDICTS:
-        raise ProtocolError("not a courier welcome: something else listens at this address")
-    return Welcome(version, verdict, incarnation, _text(name))
-
-
-def _text(padded: bytes) -> str:
-    return padded.rstrip(b"\0").decode(errors="replace")

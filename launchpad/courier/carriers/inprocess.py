@@ -48,12 +48,14 @@ def publish(address: str, host: Host) -> None:
 
 
 def withdraw(address: str, host: Host) -> None:
+    """Undoes `publish`; nothing happens if another server has the address."""
     with _lock:
         if _hosts.get(address) is host:
             del _hosts[address]
 
 
 def find(address: str) -> Host | None:
+    """The server that has this address, if one does."""
     with _lock:
         return _hosts.get(address)
 
@@ -85,7 +87,7 @@ class LocalCall:
         self.reply_buffers: list[wire.Chunk] = []
         self._finish = finish
         self._state_lock = threading.Lock()
-        self._has_begun = False
+        self.has_begun = False
         self._is_settled = False
 
     def run(self) -> None:
@@ -104,11 +106,18 @@ class LocalCall:
             if self._is_settled:
                 return False
             self._is_settled = True
-            if kind == wire.NOT_RUN and self._has_begun:
+            if kind == wire.NOT_RUN and self.has_begun:
                 kind = LOST
             self.kind, self.reply_body, self.reply_buffers = kind, body, buffers or []
         self._finish(self)
         return True
+
+    def refuse(self) -> None:
+        """The server stops: if the call has not begun, it will not."""
+        with self._state_lock:
+            if self.has_begun:
+                return
+        self.abandon()
 
     def abandon(self) -> None:
         """The server stops: the call is lost if it has begun, and certainly not run if not."""
@@ -118,5 +127,5 @@ class LocalCall:
         if self.deadline is not None and self.deadline < time.monotonic():
             self.settle(wire.NOT_RUN, wire.LATE)
         with self._state_lock:
-            self._has_begun = not self._is_settled
-            return self._has_begun
+            self.has_begun = not self._is_settled
+            return self.has_begun

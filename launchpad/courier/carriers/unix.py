@@ -28,6 +28,9 @@ MAX_PATH = 107 if sys.platform == "linux" else 103
 _MAX_GATHER = 1024  # IOV_MAX
 _BACKLOG = 1024
 
+# A peer that is gone is an error, not a signal, even where the program has restored SIGPIPE.
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+
 
 def path_of(address: str) -> str:
     """The path in `unix:/path`; a ValueError when it cannot be a socket's path."""
@@ -207,15 +210,9 @@ def receive_exactly(sock: socket.socket, size: int) -> bytes:
 
 def send_all(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
     """Writes all chunks, gathered. When it raises, the last byte has not been written."""
-    if len(chunks) == 1:
-        chunk = chunks[0]
-        n = sock.send(chunk)
-        if n == len(chunk):
-            return
-        chunks = [memoryview(chunk)[n:]]
     rest = [memoryview(chunk) for chunk in chunks if len(chunk)]
     while rest:
-        skip_sent(rest, sock.sendmsg(rest[:_MAX_GATHER]))
+        skip_sent(rest, sock.sendmsg(rest[:_MAX_GATHER], (), NO_SIGNAL))
 
 
 def skip_sent(rest: list[memoryview], n: int) -> None:
