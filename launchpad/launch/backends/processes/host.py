@@ -44,9 +44,6 @@ from launchpad.launch.backends.processes.messages import (
 _LAST_WORDS_S = 0.05
 """How long a worker that is to be killed has for writing its stacks into its log."""
 
-_QUIET_S = 0.2
-"""After so long without anything to do, the launch is over the rush of its start."""
-
 
 @dataclass(eq=False)
 class Member:
@@ -73,7 +70,7 @@ class Host:
         self._briefing: Briefing | None = None
         self._members: dict[str, Member] = {}
         self._open_files = kernel.raise_open_files()
-        self._is_over = self._said_bye = self._is_settled = False
+        self._is_over = self._said_bye = False
         self._selector = selectors.PollSelector()
         self._launcher = Channel(lifeline, self._selector, self._obey)
         self._alarm = kernel.deaths_of_children()
@@ -99,19 +96,13 @@ class Host:
         return self._said_bye
 
     def _turn(self) -> None:
-        ready = self._selector.select(self._patience_s())
-        if not ready and not self._is_settled:
-            self._is_settled = True
-            kernel.adopt_orphans()  # loads ctypes: not while anybody waits for a worker to start
-        for key, events in ready:
+        for key, events in self._selector.select(self._patience_s()):
             key.data(events)
         self._kill_due()
 
     def _patience_s(self) -> float | None:
         due = [member.dies_at for member in self._members.values() if member.dies_at is not None]
-        if due:
-            return max(0.0, min(due) - time.monotonic())
-        return None if self._is_settled else _QUIET_S
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     # What the launcher wants.
 

@@ -15,10 +15,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_host() -> None:
-    """No signal of a terminal or a careless launcher concerns us."""
+    """No signal of a terminal or a careless launcher concerns us, and orphans below us are ours."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # until a worker is ready for it: see `child`
+    _adopt_orphans()
 
 
 def raise_open_files() -> OpenFiles:
@@ -77,7 +78,7 @@ def death_of(pid: int) -> int | None:
     return None
 
 
-def adopt_orphans() -> None:
+def _adopt_orphans() -> None:
     """Descendants whose parents have ended become our children, also those that left their group."""
     if sys.platform == "linux":
         import ctypes
