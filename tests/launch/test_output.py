@@ -1,0 +1,239 @@
+"""What the terminal shows of the workers' logs."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchpad.launch.output import Output
+from launchpad.launch.run_directory import RunDirectory
+
+DEADLINE_S = 10.0
+
+
+class Screen(io.StringIO):
+    """A stream that can be waited for."""
+
+    def __init__(self, is_terminal: bool = False) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+        self._changed = threading.Condition()
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> int:
+        with self._changed:
+            self._changed.notify_all()
+            return super().write(text)
+
+    def wait_for(self, text: str) -> str:
+        with self._changed:
+            assert self._changed.wait_for(lambda: text in self.getvalue(), DEADLINE_S)
+        return self.getvalue()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunDirectory]:
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
+    directory = RunDirectory.create("output")
+    yield directory
+    directory.remove()
+
+
+def append(run: RunDirectory, worker: str, data: bytes) -> None:
+    with run.log(worker).open("ab") as file:
+        file.write(data)
+
+
+def shown(run: RunDirectory, *logs: tuple[str, bytes], is_terminal: bool = False) -> str:
+    """All that is printed of these logs."""
+    screen = Screen(is_terminal)
+    output = Output(run, [worker for worker, _ in logs], screen)
+    for worker, data in logs:
+        append(run, worker, data)
+    output.start()
+    output.close()
+    return screen.getvalue()
+
+
+def test_each_line_has_the_padded_name_of_its_worker_in_front(run: RunDirectory) -> None:
+    text = shown(run, ("learner-0", b"one\ntwo\n"), ("replay-server-0", b"three\n"))
+
+    assert text.splitlines() == [
+        "learner-0       | one",
+        "learner-0       | two",
+        "replay-server-0 | three",
+    ]
+
+
+def test_lines_are_printed_while_the_worker_runs_and_complete_ones_only(run: RunDirectory) -> None:
+    screen = Screen()
+    output = Output(run, ["actor-0"], screen)
+    output.start()
+
+    append(run, "actor-0", b"first\nsec")
+    early = screen.wait_for("first\n")
+    append(run, "actor-0", b"ond\n")
+    late = screen.wait_for("second\n")
+    output.close()
+
+    assert "sec" not in early
+    assert late.endswith("actor-0   | second\n")
+
+
+def test_a_line_that_nothing_ended_is_printed_at_the_end(run: RunDirectory) -> None:
+    assert shown(run, ("actor-0", b"one\nhalf")).endswith("actor-0   | half\n")
+
+
+def test_a_note_comes_after_what_its_worker_had_printed(run: RunDirectory) -> None:
+    screen = Screen()
+    output = Output(run, ["actor-0"], screen)
+    append(run, "actor-0", b"last words\n")
+    output.note("actor-0 failed in run\nValueError: boom")
+    output.start()
+    output.close()
+
+    assert screen.getvalue().splitlines() == [
+        "actor-0   | last words",
+        "launchpad | actor-0 failed in run",
+        "launchpad | ValueError: boom",
+    ]
+
+
+def test_a_note_is_printed_at_once(run: RunDirectory) -> None:
+    screen = Screen()
+    output = Output(run, [], screen)
+    output.start()
+    output.note("stopping")
+
+    screen.wait_for("launchpad | stopping\n")
+    output.close()
+
+
+def test_on_a_terminal_each_worker_has_a_colour_of_its_own(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    text = shown(run, ("a-0", b"[bold]x[/bold]\n"), ("b-0", b"y\n"), is_terminal=True)
+
+    codes = re.findall("\x1b\\[(\\d+)m[ab]-0", text)
+    assert len(set(codes)) == 2
+    assert "[bold]x[/bold]" in text
+
+
+def test_no_color_is_respected(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    assert "\x1b[3" not in shown(run, ("a-0", b"x\n"), is_terminal=True)
+
+
+def test_what_a_worker_prints_cannot_take_over_the_terminal(run: RunDirectory) -> None:
+    text = shown(run, ("a-0", b"\x1b[2J\x1b]0;title\x07\x1b[31mred\ttab\x00\n"))
+
+    assert text == "a-0       | \\x1b[2J\\x1b]0;title\\x07\x1b[31mred\ttab\\x00\x1b[0m\n"
+
+
+def test_a_progress_bar_is_one_line_as_it_looked_last(run: RunDirectory) -> None:
+    assert shown(run, ("a-0", b"10 %\r50 %\r100 %\r\n")) == "a-0       | 100 %\n"
+
+
+def test_bytes_that_are_no_text_are_replaced(run: RunDirectory) -> None:
+    assert shown(run, ("a-0", b"caf\xe9 \xff\n")) == "a-0       | caf\ufffd \ufffd\n"
+
+
+def test_a_stream_that_knows_no_unicode_gets_question_marks(run: RunDirectory) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    append(run, "a-0", "naïve\n".encode())
+    output = Output(run, ["a-0"], stream)
+    output.start()
+    output.close()
+
+    stream.seek(0)
+    assert stream.read() == "a-0       | na?ve\n"
+
+
+def test_a_huge_line_and_a_huge_log_arrive_whole(run: RunDirectory) -> None:
+    line = b"x" * 1_000_000
+    text = shown(run, ("a-0", line + b"\n"), ("b-0", b"y\n" * 500_000))
+
+    assert f"a-0       | {line.decode()}\n" in text
+    assert text.count("b-0       | y\n") == 500_000
+
+
+def test_a_log_that_was_emptied_is_read_from_its_start(run: RunDirectory) -> None:
+    screen = Screen()
+    output = Output(run, ["a-0"], screen)
+    output.start()
+    append(run, "a-0", b"a long first line\n")
+    screen.wait_for("first line\n")
+
+    run.log("a-0").write_bytes(b"")
+    append(run, "a-0", b"again\n")
+    screen.wait_for("again\n")
+    output.close()
+
+
+def test_many_workers_are_followed_without_a_descriptor_each(run: RunDirectory) -> None:
+    names = [f"w-{i}" for i in range(128)]
+    for name in names:
+        append(run, name, b"begun\n")
+    screen = Screen()
+    before = len(os.listdir("/dev/fd"))
+    output = Output(run, names, screen)
+    output.start()
+
+    screen.wait_for("w-127     | begun\n")
+    assert len(os.listdir("/dev/fd")) <= before + 1
+    output.close()
+    assert screen.getvalue().count("begun") == 128
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, OSError, ValueError])
+def test_when_the_terminal_is_gone_printing_ends_and_nothing_spins(
+    run: RunDirectory, error: type[Exception]
+) -> None:
+    class Gone(Screen):
+        tries = 0
+
+        def write(self, text: str) -> int:
+            self.tries += 1
+            raise error("gone")
+
+    stream = Gone()
+    output = Output(run, ["a-0"], stream)
+    append(run, "a-0", b"x\n")
+    output.start()
+    thread: Any = output._thread
+    thread.join(DEADLINE_S)
+    append(run, "a-0", b"y\n")
+    output.close()
+
+    assert not thread.is_alive()
+    assert stream.tries == 1
+
+
+def test_without_a_stream_nothing_is_printed_and_no_thread_runs(run: RunDirectory) -> None:
+    before = threading.active_count()
+    output = Output(run, ["a-0"], None)
+    output.start()
+    output.note("nobody reads this")
+
+    assert threading.active_count() == before
+    output.close()
+
+
+def test_it_can_be_closed_twice_and_before_it_was_started(run: RunDirectory) -> None:
+    output = Output(run, ["a-0"], Screen())
+    output.close()
+    output.close()
