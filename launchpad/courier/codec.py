@@ -123,7 +123,8 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
             remote_repr=remote_repr,
             traceback=text,
         )
-        error = as_remote_kind(*(_try_decode(kind) or (RemoteError, {})), plain)
+        original, state = _try_decode(kind) or (RemoteError, {})
+        error = as_remote_kind(original, state, plain)
     error.__cause__ = RemoteTraceback(f"In {method!r} of {server or 'server'} ({address}):\n{text}")
     return error
 

@@ -35,7 +35,8 @@ class CourierError(Exception):
     def __init__(
         self, message: str = "", *, server: str = "", address: str = "", method: str = ""
     ) -> None:
-        super().__init__(message)
+        # Not super(): the next in line may be a user's class with an __init__ of its own.
+        Exception.__init__(self, message)
         self.server = server
         self.address = address
         self.method = method

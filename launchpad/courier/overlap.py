@@ -112,10 +112,10 @@ class Overlap(Connection):
             while self._run_queue(turn) and self._read(turn):
                 pass
         except (OSError, ProtocolError):
-            if self._turn is turn:
-                self.close()
-            else:
-                self.cut()  # another thread reads: the descriptor is that one's to close
+            self._give_up(turn)
+        except BaseException:
+            self._give_up(turn)
+            raise
 
     def run_apart(self, call: _Call) -> None:
         """Runs one call on a thread of the pool, without the turn."""
@@ -132,6 +132,12 @@ class Overlap(Connection):
         with self._write_lock:
             self._is_closed = True
             super().close()
+
+    def _give_up(self, turn: _Turn) -> None:
+        if self._turn is turn:
+            self.close()
+        else:
+            self.cut()  # another thread reads: the descriptor is that one's to close
 
     def _run_queue(self, turn: _Turn) -> bool:
         """Runs what has been read; False when another thread has taken over."""

@@ -71,13 +71,17 @@ class Poller:
 
     def park(self, parked: Parked) -> None:
         """Waits for the next bytes of this connection; closes it if we are closed."""
+        expires = parked.expires_at != float("inf")
         with self._lock:
-            if not self._is_closed:
+            is_closed = self._is_closed
+            if not is_closed:
                 self._selector.register(parked.sock, selectors.EVENT_READ, parked)
-                if parked.expires_at != float("inf"):
+                if expires:
                     self._expiring.add(parked)
-                return
-        parked.close()
+        if is_closed:
+            parked.close()
+        elif expires:
+            self.wake()  # the leader may be asleep without a limit
 
     def wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it is awake already; closed: so are we

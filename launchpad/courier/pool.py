@@ -16,6 +16,7 @@ retire.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -122,7 +123,12 @@ class ThreadPool:
     def _main(self) -> None:
         job = self._next(None)
         while job is not None:
-            job.run()
+            try:
+                job.run()
+            except BaseException:  # a mistake of ours; it must not cost the server a thread
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
             job = self._next(job)
 
     def _next(self, done: Job | None) -> Job | None:

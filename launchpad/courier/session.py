@@ -52,6 +52,9 @@ class Connection:
             self._serve()
         except (OSError, ProtocolError):
             self.close()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._house.sessions.discard(self)

@@ -1,0 +1,108 @@
+"""Address: a name owned by a node, which becomes a place when the program runs.
+
+    describing      Address(), owned by one node
+    setup           gets its name: learner-0/courier
+    plan            name → endpoint: unix:learner-0.courier, localhost:port
+    in the worker   resolve() asks the run context for the endpoint
+
+Launching never writes into an Address of the program, so that one program can run twice at once.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+
+from launchpad import context
+from launchpad.errors import NotRunningError
+
+COURIER, PORT = "courier", "port"
+"""What an address is for: a courier server, placed by the backend; or a TCP port of the user's own."""
+
+
+class Address:
+    """A name that a node owns and others can resolve once the program runs.
+
+    CourierNode makes its own. One of yours stands for a TCP port, for a service that launchpad knows
+    nothing about:
+
+    Example:
+      address = lp.Address("board")
+      node = lp.PyClassNode(Board, address)       # in Board: serve(address.resolve())
+      node.allocate_address(address)
+      program.add_node(node, label="board")
+      program.add_node(lp.PyNode(watch, address), label="watcher")    # in watch: connect(address.resolve())
+
+    Attributes:
+      role: The last part of its name: `board-0/board`.
+      kind: COURIER or PORT.
+      name: The whole name; empty until setup gives a worker its copy.
+    """
+
+    def __init__(self, role: str = "port", *, kind: str = PORT) -> None:
+        self.role = role
+        self.kind = kind
+        self.uid = os.urandom(8).hex()
+        self.name = ""
+        self.owner = ""
+
+    def named(self, name: str) -> Address:
+        """The copy that travels to workers."""
+        copy = Address(self.role, kind=self.kind)
+        copy.uid, copy.owner, copy.name = self.uid, self.owner, name
+        return copy
+
+    def resolve(self) -> str:
+        """Where this address is: `host:port`, or a courier endpoint such as `unix:/run/…`.
+
+        Raises:
+          NotRunningError: outside a running program, with what to do about it.
+        """
+        me = context.try_current()
+        if me is not None and self.name:
+            return me.endpoint(self.name)
+        endpoint = context.published(self.uid)
+        if endpoint is None:
+            raise NotRunningError(self._why_nowhere())
+        return endpoint
+
+    def _why_nowhere(self) -> str:
+        owner = self.owner or "a node that was not added to a program"
+        return (
+            f"the address {self.role!r} of {owner} is nowhere: no program of this process that has it is"
+            " running. Launch the program first and use it before it is stopped, or pass the handle to a"
+            " node and use it there."
+        )
+
+    def __repr__(self) -> str:
+        return f"Address({self.name or self.role!r} of {self.owner or 'no node yet'})"
+
+
+class AbstractAddressBuilder(abc.ABC):
+    """Decides where an address is; for programs that place addresses by themselves."""
+
+    @abc.abstractmethod
+    def build(self) -> str:
+        """The place, `host:port`."""
+
+
+class SimpleLocalAddressBuilder(AbstractAddressBuilder):
+    """A free TCP port of this host."""
+
+    def build(self) -> str:
+        """`localhost:port`, with a port that was free a moment ago."""
+        import portpicker
+
+        return f"localhost:{portpicker.pick_unused_port()}"
+
+
+def get_port_from_address(address: str) -> int:
+    """The port in `host:port`.
+
+    Example:
+      server.listen(lp.get_port_from_address(address.resolve()))
+    """
+    _, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"expected an address like 'localhost:8080', got {address!r}")
+    return int(port)

@@ -1,0 +1,197 @@
+"""The run context: who am I, where is everybody, and stop.
+
+A worker's thread finds its context in three steps, so that it is found from any thread that user code
+starts: what this thread was given; what the thread that started it had; what the process has.
+
+    thread of a worker      ──▶ _here (ContextVar)          threads backend, colocated nodes
+    a thread it started     ──▶ thread.launchpad_context    copied by `inherit()` when the thread starts
+    any thread of a process ──▶ _process                    processes, one worker in each
+
+The launching script has none of these: there, addresses are looked up among the programs it launched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.errors import NotRunningError
+from launchpad.interruption import Interruption
+
+_WORTH_TELLING_S = 1.0
+
+
+@dataclass(eq=False)
+class RunContext:
+    """What a worker knows about itself and the program it runs in: `lp.current()`.
+
+    Example:
+      def run(self):
+        me = lp.current()
+        rng = random.Random(me.seed)
+        print(f"{me.name} is {me.replica_index + 1} of {me.num_replicas}")
+
+    Attributes:
+      name: This worker, unique in the program: `actor-3`.
+      label: Its group: `actor`.
+      replica_index: Its number in the group, from 0.
+      num_replicas: The size of the group.
+      attempt: 1 at the first start.
+      seed: An integer below 2**32; the same for this worker at every launch, different between workers.
+      launch_type: `local_mp` and the like.
+    """
+
+    program: str
+    name: str
+    label: str
+    replica_index: int
+    num_replicas: int
+    attempt: int
+    seed: int
+    launch_type: str
+    endpoints: Mapping[str, str]
+    report: Callable[[str, str], None] = field(repr=False, default=lambda event, text: None)
+    """Tells the supervisor: ("stop", why) or ("waiting", worker)."""
+    phase: str = "import"
+    stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
+    heeds_stop: bool = False
+    """Whether this worker asked about stopping at all; one that did is not interrupted."""
+    interruption: Interruption = field(default_factory=Interruption, repr=False)
+    _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    _failed: dict[str, str] = field(default_factory=dict, repr=False)
+    _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def endpoint(self, address: str) -> str:
+        """Where the address with this name is bound, `unix:/run/…/learner-0.sock`."""
+        try:
+            return self.endpoints[address]
+        except KeyError:
+            raise NotRunningError(
+                f"program {self.program!r} has no address {address!r}; it has {sorted(self.endpoints)}"
+            ) from None
+
+    def ask_to_stop(self) -> None:
+        """What the supervisor does to this worker: the event is set, then the handlers are called."""
+        if self.stop_event.is_set():
+            return
+        self.stop_event.set()
+        for handler in list(self._stop_handlers):
+            handler()
+
+    def add_stop_handler(self, handler: Callable[[], None]) -> None:
+        """Calls `handler` when the program stops; at once if it is stopping already."""
+        self.heeds_stop = True
+        self._stop_handlers.append(handler)
+        if self.stop_event.is_set():
+            handler()
+
+    def remove_stop_handler(self, handler: Callable[[], None]) -> None:
+        """Takes a handler back; one that was never added is a ValueError."""
+        self._stop_handlers.remove(handler)
+
+    def mark_failed(self, worker: str, why: str) -> None:
+        """What the supervisor tells this worker about another one."""
+        self._failed[worker] = why
+
+    def note_waiting(self, worker: str) -> None:
+        """A constructor waits for that worker; told once it takes long, since two may wait for each other."""
+        if self.phase != "init":
+            return
+        since = self._waiting_since.setdefault(worker, time.monotonic())
+        if time.monotonic() - since > _WORTH_TELLING_S:
+            self._waiting_since[worker] = math.inf
+            self.report("waiting", worker)
+
+    def failure_of(self, worker: str) -> str:
+        """Why that worker failed; empty while nothing is known against it."""
+        return self._failed.get(worker, "")
+
+
+_here: ContextVar[RunContext | None] = ContextVar("launchpad_context", default=None)
+_process: RunContext | None = None
+
+
+def try_current() -> RunContext | None:
+    """The context of the worker that this thread belongs to, or None outside workers."""
+    inherited = getattr(threading.current_thread(), "launchpad_context", None)
+    return _here.get() or inherited or _process
+
+
+def current() -> RunContext:
+    """The context of the worker that this thread belongs to.
+
+    Works in any thread of a worker, and in methods called by other nodes.
+
+    Raises:
+      NotRunningError: outside workers, for instance in the script that launches.
+    """
+    context = try_current()
+    if context is None:
+        raise NotRunningError(
+            "lp.current() was called outside a running program. It works in code that a node runs;"
+            " in the launching script use what lp.launch() returned."
+        )
+    return context
+
+
+@contextlib.contextmanager
+def entered(context: RunContext) -> Iterator[RunContext]:
+    """Makes `context` the current one in this thread and in those started from it."""
+    token = _here.set(context)
+    try:
+        yield context
+    finally:
+        _here.reset(token)
+
+
+def enter_process(context: RunContext) -> None:
+    """Makes `context` the one of this whole process: it runs one worker and nothing else."""
+    global _process
+    _process = context
+
+
+def inherit() -> None:
+    """From now on a thread started by a worker's thread belongs to that worker.
+
+    Python 3.14 can copy contexts into threads by itself; until then the start of a thread is the only
+    place where both sides are known. Called once, by the first worker of a process that is a thread.
+    """
+    if getattr(threading.Thread.start, "launchpad_inherits", False):
+        return
+    start = threading.Thread.start
+
+    @functools.wraps(start)
+    def start_with_context(thread: threading.Thread, *args: Any, **kwargs: Any) -> None:
+        thread.__dict__.setdefault("launchpad_context", try_current())
+        start(thread, *args, **kwargs)
+
+    start_with_context.launchpad_inherits = True  # type: ignore[attr-defined]
+    threading.Thread.start = start_with_context  # type: ignore[method-assign,assignment]
+
+
+# What the launching script can reach: address uid → endpoint, for each program that runs now.
+_launched: dict[str, str] = {}
+
+
+def publish(endpoints: Mapping[str, str]) -> None:
+    """Lets this process resolve these addresses (by uid) outside workers."""
+    _launched.update(endpoints)
+
+
+def retract(endpoints: Mapping[str, str]) -> None:
+    """Takes back what `publish` gave, unless another launch has published over it."""
+    for uid, endpoint in endpoints.items():
+        if _launched.get(uid) == endpoint:
+            del _launched[uid]
+
+
+def published(uid: str) -> str | None:
+    """The endpoint of an address in a program that this process launched and that still runs."""
+    return _launched.get(uid)

@@ -1,0 +1,104 @@
+"""What can go wrong, as one tree.
+
+    LaunchpadError
+    ├── DefinitionError (also a ValueError)     the graph has a mistake; nothing was started
+    │   └── PayloadError                        a value in it cannot be sent to a worker
+    ├── NotRunningError (also a RuntimeError)   a handle or context was used outside a running program
+    ├── LaunchError                             the backend could not start the plan
+    ├── ProgramFailed                           a worker failed and the program was stopped
+    └── StaleError                              a CacherNode has no answer that is fresh enough
+
+    Stopped (a BaseException)                   unwinds a run() that was asked to stop and never looked
+
+Errors of calls between nodes have their own tree, in `launchpad.courier.errors`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from launchpad.outcome import Outcome
+
+
+class LaunchpadError(Exception):
+    """The root of everything launchpad raises on its own account."""
+
+
+class DefinitionError(LaunchpadError, ValueError):
+    """The program's description has a mistake; it is found before anything starts."""
+
+
+class PayloadError(DefinitionError):
+    """A value that belongs to a node cannot be sent to its worker.
+
+    Attributes:
+      node: The worker's name, `learner-0`.
+      path: Where the value sits, `learner-0.args[1].cfg.lock`.
+    """
+
+    def __init__(self, message: str, node: str = "", path: str = "") -> None:
+        super().__init__(message)
+        self.node = node
+        self.path = path
+
+
+class NotRunningError(LaunchpadError, RuntimeError):
+    """Something that only means anything in a running program was used outside one."""
+
+
+class LaunchError(LaunchpadError):
+    """The backend could not start the plan; whatever had been started was taken down."""
+
+
+class StaleError(LaunchpadError):
+    """The cached answer is older than the cacher was told to give out."""
+
+
+class ProgramFailed(LaunchpadError):
+    """A worker failed, and the program was stopped because of it.
+
+    Its text is the whole report: the first cause with its remote traceback, the worker's last lines,
+    where its log is, and what else failed after it.
+
+    Attributes:
+      outcome: The first cause.
+      consequences: What failed after it, in the order it became known.
+    """
+
+    def __init__(
+        self, program: str, outcome: Outcome, consequences: tuple[Outcome, ...] = ()
+    ) -> None:
+        super().__init__(program, outcome, consequences)
+        self.program = program
+        self.outcome = outcome
+        self.consequences = consequences
+
+    @property
+    def worker(self) -> str:
+        """The worker that failed first, `learner-0`."""
+        return self.outcome.worker
+
+    @property
+    def phase(self) -> str:
+        """How far that worker had come: `import`, `init`, `run` or `stop`."""
+        return self.outcome.phase
+
+    @property
+    def log_path(self) -> str:
+        """The file that holds all that worker printed."""
+        return self.outcome.log_path
+
+    def __str__(self) -> str:
+        from launchpad.outcome import report
+
+        return report(self.program, self.outcome, self.consequences)
+
+
+class Stopped(BaseException):
+    """Raised inside a worker's `run()` when the program stops and that worker never asked about it.
+
+    Like KeyboardInterrupt it is no Exception, so that `except Exception` lets it pass; `finally` blocks run.
+    A worker that has called `lp.stop_event()`, `lp.wait_for_stop()` or `lp.register_stop_handler()`
+    is trusted to end by itself, and is not interrupted until the grace period is over.
+    """

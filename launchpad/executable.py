@@ -1,0 +1,54 @@
+"""Executable: a node made runnable. It knows no backend.
+
+in the launcher     node.to_executable()            data: constructor, arguments, options
+in the worker       unpickled: handles are clients, Deferreds are built           phase `import`, `init`
+                    run = executable.open()         constructs, serves            phase `init`
+                    run()                           or waits for stop             phase `run`
+                    executable.close()              stops serving                 phase `stop`
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Run = Callable[[], None]
+
+
+class Executable(abc.ABC):
+    """What a worker does. Pickled in the launcher, opened, run and closed in the worker."""
+
+    @abc.abstractmethod
+    def open(self) -> Run | None:
+        """Builds what the node describes. What it returns is run; None means: serve until the stop."""
+
+    def close(self) -> None:
+        """Undoes `open`. Called once, however the run ended."""
+        return None
+
+    def parts(self) -> tuple[Executable, ...]:
+        """The executables that run as workers of their own; itself, unless it stands for several."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function or class on its way to a worker.
+
+    Many nodes share one constructor. Classes of the launching script travel by value, which is slow to
+    pickle; wrapped in Code they are pickled once per plan.
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        """As a person would call it: `Learner`."""
+        return str(getattr(self.function, "__qualname__", None) or repr(self.function)).rpartition(
+            "<locals>."
+        )[2]

@@ -1,0 +1,65 @@
+"""The command-line flags that launchpad adds to every program.
+
+They are absl flags, so that `absl.app.run` knows them. Where absl has not parsed its flags they are read
+from the command line here: only these, leaving all others and absl's state alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from absl import flags
+
+LAUNCH_TYPE: flags.FlagHolder[str | None] = flags.DEFINE_string(
+    "lp_launch_type",
+    None,
+    "How to run the program: local_mt, local_mp, test_mt, test_mp, or another backend's name.",
+)
+TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
+    "lp_termination_notice_secs",
+    10,
+    "Seconds a worker may take to stop when asked. 0: it is killed at once; negative: never.",
+)
+
+
+def launch_type() -> str | None:
+    """What --lp_launch_type says; None where it is not given."""
+    value = read(LAUNCH_TYPE)
+    return str(value) if value is not None else None
+
+
+def termination_notice_s() -> float:
+    """What --lp_termination_notice_secs says."""
+    return float(read(TERMINATION_NOTICE_SECS))
+
+
+def read(holder: flags.FlagHolder[Any]) -> Any:
+    """A flag's value, whether or not absl has parsed the command line.
+
+    Raises:
+      ValueError: what stands on the command line is not a value of this flag.
+    """
+    if flags.FLAGS.is_parsed():
+        return holder.value
+    text = _on_command_line(holder.name, sys.argv[1:])
+    return holder.default if text is None else _parsed(holder.name, text)
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return flags.FLAGS[name].parser.parse(text)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"--{name}={text}: {error}") from None
+
+
+def _on_command_line(name: str, argv: list[str]) -> str | None:
+    """The last `--name=value` or `--name value`, with one dash or two, before a lone `--`."""
+    found = None
+    for i, argument in enumerate(argv):
+        if argument == "--":
+            break
+        flag, equals, value = argument.partition("=")
+        if flag in (f"--{name}", f"-{name}"):
+            found = value if equals else (argv[i + 1] if i + 1 < len(argv) else "")
+    return found

@@ -1,0 +1,129 @@
+"""The graph of a program as data, as text and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from launchpad.handle import Handle
+from launchpad.nodes.base import Node
+from launchpad.traverse import Found, walk
+
+if TYPE_CHECKING:
+    from launchpad.program import Program
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One node holds the handle of another and can call it.
+
+    Attributes:
+      source: The worker that holds the handle, `actor-3`.
+      target: The worker it is a handle of, `learner-0`.
+      path: Where in the source's arguments it sits, `actor-3.args[0]`.
+    """
+
+    source: str
+    target: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One node."""
+
+    name: str
+    label: str
+    kind: str
+    added_at: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes and edges by name."""
+
+    name: str
+    nodes: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+
+    @classmethod
+    def of(cls, program: Program) -> Graph:
+        """The graph of a program as it stands now."""
+        nodes = (
+            Vertex(name, label, repr(node), node.added_at)
+            for label, name, node in named_nodes(program)
+            if not node.members()
+        )
+        return cls(program.name, tuple(nodes), tuple(program.edges()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and lists, ready for JSON."""
+        return asdict(self)
+
+    def to_mermaid(self) -> str:
+        """A Mermaid flowchart with one box per group; alike edges between groups are drawn once."""
+        lines = ["flowchart LR"]
+        lines += [f'    {_box(label)}["{title}"]' for label, title in self._titles().items()]
+        lines += [f"    {_box(a)} --> {_box(b)}" for a, b in self._group_edges()]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name!r}: {len(self.nodes)} nodes, {len(self.edges)} edges"]
+        targets: dict[str, list[str]] = {}
+        for source, target in self._group_edges():
+            targets.setdefault(source, []).append(target)
+        for label, title in self._titles().items():
+            lines.append(
+                f"  {title}" + (f" → {', '.join(targets[label])}" if label in targets else "")
+            )
+        return "\n".join(lines)
+
+    def _titles(self) -> dict[str, str]:
+        titles: dict[str, list[str]] = {}
+        for node in self.nodes:
+            titles.setdefault(node.label, []).append(node.kind)
+        return {
+            label: f"{label} ×{len(kinds)}: {', '.join(dict.fromkeys(kinds))}"
+            for label, kinds in titles.items()
+        }
+
+    def _group_edges(self) -> list[tuple[str, str]]:
+        label_of = {node.name: node.label for node in self.nodes}
+        pairs = (
+            (label_of[e.source], label_of[e.target]) for e in self.edges if e.target in label_of
+        )
+        return list(dict.fromkeys(pairs))
+
+
+def _box(label: str) -> str:
+    """A Mermaid identifier: letters and digits only, so that no label means something to Mermaid."""
+    return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
+
+
+def named_nodes(program: Program) -> Iterator[tuple[str, str, Node[Any]]]:
+    """(label, name, node) for every node, the members of colocations after their colocation."""
+    for label, nodes in program.groups.items():
+        for index, node in enumerate(nodes):
+            name = f"{label}-{index}"
+            yield label, name, node
+            for i, member in enumerate(node.members()):
+                yield label, f"{name}.{i}", member
+
+
+def handles_in(node: Node[Any], name: str) -> Iterator[Found]:
+    """The handles among a node's arguments, each with the path to it."""
+    for where, value in node.arguments().items():
+        for found in walk(value, f"{name}.{where}", stop_at=(Handle,)):
+            if isinstance(found.value, Handle):
+                yield found
+
+
+def edges_of(program: Program) -> list[Edge]:
+    """All edges; a handle of a node outside the program has the target `?`."""
+    names = {id(node): name for _, name, node in named_nodes(program)}
+    return [
+        Edge(name, names.get(id(found.value.node), "?"), found.path)
+        for _, name, node in named_nodes(program)
+        for found in handles_in(node, name)
+    ]

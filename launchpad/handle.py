@@ -1,0 +1,92 @@
+"""Handle: what a node gives to others. Passed to another node, it is an edge of the graph."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from launchpad.nodes.base import Node
+
+ClientT = TypeVar("ClientT", covariant=True)
+T = TypeVar("T")
+
+
+class Dereferenceable(abc.ABC, Generic[ClientT]):
+    """Something that turns into what it stands for when a worker starts."""
+
+    @abc.abstractmethod
+    def dereference(self) -> ClientT:
+        """What it stands for. Called where the node runs."""
+
+
+class Handle(Dereferenceable[ClientT]):
+    """Stands for a node while the program is described; in a worker it turns into a client.
+
+    Handles are found in nested lists, tuples, dicts, sets, dataclasses, attrs classes, namedtuples,
+    `functools.partial`, closures, `Deferred` and the attributes of objects. A worker unpickles its
+    arguments with a client in the place of each handle.
+
+    To make one of your own, keep an `Address` in an attribute and resolve it in `dereference`:
+
+    Example:
+      class BoardHandle(lp.Handle[str]):
+        def __init__(self, node, address):
+          super().__init__(node)
+          self._address = address
+
+        def dereference(self):
+          return "http://" + self._address.resolve()
+    """
+
+    can_be_dereferenced = True
+
+    def __init__(self, node: Node[Any]) -> None:
+        self._node = node
+
+    @property
+    def node(self) -> Node[Any]:
+        """The node this stands for."""
+        return self._node
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # Only reached for what is not there: most often a call meant for the client.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{type(self).__name__} has no {name!r}: it is a handle, and stands for"
+            f" {self.__dict__.get('_node', 'a node')} until the program runs. Pass it to another node, which gets a"
+            f" client in its place, or call handle.dereference() after lp.launch(); then client.{name}(…)."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.__dict__.get('_node', 'a worker')}>"
+
+
+class Deferred(Dereferenceable[T]):
+    """A value built where the node runs, once, instead of where the program is described.
+
+    For what cannot be pickled or is large: environments, data sets, database connections.
+    Handles among its arguments arrive in `fn` as clients.
+
+    Example:
+      program.add_node(lp.PyClassNode(Actor, lp.Deferred(make_environment, "CartPole-v1"), learner))
+    """
+
+    def __init__(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> None:
+        if not callable(fn):
+            raise TypeError(f"Deferred needs a function to call later, got {fn!r}")
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+
+    def dereference(self) -> T:
+        """Builds the value."""
+        return self.fn(*self.args, **self.kwargs)
+
+    def __repr__(self) -> str:
+        return f"Deferred({getattr(self.fn, '__qualname__', self.fn)})"
+
+
+def maybe_dereference(value: Any) -> Any:
+    """What a handle or Deferred stands for; anything else as it is."""
+    return value.dereference() if isinstance(value, Dereferenceable) else value

@@ -1,0 +1,68 @@
+"""Interrupting a thread: when `Stopped` may be raised in it, and when not.
+
+    allowed     the user's constructor or run() is on the stack
+    forbidden   launchpad is in the middle of something: starting a server, closing
+
+What is asked for while it is forbidden happens when it is allowed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from launchpad.errors import Stopped
+
+
+class Interruption:
+    """Raises `Stopped` in a worker's thread at most once, and only where user code runs.
+
+    `raise_in_thread` makes `Stopped` be raised in that thread; the backend provides it.
+    """
+
+    def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
+        self.raise_in_thread = raise_in_thread
+        self._lock = threading.Lock()
+        self._allowed = False
+        self._wanted = False
+        self._done = False
+
+    def ask(self) -> None:
+        """Interrupts now or as soon as it is allowed. Called from any other thread."""
+        with self._lock:
+            self._wanted = True
+            if self._allowed and not self._done:
+                self._done = True
+                self.raise_in_thread()
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """User code runs in this block."""
+        self._allow()
+        try:
+            yield
+        finally:
+            self._forbid()
+
+    @contextlib.contextmanager
+    def forbidden(self) -> Iterator[None]:
+        """Launchpad's own code runs in this block, called from user code's place."""
+        was_allowed = self._allowed
+        self._forbid()
+        try:
+            yield
+        finally:
+            if was_allowed:
+                self._allow()
+
+    def _allow(self) -> None:
+        with self._lock:
+            self._allowed = True
+            if self._wanted and not self._done:
+                self._done = True
+                raise Stopped
+
+    def _forbid(self) -> None:
+        with self._lock:
+            self._allowed = False

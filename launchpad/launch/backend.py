@@ -1,0 +1,115 @@
+"""What a backend is: the whole interface between a plan and the world.
+
+A backend gives each address a place, before anything starts, and starts workers. What comes back up are
+reports, through one function; nothing else. `tests/contract` is this page as code.
+
+    launcher                                    backend                          worker
+    endpoint(name, kind) ◀── plan
+    start(plan, run, report) ──▶ Workers
+      .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
+                               ◀── report ───── Ready · Waiting · StopRequested · Ended
+      .ask(worker) ───────────────────────────────────────────────▶ worker.ask_to_stop()
+      .tell_failed(worker, why) ──────────────────────────────────▶ all others: context.mark_failed()
+      .kill(worker) ──────────────────────────▶ makes an end
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from launchpad.outcome import Outcome
+
+if TYPE_CHECKING:
+    from launchpad.launch.plan import LaunchPlan
+    from launchpad.launch.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker's object is built and served. `runs`: whether it now runs something of its own."""
+
+    worker: str
+    attempt: int
+    runs: bool
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The worker's constructor has been waiting for a server of worker `on` for over a second."""
+
+    worker: str
+    on: str
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """Code in the worker called `lp.stop()`."""
+
+    worker: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The worker has ended; nothing of it runs any more. Exactly one for each start."""
+
+    outcome: Outcome
+
+
+Report = Ready | Waiting | StopRequested | Ended
+
+
+class Workers(abc.ABC):
+    """The workers of one launch. Called by one thread, the supervisor's; no method waits for a worker."""
+
+    @abc.abstractmethod
+    def start(self, worker: str, attempt: int) -> None:
+        """Starts a worker of the plan. A worker that cannot be started reports Ended, phase `start`."""
+
+    @abc.abstractmethod
+    def ask(self, worker: str) -> None:
+        """Asks a worker to stop. One that has ended meanwhile is passed over."""
+
+    @abc.abstractmethod
+    def kill(self, worker: str) -> None:
+        """Ends a worker that did not stop when asked; Ended must follow, kind `stopped`."""
+
+    @abc.abstractmethod
+    def tell_failed(self, worker: str, why: str) -> None:
+        """Lets all workers know that one failed for good, so that nobody waits for it."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Leaves nothing behind. Called once, when all have ended or after a failed start; may wait."""
+
+
+class Backend(abc.ABC):
+    """What can start a plan. Stateless: one instance may serve several launches at once."""
+
+    max_payload_bytes: int = 1 << 30
+    """The largest executable, in bytes, that it carries to a worker."""
+
+    is_test = False
+    """Whether its programs belong to a test: they do not keep the interpreter alive, and print nothing."""
+
+    @abc.abstractmethod
+    def endpoint(self, address: str, kind: str) -> str:
+        """Where an address will be. Pure: `{run}` stands for the run's own directory, `{port}` for a free
+        port, both filled in by the launch.
+
+        Args:
+          address: Its name, `learner-0/courier`.
+          kind: `courier` or `port`, see `launchpad.address`.
+        """
+
+    @abc.abstractmethod
+    def start(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> Workers:
+        """Prepares to start workers; what it returns starts them.
+
+        `report` may be called from any thread. `plan` has its final endpoints.
+        """

@@ -1,0 +1,169 @@
+"""Threads: every worker is a thread of the launching process.
+
+The same semantics as processes as far as threads can have them: arguments are copied, output goes to a
+log per worker, a failure is named. Two things threads cannot have: an environment of their own, and an end
+against their will. A worker that does not stop when its grace period is over is left behind, and named.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launchpad import context, outcome
+from launchpad.address import COURIER
+from launchpad.errors import Stopped
+from launchpad.launch import capture
+from launchpad.launch.backend import Backend, Ended, Report, Workers
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.worker import Worker, context_of
+from launchpad.outcome import Outcome
+
+_JOIN_S = 1.0
+_PATIENCE_S = 1.0
+
+
+class Threads(Backend):
+    """`local_mt`: for debugging, and for programs that wait more than they compute."""
+
+    def endpoint(self, address: str, kind: str) -> str:
+        """In this process, or a free port."""
+        return f"inproc:{{run}}/{address}" if kind == COURIER else "localhost:{port}"
+
+    def start(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> Workers:
+        """Nothing to prepare."""
+        _warn_of_environments(plan)
+        return ThreadWorkers(plan, run, report)
+
+
+class TestThreads(Threads):
+    """`test_mt`: the same, for unit tests."""
+
+    __test__ = False  # no test case, whatever pytest makes of the name
+    is_test = True
+
+
+@dataclass
+class _Live:
+    """One running attempt."""
+
+    worker: Worker
+    thread: threading.Thread
+    context: context.RunContext
+
+
+class ThreadWorkers(Workers):
+    """The threads of one launch."""
+
+    def __init__(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> None:
+        self._plan, self._run, self._report = plan, run, report
+        self._endpoints = plan.endpoints
+        self._plans = {worker.name: worker for worker in plan.workers}
+        self._live: dict[str, _Live] = {}
+        context.inherit()
+
+    def start(self, worker: str, attempt: int) -> None:
+        """Starts a thread."""
+        plan = self._plans[worker]
+        me = context_of(
+            plan, self._plan.program, self._plan.launch_type, attempt, self._endpoints, self._report
+        )
+        thread = threading.Thread(
+            target=self._live_and_end, args=(worker,), name=worker, daemon=True
+        )
+        runner = Worker(plan, me, self._report, lambda: _raise_in(thread))
+        self._live[worker] = _Live(runner, thread, me)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._report(Ended(_not_started(plan, attempt, error)))
+
+    def ask(self, worker: str) -> None:
+        """Asks; handlers run in a thread of their own, since they may take their time."""
+        live = self._live[worker]
+        threading.Thread(target=live.worker.ask_to_stop, name=f"{worker}-stop", daemon=True).start()
+
+    def kill(self, worker: str) -> None:
+        """Gives the thread up."""
+        live = self._live[worker]
+        capture.end(live.context)
+        cause = "did not stop in time; its thread was left behind"
+        self._report(
+            Ended(Outcome(worker, outcome.STOPPED, live.context.phase, live.context.attempt, cause))
+        )
+
+    def tell_failed(self, worker: str, why: str) -> None:
+        """Writes it into every context."""
+        for live in list(self._live.values()):
+            live.context.mark_failed(worker, why)
+
+    def close(self) -> None:
+        """Waits for the threads, which have all reported their end."""
+        for live in self._live.values():
+            if live.thread.ident is not None:
+                live.thread.join(_JOIN_S if live.context.stop_event.is_set() else None)
+
+    def _live_and_end(self, worker: str) -> None:
+        live = self._live[worker]
+        with context.entered(live.context):
+            capture.begin(live.context, self._run.log(worker))
+            try:
+                ended = live.worker.main()
+                if ended.is_failure and ended.traceback:
+                    print(ended.traceback)
+            finally:
+                capture.end(live.context)
+        self._report(Ended(ended))
+
+
+def _raise_in(thread: threading.Thread) -> None:
+    """Raises Stopped in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
+
+    Waits while the thread is importing, or starting a thread: half a module would be left to all others,
+    and CPython gives the new thread its parent's identity for a moment, and with it the exception.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while _is_delicate(thread) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
+    )
+
+
+def _is_delicate(thread: threading.Thread) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib") or code is _START:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_START = inspect.unwrap(threading.Thread.start).__code__
+
+
+def _not_started(plan: WorkerPlan, attempt: int, error: Exception) -> Outcome:
+    cause = f"no thread could be started: {error}"
+    hint = "look at `ulimit -u` and the memory left; or use local_mp"
+    return Outcome(plan.name, outcome.FAILED, "start", attempt, cause, hint=hint)
+
+
+def _warn_of_environments(plan: LaunchPlan) -> None:
+    own = [worker.name for worker in plan.workers if worker.env or worker.args or worker.python]
+    if own:
+        text = (
+            f"threads share one environment and command line: those of {', '.join(own)} are ignored"
+        )
+        warnings.warn(text, UserWarning, stacklevel=6)

@@ -1,0 +1,166 @@
+"""launch() and plan(): where a user's program enters.
+
+Imported by `import launchpad`, so it imports late what only a launch needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from launchpad import flags
+
+if TYPE_CHECKING:
+    import unittest
+    from collections.abc import Mapping, Sequence
+
+    from launchpad.launch.backend import Backend
+    from launchpad.launch.output import Output
+    from launchpad.launch.plan import LaunchPlan
+    from launchpad.launch.registry import LaunchType
+    from launchpad.launch.run_directory import RunDirectory
+    from launchpad.launch.running import Running
+    from launchpad.program import Program
+    from launchpad.resources import PythonProcess
+
+_QUIET_TERMINALS = ("output_to_files",)
+_TERMINALS = ("current_terminal", *_QUIET_TERMINALS)
+
+
+def plan(
+    program: Program,
+    launch_type: LaunchType | str | None = None,
+    local_resources: Mapping[str, PythonProcess] | None = None,
+) -> LaunchPlan:
+    """What `launch` would run, as data. Starts nothing and changes nothing.
+
+    Example:
+      print(lp.plan(program, launch_type="local_mp"))
+
+    Raises:
+      DefinitionError: a mistake in the program, with the node's label and the path to it.
+    """
+    from launchpad.launch import registry, setup
+
+    name = registry.launch_type_name(launch_type)
+    return setup.plan(_single(program), registry.backend_of(name), name, local_resources)
+
+
+def launch(
+    programs: Program | Sequence[Program],
+    launch_type: LaunchType | str | None = None,
+    xm_resources: None = None,
+    local_resources: Mapping[str, PythonProcess] | None = None,
+    test_case: unittest.TestCase | None = None,
+    terminal: str | None = None,
+    *,
+    serialize_py_nodes: bool | None = None,
+    controller_xm_requirements: None = None,
+) -> Running:
+    """Runs a program; returns at once.
+
+    A script whose last line is `lp.launch(program)` runs until the program ends, and exits with 0 if it
+    ended well, else with 1 and the report of the failure as the last thing on the screen.
+
+    Example:
+      running = lp.launch(program, launch_type="local_mp")
+      running.wait(timeout_s=60)
+
+    Args:
+      programs: The program; a sequence of one is taken too.
+      launch_type: How to run it; if None, the flag --lp_launch_type, then the environment variable
+        LP_LAUNCH_TYPE, then local_mt.
+      local_resources: Label → PythonProcess, for local processes.
+      test_case: The program is stopped when this test ends.
+      terminal: Where workers' output goes besides their log files: `current_terminal` or, for nowhere,
+        `output_to_files`. If None, the environment variable LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, then
+        `current_terminal`; tests print nothing.
+      serialize_py_nodes: Makes no difference: nodes are always serialised.
+      xm_resources, controller_xm_requirements: Belong to another company's cluster; only None.
+
+    Raises:
+      DefinitionError: a mistake in the program; nothing was started.
+      LaunchError: the backend could not start; nothing is left running.
+    """
+    from launchpad.errors import DefinitionError
+    from launchpad.launch import at_exit, registry, setup
+    from launchpad.launch.run_directory import RunDirectory
+
+    if xm_resources is not None or controller_xm_requirements is not None:
+        raise DefinitionError(
+            "xm_resources and controller_xm_requirements mean nothing here; leave them out"
+        )
+    program = _single(programs)
+    name = registry.launch_type_name(launch_type)
+    backend = registry.backend_of(name)
+    planned = setup.plan(program, backend, name, local_resources)
+    run = RunDirectory.create(program.name, planned.endpoints)
+    running = _start(planned, backend, run, _output(run, planned, backend, terminal))
+    at_exit.watch(running)
+    if test_case is not None:
+        test_case.addCleanup(running.stop)
+    return running
+
+
+def _start(planned: LaunchPlan, backend: Backend, run: RunDirectory, output: Output) -> Running:
+    """Begins the run; leaves nothing behind when that fails."""
+    from launchpad.launch.running import Running
+
+    try:
+        running = Running(_placed(planned, run), backend, run, output, flags.termination_notice_s())
+        running.begin()
+    except BaseException:
+        run.remove()
+        raise
+    return running
+
+
+def _placed(planned: LaunchPlan, run: RunDirectory) -> LaunchPlan:
+    """The plan with endpoints in this run's directory."""
+    import dataclasses
+
+    workers = [
+        dataclasses.replace(
+            w, endpoints={name: run.place(endpoint) for name, endpoint in w.endpoints.items()}
+        )
+        for w in planned.workers
+    ]
+    return dataclasses.replace(planned, workers=tuple(workers))
+
+
+def _output(
+    run: RunDirectory, planned: LaunchPlan, backend: Backend, terminal: str | None
+) -> Output:
+    from launchpad.launch.capture import terminal_stream
+    from launchpad.launch.output import Output
+
+    quiet = backend.is_test or _terminal(terminal) in _QUIET_TERMINALS
+    return Output(run, [w.name for w in planned.workers], None if quiet else terminal_stream())
+
+
+def _terminal(given: str | None) -> str:
+    import os
+    import warnings
+
+    chosen = given or os.environ.get("LAUNCHPAD_LAUNCH_LOCAL_TERMINAL") or "current_terminal"
+    if chosen not in _TERMINALS:
+        warnings.warn(
+            f"there is no terminal {chosen!r}, only {_TERMINALS}; using current_terminal",
+            stacklevel=3,
+        )
+        return "current_terminal"
+    return chosen
+
+
+def _single(programs: Any) -> Program:
+    from launchpad.errors import DefinitionError
+    from launchpad.program import Program
+
+    if isinstance(programs, Program):
+        return programs
+    if (
+        isinstance(programs, (list, tuple))
+        and len(programs) == 1
+        and isinstance(programs[0], Program)
+    ):
+        return programs[0]
+    raise DefinitionError(f"launch takes one lp.Program, got {programs!r}")

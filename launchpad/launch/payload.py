@@ -1,0 +1,258 @@
+"""Payload: an executable as bytes, on its way to a worker.
+
+Everything goes through here, also in threads, so that a program cannot work in threads and break in
+processes. While pickling, four kinds of object are replaced:
+
+    Handle    → what its dereference() gives in the worker; it must be an edge of the graph
+    Deferred  → what its function gives in the worker
+    Address   → a copy that has its name
+    Code      → bytes, pickled once however many nodes share the constructor
+    Node      → an error: its handle was meant
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import cloudpickle
+
+from launchpad.address import Address
+from launchpad.errors import DefinitionError, PayloadError
+from launchpad.executable import Code, Executable
+from launchpad.handle import Deferred, Handle
+from launchpad.nodes.base import Node
+from launchpad.traverse import Found, Step, children, contains_itself, walk
+
+_TOO_DEEP = 200
+
+
+class BuildFailed(Exception):
+    """A Deferred raised while the payload was unpickled; `error` is what it raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Packer:
+    """Pickles the executables of one program.
+
+    Args:
+      address_names: Address uid → its name in this plan.
+      edges: The ids of the handles that the graph knows as edges.
+    """
+
+    def __init__(self, address_names: dict[str, str], edges: Iterable[int]) -> None:
+        self.address_names = address_names
+        self.edges = frozenset(edges)
+        self._code: dict[int, bytes] = {}
+
+    def pack(self, executable: Executable, node: Node[Any], name: str, label: str) -> bytes:
+        """The executable as bytes.
+
+        Raises:
+          PayloadError: naming the worker and the path to what cannot be pickled.
+        """
+        try:
+            return self.dumps(executable)
+        except DefinitionError:
+            raise
+        except Exception as error:
+            raise self._explain(error, node, name, label) from error
+
+    def dumps(self, value: Any) -> bytes:
+        """The value as bytes; any exception that pickling may raise."""
+        with io.BytesIO() as file:
+            _Pickler(file, self).dump(value)
+            return file.getvalue()
+
+    def code(self, code: Code) -> bytes:
+        """A constructor as bytes, pickled when first asked for."""
+        key = id(code.function)
+        if key not in self._code:
+            self._code[key] = self.dumps(code.function)
+        return self._code[key]
+
+    def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
+        """The (path, bytes) of a node's largest arguments, largest first.
+
+        The largest is opened, again and again, until it has no parts: what is listed can be acted upon.
+        """
+        members = [
+            self._sized(f"{label}.{where}", value) for where, value in node.arguments().items()
+        ]
+        leaves: list[tuple[int, str, Any]] = []
+        while members and len(leaves) < count:
+            size, path, value = largest = max(members, key=lambda member: member[0])
+            members.remove(largest)
+            parts = [self._sized(path + step, part) for step, part in children(value)]
+            members += parts
+            leaves += [] if parts else [largest]
+        return [(path, size) for size, path, _ in sorted(leaves, key=lambda leaf: -leaf[0])]
+
+    def _sized(self, path: str, value: Any) -> tuple[int, str, Any]:
+        return len(self.dumps(value)), path, value
+
+    def _explain(self, error: Exception, node: Node[Any], name: str, label: str) -> PayloadError:
+        found = self._culprit(node, label, too_deep=_is_too_deep(error))
+        where = f"{name} ({node!r}, added at {node.added_at})"
+        reason = f"{type(error).__name__}: {error}"
+        hint = (
+            "Build it where the node runs instead: in the constructor, or with lp.Deferred(fn, …)."
+        )
+        if _is_too_deep(error):
+            reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
+        text = f"{where} cannot be sent to its worker because of {found.path}, a {_kind(found.value)}: {reason}. {hint}"
+        return PayloadError(text, node=name, path=found.path)
+
+    def _culprit(self, node: Node[Any], label: str, too_deep: bool) -> Found:
+        roots = [Found(value, f"{label}.{where}") for where, value in node.arguments().items()]
+        if too_deep:
+            return max((f for r in roots for f in walk(r.value, r.step)), key=lambda f: f.depth)
+        here = next(
+            (root for root in roots if not self._is_picklable(root.value)), Found(node, label)
+        )
+        if here.value is node:
+            return here
+        while True:
+            inner = (Found(child, step, here, here.depth + 1) for step, child in _parts(here.value))
+            bad = next((found for found in inner if not self._is_picklable(found.value)), None)
+            if bad is None or bad.depth > _TOO_DEEP:
+                return here
+            here = bad
+
+    def _is_picklable(self, value: Any) -> bool:
+        try:
+            self.dumps(value)
+        except Exception:
+            return False
+        return True
+
+
+def refuse_cycles(node: Node[Any], name: str, label: str) -> None:
+    """A list, tuple, dict or set among the arguments that holds itself is a PayloadError."""
+    for where, value in node.arguments().items():
+        found = contains_itself(value, f"{label}.{where}")
+        if found is not None:
+            text = (
+                f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
+                f" {found.path}: a {_kind(found.value)} that contains itself"
+            )
+            raise PayloadError(text, node=name, path=found.path)
+
+
+def load(payload: bytes) -> Executable:
+    """The executable, in the worker: with clients for handles and the values of Deferreds.
+
+    Raises:
+      BuildFailed: a Deferred raised.
+    """
+    executable = pickle.loads(payload)
+    assert isinstance(executable, Executable)
+    return executable
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
+    def __init__(self, file: io.BytesIO, packer: Packer) -> None:
+        super().__init__(file, protocol=5)
+        self._packer = packer
+
+    def reducer_override(self, obj: Any) -> Any:
+        for kind, reduce in _REDUCERS:
+            if isinstance(obj, kind):
+                return reduce(obj, self._packer)
+        return super().reducer_override(obj)
+
+
+def _reduce_handle(handle: Handle[Any], packer: Packer) -> Any:
+    if id(handle) not in packer.edges:
+        raise DefinitionError(
+            f"{handle!r} is hidden where the graph cannot see it (a global variable, or the state of a"
+            " C object). Pass it to the node as an argument."
+        )
+    state = {name: value for name, value in vars(handle).items() if name != "_node"}
+    return _dereferenced, (type(handle), state)
+
+
+def _reduce_deferred(deferred: Deferred[Any], packer: Packer) -> Any:
+    return _built, (deferred.fn, deferred.args, deferred.kwargs)
+
+
+def _reduce_address(address: Address, packer: Packer) -> Any:
+    name = packer.address_names.get(address.uid)
+    if name is None:
+        raise DefinitionError(
+            f"{address!r} belongs to no node of this program: node.allocate_address(address)"
+        )
+    return _named_address, (address.role, address.kind, address.uid, address.owner, name)
+
+
+def _reduce_code(code: Code, packer: Packer) -> Any:
+    return _loaded_code, (packer.code(code),)
+
+
+def _refuse_node(node: Node[Any], packer: Packer) -> Any:
+    raise DefinitionError(
+        f"{node!r} was passed to another node; pass its handle: what program.add_node() returned, or"
+        " node.create_handle()"
+    )
+
+
+_REDUCERS: tuple[tuple[type, Callable[[Any, Packer], Any]], ...] = (
+    (Handle, _reduce_handle),
+    (Deferred, _reduce_deferred),
+    (Address, _reduce_address),
+    (Code, _reduce_code),
+    (Node, _refuse_node),
+)
+
+
+def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:
+    handle = kind.__new__(kind)
+    handle.__dict__.update(state)
+    return handle.dereference()
+
+
+def _built(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except Exception as error:
+        raise BuildFailed(error) from error
+
+
+def _named_address(role: str, kind: str, uid: str, owner: str, name: str) -> Address:
+    address = Address(role, kind=kind)
+    address.uid, address.owner, address.name = uid, owner, name
+    return address
+
+
+def _loaded_code(code: bytes) -> Code:
+    return Code(pickle.loads(code))
+
+
+def _is_too_deep(error: Exception) -> bool:
+    return isinstance(error, RecursionError) or "recursion" in str(error).lower()
+
+
+def _kind(value: Any) -> str:
+    cls = type(value)
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _parts(value: Any) -> Iterator[Step]:
+    """`children`, and what code that travels by value drags along: its globals and its methods."""
+    yield from children(value)
+    if isinstance(value, types.FunctionType):
+        for name in value.__code__.co_names:
+            if name in value.__globals__:
+                yield f".<global {name}>", value.__globals__[name]
+    if isinstance(value, type):
+        for name, member in vars(value).items():
+            if not isinstance(member, (types.GetSetDescriptorType, type(None))):
+                yield f".{name}", member

@@ -1,0 +1,147 @@
+"""The plan: what will run, where it can be reached and with what, as data that can be printed.
+
+Program ──setup──▶ Setup ──plan──▶ LaunchPlan ──backend.start──▶ …
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.resources import Resources
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """One worker: an executable with its addresses and resources.
+
+    Attributes:
+      name: Unique in the program: `actor-3`; `trainer-0.1` for a part of a colocation.
+      kind: The node as a person would write it, `CourierNode(Actor)`.
+      calls: The workers whose handles it holds.
+      endpoints: Address name → endpoint, for the addresses it owns.
+      env, args: Environment variables and command-line flags of its own.
+      runs: Whether it has something to run; None when only its constructor knows.
+      retries: How often it is started again after a failure.
+    """
+
+    name: str
+    group: str
+    replica_index: int
+    num_replicas: int
+    kind: str
+    seed: int
+    calls: tuple[str, ...] = ()
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+    python: str = ""
+    resources: Resources = field(default_factory=Resources)
+    runs: bool | None = None
+    main: bool = False
+    retries: int = 0
+    added_at: str = ""
+    payload: bytes = field(default=b"", repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the payload, which is given by its size."""
+        plain = {k: _plain(v) for k, v in vars(self).items() if k not in ("payload", "resources")}
+        return {
+            **plain,
+            "resources": {"env": dict(self.resources.env)},
+            "payload_bytes": len(self.payload),
+        }
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """All workers of a program on one backend. Made by `lp.plan`; nothing has been started.
+
+    Example:
+      print(lp.plan(program, "local_mp"))
+      json.dump(lp.plan(program, "local_mp").to_dict(), file)
+
+    Attributes:
+      workers: In the order in which they are started.
+      uids: Address uid → address name: how a handle in the launching script finds its endpoint.
+    """
+
+    program: str
+    launch_type: str
+    workers: tuple[WorkerPlan, ...]
+    uids: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def groups(self) -> dict[str, list[WorkerPlan]]:
+        """Label → its workers."""
+        groups: dict[str, list[WorkerPlan]] = {}
+        for worker in self.workers:
+            groups.setdefault(worker.group, []).append(worker)
+        return groups
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Address name → endpoint, of all workers."""
+        return {
+            name: endpoint for worker in self.workers for name, endpoint in worker.endpoints.items()
+        }
+
+    def worker(self, name: str) -> WorkerPlan:
+        """The worker with this name; KeyError if there is none."""
+        for worker in self.workers:
+            if worker.name == name:
+                return worker
+        raise KeyError(f"program {self.program!r} has no worker {name!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and lists, ready for JSON."""
+        workers = [worker.to_dict() for worker in self.workers]
+        return {"program": self.program, "launch_type": self.launch_type, "workers": workers}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """`to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("WORKER", "NODE", "ENDPOINTS", "CALLS", "PAYLOAD")]
+        for w in self.workers:
+            rows.append(
+                (
+                    w.name,
+                    w.kind,
+                    _listed(w.endpoints.values()),
+                    _listed(w.calls),
+                    f"{len(w.payload):,} B",
+                )
+            )
+        title = (
+            f"plan of program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
+        )
+        return "\n".join([title, *_aligned(rows)])
+
+
+def seed_of(program: str, worker: str) -> int:
+    """A seed below 2**32 that depends on the names only: the same at every launch."""
+    return int.from_bytes(hashlib.sha256(f"{program}/{worker}".encode()).digest()[:4], "big")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _listed(items: Any) -> str:
+    items = list(items)
+    return ", ".join(items[:3]) + (f", … ({len(items)})" if len(items) > 3 else "") or "-"
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,90 @@
+"""The registry: launch type → backend. The only place that knows them by name.
+
+A package adds one of its own with an entry point in its pyproject.toml; nothing in launchpad changes:
+
+    [project.entry-points."launchpad.backends"]
+    my_cluster = "my_package.backend:MyCluster"
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import importlib
+import os
+
+from launchpad import flags
+from launchpad.errors import DefinitionError, LaunchError
+from launchpad.launch.backend import Backend
+
+ENTRY_POINTS = "launchpad.backends"
+
+_BUILT_IN = {
+    "local_mt": "launchpad.launch.backends.threads:Threads",
+    "local_mp": "launchpad.launch.backends.processes.backend:Processes",
+    "test_mt": "launchpad.launch.backends.threads:TestThreads",
+    "test_mp": "launchpad.launch.backends.processes.backend:TestProcesses",
+}
+
+
+class LaunchType(enum.Enum):
+    """How a program runs. Backends of other packages are given by name, as a string."""
+
+    LOCAL_MULTI_THREADING = "local_mt"
+    LOCAL_MULTI_PROCESSING = "local_mp"
+    TEST_MULTI_THREADING = "test_mt"
+    TEST_MULTI_PROCESSING = "test_mp"
+
+
+def launch_type_name(given: LaunchType | str | None) -> str:
+    """The launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
+    if isinstance(given, LaunchType):
+        return str(given.value)
+    return given or flags.launch_type() or os.environ.get("LP_LAUNCH_TYPE") or "local_mt"
+
+
+def backend_of(name: str) -> Backend:
+    """The backend of a launch type, imported now.
+
+    Raises:
+      DefinitionError: nobody has registered that name.
+      LaunchError: it is registered but cannot be imported.
+    """
+    target = _BUILT_IN.get(name) or _third_party().get(name)
+    if target is None:
+        known = sorted({*_BUILT_IN, *_third_party()})
+        close = difflib.get_close_matches(name, known, 1)
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        raise DefinitionError(
+            f"there is no launch type {name!r}; there are {', '.join(known)}.{meant}"
+        )
+    return _loaded(name, target)
+
+
+def is_local_launch(launch_type: LaunchType | str) -> bool:
+    """Whether it is local_mt or local_mp."""
+    return launch_type_name(launch_type) in ("local_mt", "local_mp")
+
+
+def is_local_launch_or_test(launch_type: LaunchType | str) -> bool:
+    """Whether it runs on this host, tests included."""
+    return launch_type_name(launch_type) in _BUILT_IN
+
+
+def _third_party() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _loaded(name: str, target: str) -> Backend:
+    module, _, attribute = target.partition(":")
+    try:
+        backend = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError) as error:
+        raise LaunchError(
+            f"launch type {name!r} is {target}, which cannot be loaded: {error}"
+        ) from error
+    if not isinstance(backend, Backend):
+        raise LaunchError(f"launch type {name!r} is {target}, which is no launchpad.Backend")
+    return backend

@@ -1,0 +1,157 @@
+"""The places on disk that belong to one run.
+
+    <runtime base>/<run id>/            0700, sockets and lock; removed at the end
+        lock                            held (flock) by every process that cares for the run
+        learner-0.courier               a socket for each address
+    <log base>/<run id>/                kept
+        learner-0.log
+
+The runtime base is the first of $XDG_RUNTIME_DIR/launchpad, $TMPDIR/launchpad-<uid>, /tmp/launchpad-<uid>
+that keeps every socket path within the 107 bytes that the kernel allows. What a killed run left is swept
+at the next launch: a directory whose lock nobody holds has no owner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from launchpad.errors import LaunchError
+
+MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
+
+
+@dataclass
+class RunDirectory:
+    """The directories of one run. Made by `create`."""
+
+    run_id: str
+    runtime: Path
+    logs: Path
+    _lock: int
+
+    @classmethod
+    def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
+        """Makes the directories of a new run, and sweeps those of dead ones."""
+        run_id = f"{re.sub(r'[^A-Za-z0-9]+', '-', program)[:24]}-{time.strftime('%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        short_id = run_id.rpartition("-")[2] + os.urandom(2).hex()
+        base = _runtime_base(1 + len(short_id), [socket_name(a) for a in addresses])
+        sweep(base)
+        runtime = base / short_id
+        runtime.mkdir(mode=0o700)
+        logs = _log_base() / run_id
+        logs.mkdir(parents=True, mode=0o700)
+        return cls(run_id, runtime, logs, _hold(runtime / "lock"))
+
+    def place(self, endpoint: str) -> str:
+        """A planned endpoint with this run's directory and a free port filled in."""
+        if "{port}" in endpoint:
+            from launchpad.address import SimpleLocalAddressBuilder, get_port_from_address
+
+            port = get_port_from_address(SimpleLocalAddressBuilder().build())
+            endpoint = endpoint.replace("{port}", str(port))
+        return endpoint.replace("{run}", str(self.runtime))
+
+    def log(self, worker: str) -> Path:
+        """The file that takes what a worker prints."""
+        return self.logs / f"{worker}.log"
+
+    @property
+    def lock_fd(self) -> int:
+        """The descriptor that holds the lock; a process that inherits it holds it too."""
+        return self._lock
+
+    def remove(self) -> None:
+        """Removes the runtime directory; logs stay."""
+        shutil.rmtree(self.runtime, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def socket_name(address: str) -> str:
+    """A file name for the socket of an address: readable, at most 40 bytes, unique."""
+    name = address.replace("/", ".")
+    if len(name) <= 40:
+        return name
+    return f"{name[:23]}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
+
+
+def sweep(base: Path) -> None:
+    """Removes the directories of runs that nobody holds any more."""
+    for directory in base.iterdir() if base.is_dir() else ():
+        try:
+            fd = os.open(directory / "lock", os.O_RDWR)
+        except OSError:
+            continue  # just being made or removed by another run
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+        except OSError:
+            pass  # somebody lives there
+        finally:
+            os.close(fd)
+
+
+def last_lines(path: Path, count: int = 20) -> tuple[str, ...]:
+    """The end of a log file; nothing if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 16384))
+            return tuple(file.read().decode(errors="replace").splitlines()[-count:])
+    except OSError:
+        return ()
+
+
+def _hold(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
+def _runtime_base(id_length: int, names: list[str]) -> Path:
+    longest = max((len(os.fsencode(name)) for name in names), default=0)
+    uid = os.getuid()
+    candidates = [os.path.join(tempfile.gettempdir(), f"launchpad-{uid}"), f"/tmp/launchpad-{uid}"]
+    if os.environ.get("XDG_RUNTIME_DIR"):
+        candidates.insert(0, os.path.join(os.environ["XDG_RUNTIME_DIR"], "launchpad"))
+    # the server binds under a temporary name first: leave it room
+    fitting = [
+        c
+        for c in candidates
+        if len(os.fsencode(c)) + id_length + 1 + longest + 10 <= MAX_SOCKET_PATH
+    ]
+    for candidate in fitting:
+        if _is_private(Path(candidate)):
+            return Path(candidate)
+    raise LaunchError(
+        f"no directory for sockets: tried {candidates}. It must be yours alone (mode 0700) and short enough for"
+        f" socket paths of {MAX_SOCKET_PATH} bytes; set TMPDIR to one that is."
+    )
+
+
+def _is_private(directory: Path) -> bool:
+    """Whether the directory, made if need be, is ours and closed to others."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    )
+
+
+def _log_base() -> Path:
+    chosen = os.environ.get("LAUNCHPAD_LOGGING_DIR")
+    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"

@@ -1,0 +1,205 @@
+"""Worker: one attempt at one executable, the same in every backend.
+
+    import ──▶ init ──▶ run ──▶ stop ──▶ outcome
+    unpickle   construct, serve   run() or wait   close
+
+`main` runs in the worker's own thread, which in a process is the main one. `ask_to_stop` comes from another
+thread. A run() that never asked about stopping is interrupted: `Stopped` is raised in it, once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+
+from launchpad import courier, outcome, stopping
+from launchpad.context import RunContext
+from launchpad.errors import Stopped
+from launchpad.executable import Executable
+from launchpad.launch import payload
+from launchpad.launch.backend import Ready, Report, StopRequested, Waiting
+from launchpad.launch.plan import WorkerPlan
+from launchpad.outcome import Outcome
+
+
+class Worker:
+    """Runs one executable and says how it ended.
+
+    Args:
+      plan: What to run.
+      context: Who it is; already current in the thread that calls `main`.
+      report: Where Ready goes.
+      interrupt: Makes `Stopped` be raised in the thread that is in `main`.
+      on_phase: Told when it enters `init`; Ready tells the rest.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        context: RunContext,
+        report: Callable[[Report], None],
+        interrupt: Callable[[], None],
+        on_phase: Callable[[str], None] = lambda phase: None,
+    ) -> None:
+        self._plan, self._context = plan, context
+        self._report, self._on_phase = report, on_phase
+        context.interruption.raise_in_thread = interrupt
+
+    def main(self) -> Outcome:
+        """The worker's life. Raises nothing: whatever happens becomes the outcome."""
+        executable: Executable | None = None
+        try:
+            executable = self._import()
+            ended = self._guarded(executable)
+        except BaseException as error:
+            ended = self._outcome_of(error)
+        return self._closed(executable, ended)
+
+    def ask_to_stop(self) -> None:
+        """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked."""
+        try:
+            self._context.ask_to_stop()
+        except Exception:
+            traceback.print_exc()
+        if not self._context.heeds_stop:
+            self._context.interruption.ask()
+
+    def _import(self) -> Executable:
+        try:
+            return payload.load(self._plan.payload)
+        except payload.BuildFailed as failed:
+            self._context.phase = "init"
+            raise failed.error from None
+
+    def _guarded(self, executable: Executable) -> Outcome:
+        """Opens and runs; interrupted only in here."""
+        try:
+            with self._context.interruption.allowed():
+                self._open_and_run(executable)
+        except Stopped:
+            return self._ended(outcome.STOPPED, "interrupted by the program's stop")
+        kind = outcome.STOPPED if self._context.stop_event.is_set() else outcome.SUCCEEDED
+        return self._ended(kind, "")
+
+    def _open_and_run(self, executable: Executable) -> None:
+        self._context.phase = "init"
+        self._on_phase("init")
+        run = executable.open()
+        self._context.phase = "run"
+        self._report(Ready(self._plan.name, self._context.attempt, run is not None))
+        if run is not None:
+            run()
+        else:
+            self._context.heeds_stop = True
+            self._context.stop_event.wait()
+
+    def _closed(self, executable: Executable | None, ended: Outcome) -> Outcome:
+        """The outcome, after what was opened is closed; a failure to close counts unless one came before."""
+        try:
+            self._context.ask_to_stop()  # threads that the worker leaves behind can see it
+            if executable is not None:
+                executable.close()
+        except BaseException as error:
+            self._context.phase = "stop"
+            return ended if ended.is_failure else self._outcome_of(error)
+        return ended
+
+    def _outcome_of(self, error: BaseException) -> Outcome:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            return self._ended(outcome.SUCCEEDED, "sys.exit(0)")
+        if self._context.stop_event.is_set() and isinstance(error, (courier.CourierError, Stopped)):
+            return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
+        failed = self._ended(outcome.FAILED, describe(error))
+        return replace(
+            failed,
+            error_type=_qualified(type(error)),
+            traceback=trimmed_traceback(error),
+            hint=_hint(error),
+            blames=_blamed(error),
+        )
+
+    def _ended(self, kind: str, cause: str) -> Outcome:
+        return Outcome(
+            worker=self._plan.name,
+            kind=kind,
+            phase=self._context.phase,
+            attempt=self._context.attempt,
+            cause=cause,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        )
+
+
+def context_of(
+    plan: WorkerPlan,
+    program: str,
+    launch_type: str,
+    attempt: int,
+    endpoints: dict[str, str],
+    report: Callable[[Report], None],
+) -> RunContext:
+    """The run context of a worker."""
+
+    def report_event(event: str, text: str) -> None:
+        report(StopRequested(plan.name, text) if event == "stop" else Waiting(plan.name, text))
+
+    return RunContext(
+        program=program,
+        name=plan.name,
+        label=plan.group,
+        replica_index=plan.replica_index,
+        num_replicas=plan.num_replicas,
+        attempt=attempt,
+        seed=plan.seed,
+        launch_type=launch_type,
+        endpoints=endpoints,
+        report=report_event,
+    )
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line, `ValueError: boom`."""
+    return "".join(traceback.format_exception_only(error)).strip().split("\n")[0]
+
+
+def trimmed_traceback(error: BaseException) -> str:
+    """The traceback without the frames of this file and of unpickling, which are not the user's concern."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None and _is_ours(tb.tb_frame.f_code.co_filename):
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(type(error), error, tb)).rstrip()
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_PACKAGE)
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _hint(error: BaseException) -> str:
+    if isinstance(error, ImportError):
+        return f"the worker looked in sys.path = {sys.path}; install the module there, or launch from its folder"
+    return ""
+
+
+def _blamed(error: BaseException | None) -> str:
+    """The worker whose absence an error of courier reports; looked for along the causes."""
+    while error is not None:
+        if isinstance(error, (courier.WorkerFailed, courier.OutcomeUnknown, courier.NotSent)):
+            return getattr(error, "server", "") or ""
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+STOPPING = stopping  # imported here so that code about to stop need not import it first
+
+
+def _qualified(cls: type) -> str:
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )

@@ -1,0 +1,61 @@
+"""Node: a service described in a program."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Generic, TypeVar
+
+from launchpad.address import Address
+from launchpad.executable import Executable
+from launchpad.handle import Handle
+
+HandleT = TypeVar("HandleT", bound=Handle[Any], covariant=True)
+
+
+class Node(abc.ABC, Generic[HandleT]):
+    """A service described in a program; nothing of it is built until the program runs.
+
+    A kind of your own gives a handle, says what a worker runs, and owns the addresses it is reached at:
+
+    Example:
+      class BoardNode(lp.Node[BoardHandle]):
+        def __init__(self, log_directory):
+          super().__init__()
+          self._address = self.allocate_address(lp.Address("http"))
+          self._log_directory = log_directory
+
+        def create_handle(self):
+          return BoardHandle(self, self._address)
+
+        def to_executable(self):
+          return BoardExecutable(self._log_directory, self._address)
+    """
+
+    def __init__(self) -> None:
+        self.addresses: list[Address] = []
+        self.added_at = ""
+        self.added_to = ""
+
+    @abc.abstractmethod
+    def create_handle(self) -> HandleT:
+        """A handle of this node; may be called before the node is in a program, and more than once."""
+
+    @abc.abstractmethod
+    def to_executable(self) -> Executable:
+        """What a worker runs, as data. Called at each setup; must not change the node."""
+
+    def allocate_address(self, address: Address) -> Address:
+        """Makes `address` this node's own: the backend gives it a place when the program runs."""
+        if not isinstance(address, Address):
+            raise TypeError(f"expected an lp.Address, got {address!r}")
+        if address not in self.addresses:
+            self.addresses.append(address)
+        return address
+
+    def members(self) -> tuple[Node[Any], ...]:
+        """The nodes that live inside this one; none, unless it is a colocation."""
+        return ()
+
+    def arguments(self) -> dict[str, Any]:
+        """What the user gave, by the name a path starts with: `args`, `kwargs`. Handles are looked for here."""
+        return {}

@@ -1,0 +1,171 @@
+"""CacherNode: answers in the place of another node, from a copy that is refreshed in the background.
+
+    many clients ──▶ cacher ──(one call per refresh)──▶ target
+
+A call is known by its method and arguments. The first one of its kind goes through to the target; from
+then on its answer is refreshed every `refresh_interval_ms`. An answer older than `stale_after_ms`,
+because the target is slow or gone, is not given out: the caller gets a StaleError that says why.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from launchpad import context
+from launchpad.address import COURIER, Address
+from launchpad.courier import Client, Server, list_methods
+from launchpad.errors import StaleError
+from launchpad.executable import Executable
+from launchpad.nodes.base import Node
+from launchpad.nodes.courier import CourierHandle
+
+T = TypeVar("T")
+
+_KEPT = 1024
+"""Different calls that are kept fresh; past that the one not asked for the longest is dropped."""
+
+
+class CacherNode(Node["CourierHandle[T]"], Generic[T]):
+    """A caching stand-in for another node: for one server that very many clients read from.
+
+    Example:
+      learner = program.add_node(lp.CourierNode(Learner), label="learner")
+      cached = program.add_node(lp.CacherNode(learner, refresh_interval_ms=100, stale_after_ms=1000), label="cacher")
+      # actors that are given `cached` call get_variables() on it as on the learner
+
+    Args:
+      target: The handle of the node it stands for.
+      refresh_interval_ms: How often answers are refreshed.
+      stale_after_ms: The greatest age of an answer; older ones are refused. More than the interval.
+    """
+
+    def __init__(
+        self, target: CourierHandle[T], refresh_interval_ms: float, stale_after_ms: float
+    ) -> None:
+        super().__init__()
+        if not 0 < refresh_interval_ms <= stale_after_ms:
+            raise ValueError(
+                "expected 0 < refresh_interval_ms <= stale_after_ms,"
+                f" got {refresh_interval_ms} and {stale_after_ms}"
+            )
+        self._target = target
+        self._refresh_s = refresh_interval_ms / 1000
+        self._stale_s = stale_after_ms / 1000
+        self._address = self.allocate_address(Address("courier", kind=COURIER))
+
+    def arguments(self) -> dict[str, Any]:
+        """The target."""
+        return {"target": self._target}
+
+    def create_handle(self) -> CourierHandle[T]:
+        """A handle like the target's."""
+        return CourierHandle(self, self._address)
+
+    def to_executable(self) -> Executable:
+        """The stand-in."""
+        return ServeCache(self._target, self._address, self._refresh_s, self._stale_s)
+
+    def __repr__(self) -> str:
+        return f"CacherNode({self._target.node!r})"
+
+
+@dataclass
+class Entry:
+    """One kind of call and its last answer. `refreshed_at` is when that answer was asked for."""
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    answer: Any = None
+    refreshed_at: float = float("-inf")
+    last_error: BaseException | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Cache:
+    """Answers calls from copies, and keeps the copies fresh."""
+
+    def __init__(self, target: Client[Any], refresh_s: float, stale_s: float) -> None:
+        self._target, self._refresh_s, self._stale_s = target, refresh_s, stale_s
+        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The answer, from the copy if there is a fresh one."""
+        entry = self._entry(method, args, kwargs)
+        with entry.lock:
+            if entry.refreshed_at == float("-inf"):
+                self._refresh(entry)
+        return self._fresh_answer(entry)
+
+    def refresh_all(self) -> None:
+        """Asks the target for every kept answer; an error is remembered and makes the answer age."""
+        for entry in list(self._entries.values()):
+            try:
+                self._refresh(entry)
+            except Exception as error:
+                entry.last_error = error
+
+    def refresh_until(self, stop: threading.Event) -> None:
+        """The background thread."""
+        while not stop.wait(self._refresh_s):
+            self.refresh_all()
+
+    def _refresh(self, entry: Entry) -> None:
+        asked_at = time.monotonic()
+        entry.answer = getattr(self._target, entry.method)(*entry.args, **entry.kwargs)
+        entry.refreshed_at, entry.last_error = asked_at, None
+
+    def _fresh_answer(self, entry: Entry) -> Any:
+        age = time.monotonic() - entry.refreshed_at
+        if age <= self._stale_s:
+            return entry.answer
+        raise StaleError(
+            f"the cached answer of {entry.method}() is {age * 1000:.0f} ms old, more than the"
+            f" {self._stale_s * 1000:.0f} ms allowed; the last refresh"
+            + (f" failed: {entry.last_error!r}" if entry.last_error else " has not come back")
+        )
+
+    def _entry(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+        import cloudpickle
+
+        key = cloudpickle.dumps((method, args, sorted(kwargs.items())))
+        with self._lock:
+            entry = self._entries.setdefault(key, Entry(method, args, kwargs))
+            self._entries.move_to_end(key)
+            if len(self._entries) > _KEPT:
+                self._entries.popitem(last=False)
+        return entry
+
+
+@dataclass
+class ServeCache(Executable):
+    """Serves a Cache in front of the target."""
+
+    target: Any
+    address: Address
+    refresh_s: float
+    stale_s: float
+    _server: Server | None = field(default=None, init=False)
+
+    def open(self) -> None:
+        """Starts the server and the refreshing thread."""
+        cache = Cache(self.target, self.refresh_s, self.stale_s)
+        me = context.current()
+        with me.interruption.forbidden():
+            self._server = Server(me.name, address=self.address.resolve())
+            self._server.bind_fallback(cache.call, lambda: list_methods(self.target))
+            self._server.start()
+            refresher = threading.Thread(
+                target=cache.refresh_until, args=(me.stop_event,), daemon=True
+            )
+            refresher.start()
+
+    def close(self) -> None:
+        """Stops serving; the thread ends with the worker."""
+        if self._server is not None:
+            self._server.stop()

@@ -1,0 +1,167 @@
+"""CourierNode: an object whose public methods other nodes can call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from launchpad import context
+from launchpad.address import COURIER, Address
+from launchpad.courier import Client, Server, WorkerFailed
+from launchpad.executable import Code, Executable, Run
+from launchpad.handle import Handle
+from launchpad.nodes.base import Node
+from launchpad.nodes.python import RunnableNode, run_method
+
+T = TypeVar("T")
+
+CourierClient = Client
+
+_SERVER_OPTIONS = frozenset({"thread_pool_size"})
+_CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready"})
+
+
+class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
+    """Stands for a CourierNode; in a worker it turns into a `CourierClient`."""
+
+    def __init__(
+        self, node: Node[Any], address: Address, client_kwargs: Mapping[str, Any] | None = None
+    ):
+        super().__init__(node)
+        self._address = address
+        self._client_kwargs = _checked(
+            dict(client_kwargs or {}), _CLIENT_OPTIONS, "courier_client_kwargs"
+        )
+
+    def set_client_kwargs(self, **kwargs: Any) -> None:
+        """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`."""
+        self._client_kwargs = _checked(kwargs, _CLIENT_OPTIONS, "client option")
+
+    def dereference(self) -> CourierClient[T]:
+        """The client. Connects when it is first used.
+
+        Raises:
+          NotRunningError: outside a running program.
+        """
+        endpoint = self._address.resolve()
+        worker = self._address.name.rpartition("/")[0]
+        return CourierClient(
+            endpoint, name=worker or None, verdict=_verdict_on(worker), **self._client_kwargs
+        )
+
+
+class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
+    """Builds an object, serves its public methods, and calls its `run()` if there is one.
+
+    With `run()`, serving ends when it returns; without, the node serves until the program stops.
+    Not served: `run`, names that begin with an underscore, properties.
+
+    Example:
+      learner = program.add_node(lp.CourierNode(Learner, lr=0.1), label="learner")
+      program.add_node(lp.CourierNode(Actor, learner), label="actor")   # in Actor: learner.step(batch)
+
+    Args:
+      constructor: A class, or a function that returns an object.
+      courier_kwargs: Options of the server: `thread_pool_size`.
+      courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
+        `wait_for_ready`.
+    """
+
+    def __init__(
+        self,
+        constructor: Callable[..., T],
+        /,
+        *args: Any,
+        courier_kwargs: Mapping[str, Any] | None = None,
+        courier_client_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(constructor, *args, **kwargs)
+        self._server_kwargs = _checked(
+            dict(courier_kwargs or {}), _SERVER_OPTIONS, "courier_kwargs"
+        )
+        self._client_kwargs = _checked(
+            dict(courier_client_kwargs or {}), _CLIENT_OPTIONS, "courier_client_kwargs"
+        )
+        self._address = self.allocate_address(Address("courier", kind=COURIER))
+
+    def configure(self, *args: Any, **kwargs: Any) -> None:
+        """Sets the constructor's arguments anew: for nodes that hold handles of each other."""
+        self._args, self._kwargs = args, kwargs
+
+    def create_handle(self) -> CourierHandle[T]:
+        """A handle; may be asked for before the node is in a program."""
+        return CourierHandle(self, self._address, self._client_kwargs)
+
+    def to_executable(self) -> Executable:
+        """The construction, the server and the run."""
+        return ServeObject(
+            self._code, self._args, self._kwargs, self._runs, self._address, self._server_kwargs
+        )
+
+
+@dataclass
+class ServeObject(Executable):
+    """Builds an object, serves it at an address, runs it."""
+
+    constructor: Code
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    runs: bool
+    address: Address
+    server_kwargs: Mapping[str, Any]
+    _server: Server | None = field(default=None, init=False)
+
+    def open(self) -> Run | None:
+        """Builds the object, then serves it: nobody ever reaches one that is half built."""
+        built = self.constructor(*self.args, **self.kwargs)
+        with context.current().interruption.forbidden():
+            self._server = serve(self.address, built, self.server_kwargs)
+        return run_method(built, self.runs)
+
+    def close(self) -> None:
+        """Stops serving."""
+        if self._server is not None:
+            self._server.stop()
+
+
+def serve(address: Address, built: object, server_kwargs: Mapping[str, Any]) -> Server:
+    """A started server of the object's public methods at the address."""
+    server = Server(context.current().name, address=address.resolve(), **server_kwargs)
+    server.bind_object(built)
+    hook = getattr(built, "set_courier_server", None)
+    if callable(hook):
+        hook(server)
+    server.start()
+    return server
+
+
+def _verdict_on(worker: str) -> Callable[[], Exception | None] | None:
+    """What a waiting call asks: has that worker failed? Also tells the supervisor who waits for whom."""
+    me = context.try_current()
+    if me is None or not worker:
+        return None
+    return _Verdict(me, worker)
+
+
+class _Verdict:
+    """Polled by a client while it waits for a server."""
+
+    def __init__(self, me: context.RunContext, worker: str) -> None:
+        self._me, self._worker = me, worker
+
+    def __call__(self) -> Exception | None:
+        why = self._me.failure_of(self._worker)
+        if why:
+            return WorkerFailed(why, server=self._worker)
+        self._me.note_waiting(self._worker)
+        return None
+
+
+def _checked(options: dict[str, Any], allowed: frozenset[str], what: str) -> dict[str, Any]:
+    """The options, none of them unknown."""
+    unknown = sorted(set(options) - allowed)
+    if unknown:
+        raise TypeError(f"unknown {what} {unknown}; there are {sorted(allowed)}")
+    return options

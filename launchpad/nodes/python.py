@@ -1,0 +1,127 @@
+"""PyNode and PyClassNode: a function, or an object with a run method, that serves nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from launchpad.executable import Code, Executable, Run
+from launchpad.handle import Handle
+from launchpad.nodes.base import HandleT, Node
+
+
+class PyHandle(Handle[NoReturn]):
+    """The handle of a node that serves nobody."""
+
+    can_be_dereferenced = False
+
+    def dereference(self) -> NoReturn:
+        """Always a TypeError: there is nothing to call."""
+        raise TypeError(
+            f"{self!r} cannot be dereferenced: a PyNode or PyClassNode serves nobody. Use a CourierNode"
+            " if others are to call it."
+        )
+
+
+class ConstructorNode(Node[HandleT]):
+    """A node described by a constructor and its arguments; what the common kinds have in common."""
+
+    def __init__(self, constructor: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        if not callable(constructor):
+            raise TypeError(
+                f"{type(self).__name__} needs a class or a function, got {constructor!r}"
+            )
+        super().__init__()
+        self._code = Code(constructor)
+        self._args = args
+        self._kwargs = kwargs
+
+    def arguments(self) -> dict[str, Any]:
+        """The constructor, for its closure, and its arguments."""
+        return {"constructor": self._code.function, "args": self._args, "kwargs": self._kwargs}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._code.name})"
+
+
+class PyNode(ConstructorNode[PyHandle]):
+    """Runs a function once.
+
+    Example:
+      program.add_node(lp.PyNode(train, learner, num_steps=1000), label="trainer")
+    """
+
+    def create_handle(self) -> PyHandle:
+        """A handle that marks the node and cannot be dereferenced."""
+        return PyHandle(self)
+
+    def to_executable(self) -> Executable:
+        """The call."""
+        return CallFunction(self._code, self._args, self._kwargs)
+
+
+class RunnableNode(ConstructorNode[HandleT]):
+    """A node whose object may have a `run()`, which can be switched off for tests."""
+
+    _runs = True
+
+    def disable_run(self) -> None:
+        """The object is built (and served) but its `run()` is not called. For unit tests."""
+        self._runs = False
+
+    def enable_run(self) -> None:
+        """Takes `disable_run` back."""
+        self._runs = True
+
+
+class PyClassNode(RunnableNode[PyHandle]):
+    """Builds an object, then calls its `run()` if there is one.
+
+    Example:
+      program.add_node(lp.PyClassNode(Actor, learner, seed=1), label="actor")
+    """
+
+    def create_handle(self) -> PyHandle:
+        """A handle that marks the node and cannot be dereferenced."""
+        return PyHandle(self)
+
+    def to_executable(self) -> Executable:
+        """The construction and the run."""
+        return BuildObject(self._code, self._args, self._kwargs, self._runs)
+
+
+@dataclass
+class CallFunction(Executable):
+    """Calls a function once."""
+
+    function: Code
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def open(self) -> Run:
+        """Nothing to build."""
+        return self._call
+
+    def _call(self) -> None:
+        self.function(*self.args, **self.kwargs)
+
+
+@dataclass
+class BuildObject(Executable):
+    """Builds an object and runs it."""
+
+    constructor: Code
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    runs: bool
+
+    def open(self) -> Run | None:
+        """Builds the object."""
+        return run_method(self.constructor(*self.args, **self.kwargs), self.runs)
+
+
+def run_method(built: object, runs: bool) -> Run | None:
+    """The object's `run`, if it has one and it is to be run."""
+    run = getattr(built, "run", None) if runs else None
+    return run if callable(run) else None

@@ -1,0 +1,229 @@
+"""Program: the graph. It is data: launching reads it and never writes to it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from launchpad.errors import DefinitionError
+from launchpad.graph import Edge, Graph, edges_of
+from launchpad.handle import Handle
+from launchpad.nodes.base import Node
+from launchpad.resources import Resources
+
+HandleT = TypeVar("HandleT", bound=Handle[Any])
+
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes of one label, and what holds for all of them."""
+
+    label: str
+    resources: Resources = field(default_factory=Resources)
+    main: bool = False
+
+
+class Program:
+    """A distributed program, described as a graph of nodes.
+
+    Example:
+      program = lp.Program("hello")
+      with program.group("server"):
+        server = program.add_node(lp.CourierNode(Server))
+      program.add_node(lp.PyNode(greet, server), label="client")
+      lp.launch(program)
+
+    A mistake is a DefinitionError (a ValueError) at the line that makes it. A Program may be launched
+    more than once, also at the same time, and pickled if its nodes' arguments can be.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise DefinitionError(f"a program needs a name, got {name!r}")
+        self._name = name
+        self._nodes: dict[str, list[Node[Any]]] = {}
+        self._groups: dict[str, Group] = {}
+        self._current: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports and listings call it."""
+        return self._name
+
+    @property
+    def groups(self) -> dict[str, list[Node[Any]]]:
+        """Label → its nodes, in the order in which groups were opened."""
+        return {label: list(nodes) for label, nodes in self._nodes.items()}
+
+    @property
+    def current_group(self) -> str | None:
+        """The label of the open group; None outside one."""
+        return self._current
+
+    def group_options(self, label: str) -> Group:
+        """What was said when the group was opened."""
+        return self._groups[label]
+
+    def get_all_nodes(self) -> list[Node[Any]]:
+        """All nodes, group by group."""
+        return [node for nodes in self._nodes.values() for node in nodes]
+
+    @contextlib.contextmanager
+    def group(
+        self,
+        label: str,
+        *,
+        resources: Resources | None = None,
+        restart: None = None,
+        main: bool = False,
+    ) -> Iterator[str]:
+        """Opens a group: the nodes added inside are its replicas. Opening it again adds to it.
+
+        Args:
+          label: Letters, digits, dots, dashes and underscores, 63 at most; begins and ends with a letter
+            or digit. Workers are called `label-0`, `label-1`, …
+          resources: What each replica gets.
+          restart: The place of restart policies, which this version does not have: only None.
+          main: The program ends, well, when all main groups have ended.
+
+        Raises:
+          DefinitionError: a bad label, a group inside a group, or other options than at its first opening.
+        """
+        self._open_group(label, resources, restart, main)
+        self._current = label
+        try:
+            yield label
+        finally:
+            self._current = None
+
+    def add_node(self, node: Node[HandleT], label: str | None = None) -> HandleT:
+        """Adds a node and returns its handle, which other nodes take as an argument.
+
+        Args:
+          node: A node that is in no program yet.
+          label: Its group. Needed outside `with program.group(…)`; inside it may be left out.
+
+        Raises:
+          DefinitionError: no label, another label than the open group's, or a node added before.
+        """
+        if not isinstance(node, Node):
+            raise TypeError(f"add_node takes a node such as lp.CourierNode(…), got {node!r}")
+        label = self._label_for(label)
+        place = _line_of_caller()
+        for member in (node, *node.members()):
+            _refuse_second_home(member, f"group {label!r} of program {self._name!r}", place)
+        if label not in self._groups:
+            self._open_group(label, None, None, False)
+        for member in (node, *node.members()):
+            self._take(member, label, place)
+        self._nodes[label].append(node)
+        return node.create_handle()
+
+    def edges(self) -> list[Edge]:
+        """Who holds whose handle, as data: one Edge per pair of nodes and place where a handle was found."""
+        return edges_of(self)
+
+    def graph(self) -> Graph:
+        """The whole graph as data; `.to_dict()` for JSON, `.to_mermaid()` for a picture."""
+        return Graph.of(self)
+
+    def to_mermaid(self) -> str:
+        """The graph as a Mermaid flowchart, which GitHub and most editors draw."""
+        return self.graph().to_mermaid()
+
+    def __str__(self) -> str:
+        return str(self.graph())
+
+    def __repr__(self) -> str:
+        return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
+
+    def _label_for(self, label: str | None) -> str:
+        if label is None and self._current is None:
+            raise DefinitionError("outside `with program.group(…)` add_node needs a label")
+        if label is not None and self._current is not None and label != self._current:
+            raise DefinitionError(
+                f"the node is added inside group {self._current!r} with another label, {label!r}; leave the label out"
+            )
+        return _checked_label(label if label is not None else str(self._current))
+
+    def _open_group(
+        self, label: str, resources: Resources | None, restart: None, main: bool
+    ) -> None:
+        _checked_label(label)
+        if restart is not None:
+            raise DefinitionError("restart= has no policies to take in this version; leave it out")
+        if resources is not None and not isinstance(resources, Resources):
+            raise DefinitionError(f"resources= takes lp.Resources(…), got {resources!r}")
+        if self._current is not None:
+            raise DefinitionError(
+                f"group {label!r} is opened inside group {self._current!r}; groups do not nest"
+            )
+        options = Group(label, resources or Resources(), main)
+        known = self._groups.get(label)
+        if known is not None and known != options and (resources is not None or main):
+            raise DefinitionError(f"group {label!r} was opened before with other options: {known}")
+        if known is None:
+            self._groups[label] = options
+            self._nodes[label] = []
+
+    def _take(self, node: Node[Any], label: str, place: str) -> None:
+        node.added_at = place
+        node.added_to = f"group {label!r} of program {self._name!r}"
+        for address in node.addresses:
+            address.owner = f"{node!r} in {node.added_to}"
+
+
+def make_program(*nodes: Node[Any], name: str = "program") -> Program:
+    """A program of these nodes, each in a group of its own: `CourierNode(Learner)` becomes `learner`.
+
+    Nodes of the same constructor share a group.
+
+    Example:
+      server = lp.CourierNode(Server)
+      lp.launch(lp.make_program(server, lp.PyNode(greet, server.create_handle())))
+    """
+    program = Program(name)
+    for node in nodes:
+        program.add_node(node, label=_label_from(node))
+    return program
+
+
+def _label_from(node: Node[Any]) -> str:
+    """A label from what the node is made of: snake_case of its constructor."""
+    inner = re.search(r"\((\w+)", repr(node))
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", inner.group(1) if inner else type(node).__name__)
+    return words.strip("_").lower() or "node"
+
+
+def _checked_label(label: str) -> str:
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        raise DefinitionError(
+            f"{label!r} cannot be a label: expected 1 to 63 letters, digits, dots, dashes or underscores,"
+            " beginning and ending with a letter or digit"
+        )
+    return label
+
+
+def _refuse_second_home(node: Node[Any], home: str, place: str) -> None:
+    if node.added_at:
+        raise DefinitionError(
+            f"{node!r} is added twice: to {node.added_to} at {node.added_at}, and to {home} at {place}."
+            " Make a second node for a second replica."
+        )
+
+
+def _line_of_caller() -> str:
+    """`file.py:12`, the nearest line outside this package."""
+    here = __name__.partition(".")[0]
+    frame = sys._getframe(1)
+    while (
+        frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == here
+    ):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,564 @@
+"""What a backend is, in code: every test here runs on every backend.
+
+To try a backend of your own, register it (docs/backends/adding_a_backend.md) and run
+
+    LP_CONTRACT_BACKENDS=my_cluster python -m pytest tests/contract
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from tests import nodes
+
+BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp").split(",")
+DEADLINE_S = 30
+
+
+@pytest.fixture(params=BACKENDS)
+def launch_type(request: pytest.FixtureRequest) -> str:
+    """The backend under test."""
+    return str(request.param)
+
+
+def counter_program(**options: Any) -> lp.Program:
+    """One server and nothing else."""
+    program = lp.Program("contract")
+    program.add_node(lp.CourierNode(nodes.Counter, **options), label="counter")
+    return program
+
+
+def counting_program(callers: int = 3) -> lp.Program:
+    """A server and some that call it once."""
+    program = lp.Program("contract")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    with program.group("caller"):
+        for _ in range(callers):
+            program.add_node(lp.PyClassNode(nodes.Caller, counter))
+    return program
+
+
+# --- start and call ----------------------------------------------------------------------------
+
+
+def test_a_program_runs_to_its_end(launch_type: str) -> None:
+    running = lp.testing.run(counting_program(), DEADLINE_S, launch_type)
+
+    assert {s.worker: s.state for s in running.status()} == {
+        "counter-0": "stopped",
+        "caller-0": "succeeded",
+        "caller-1": "succeeded",
+        "caller-2": "succeeded",
+    }
+
+
+def test_launch_returns_before_the_program_ends(launch_type: str) -> None:
+    with lp.launch(counter_program(), launch_type) as running:
+        assert not running.is_done
+
+
+def test_the_launching_script_calls_a_node(launch_type: str) -> None:
+    with lp.launch(counter_program(start=5), launch_type) as running:
+        client = running.client("counter")
+
+        assert client.add(2) == 7
+        assert client.echo(1, key=[2]) == ((1,), {"key": [2]})
+
+
+def test_futures_from_many_threads_all_resolve(launch_type: str) -> None:
+    with lp.launch(counter_program(), launch_type) as running:
+        client = running.client("counter")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            futures = list(pool.map(lambda _: client.futures.add(), range(100)))
+
+        values = sorted(future.result(DEADLINE_S) for future in futures)
+
+    assert values[-1] >= 1
+    assert len(values) == 100
+
+
+def test_nodes_call_each_other_through_handles(launch_type: str) -> None:
+    with lp.launch(counting_program(callers=3), launch_type) as running:
+        running.wait(DEADLINE_S, labels=["caller"])
+
+    assert "caller-2 counted" in running.logs("caller")
+
+
+def test_cycles_of_handles_work(launch_type: str) -> None:
+    a, b = lp.CourierNode(nodes.Relay), lp.CourierNode(nodes.Relay)
+    a.configure(b.create_handle())
+    b.configure(a.create_handle())
+    program = lp.Program("ring")
+    program.add_node(a, label="a")
+    program.add_node(b, label="b")
+
+    with lp.launch(program, launch_type) as running:
+        assert running.client("a").relay(40) == 40
+
+
+def test_arguments_are_copied(launch_type: str) -> None:
+    mine: list[Any] = [1]
+
+    with lp.launch(counter_program(), launch_type) as running:
+        theirs = running.client("counter").mutate(mine)
+
+    assert mine == [1]
+    assert theirs == [1, "changed by the server"]
+
+
+def test_arrays_arrive_private_and_writable(launch_type: str) -> None:
+    array = np.arange(100_000, dtype=np.float32)
+
+    with lp.launch(counter_program(), launch_type) as running:
+        (returned,), _ = running.client("counter").echo(array)
+        returned[0] = -1
+
+    assert array[0] == 0
+    np.testing.assert_array_equal(returned[1:], array[1:])
+
+
+def test_a_call_before_the_server_is_up_waits_for_it(launch_type: str) -> None:
+    program = lp.Program("late")
+    program.add_node(lp.CourierNode(nodes.StartsLate, 0.3), label="late")
+
+    with lp.launch(program, launch_type) as running:
+        assert running.client("late").when() > 0
+
+
+def test_a_handle_gives_a_working_client_after_launch_and_none_after_the_end(launch_type: str) -> None:
+    program = lp.Program("unit test")
+    handle = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+
+    with lp.launch(program, launch_type):
+        assert handle.dereference().add() == 1
+
+    with pytest.raises(lp.NotRunningError, match="program 'unit test'"):
+        handle.dereference()
+
+
+def test_code_of_the_launching_script_works_as_nodes(launch_type: str) -> None:
+    factor = 3
+
+    class Local:
+        def __init__(self, function: Any) -> None:
+            self.function = function
+
+        def apply(self, value: int) -> int:
+            return int(self.function(value))
+
+    program = lp.Program("local")
+    program.add_node(lp.CourierNode(Local, lambda value: value * factor), label="local")
+
+    with lp.launch(program, launch_type) as running:
+        assert running.client("local").apply(14) == 42
+
+
+def test_a_lambda_works_as_a_node(launch_type: str) -> None:
+    program = lp.Program("lambda")
+    program.add_node(lp.PyNode(lambda: print("from a lambda")), label="lambda")
+
+    assert lp.testing.run(program, DEADLINE_S, launch_type).logs("lambda") == "from a lambda\n"
+
+
+def test_a_deferred_is_built_where_the_node_runs_once(launch_type: str) -> None:
+    program = lp.Program("deferred")
+    deferred = lp.Deferred(nodes.Counter, start=1)
+    program.add_node(lp.CourierNode(nodes.Relay, [deferred, deferred]), label="holder")
+    program.add_node(lp.CourierNode(_same_object, [deferred, deferred]), label="same")
+
+    with lp.launch(program, launch_type) as running:
+        assert running.client("same").whoami_of_pair() == [True, 1]
+
+
+class _Pair:
+    def __init__(self, pair: list[Any]) -> None:
+        self.pair = pair
+
+    def whoami_of_pair(self) -> list[Any]:
+        return [self.pair[0] is self.pair[1], self.pair[0].value]
+
+
+def _same_object(pair: list[Any]) -> _Pair:
+    return _Pair(pair)
+
+
+# --- who am I ----------------------------------------------------------------------------------
+
+
+def test_a_worker_knows_who_it_is_also_in_its_threads(launch_type: str) -> None:
+    program = lp.Program("who")
+    with program.group("counter"):
+        for _ in range(2):
+            program.add_node(lp.CourierNode(nodes.Counter))
+
+    with lp.launch(program, launch_type) as running:
+        first, second = (running.client("counter", i) for i in range(2))
+        me = second.whoami()
+        in_a_thread = second.whoami_in_a_thread()
+        other_seed = first.whoami()["seed"]
+
+    del me["pid"]
+    assert me.pop("seed") != other_seed
+    assert in_a_thread == "counter-1"
+    assert me == {
+        "name": "counter-1",
+        "label": "counter",
+        "replica_index": 1,
+        "num_replicas": 2,
+        "attempt": 1,
+        "launch_type": launch_type,
+    }
+
+
+def test_seeds_are_the_same_at_every_launch(launch_type: str) -> None:
+    seeds = []
+    for _ in range(2):
+        with lp.launch(counter_program(), launch_type) as running:
+            seeds.append(running.client("counter").whoami()["seed"])
+
+    assert seeds[0] == seeds[1]
+
+
+# --- what is served ----------------------------------------------------------------------------
+
+
+def test_only_public_methods_are_served(launch_type: str) -> None:
+    with lp.launch(counter_program(), launch_type) as running:
+        served = lp.courier.list_methods(running.client("counter"))
+
+    assert {"add", "echo", "whoami"} <= set(served)
+    assert {"run", "trap", "_hidden", "value", "__init__"}.isdisjoint(served)
+
+
+def test_a_missing_method_names_itself_and_the_server(launch_type: str) -> None:
+    with lp.launch(counter_program(), launch_type) as running:
+        with pytest.raises(lp.courier.MethodNotFound, match=r"counter-0 .* has no method 'ad_'"):
+            running.client("counter").ad_()
+
+
+# --- exceptions --------------------------------------------------------------------------------
+
+
+def test_a_remote_exception_arrives_as_its_own_type_with_the_remote_traceback(launch_type: str) -> None:
+    with lp.launch(counter_program(), launch_type) as running:
+        with pytest.raises(ValueError, match="boom") as caught:
+            running.client("counter").fail("boom")
+
+        assert running.client("counter").add() == 1
+
+    assert "in fail" in str(caught.value.__cause__)
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def test_servers_do_not_keep_a_program_alive(launch_type: str) -> None:
+    lp.testing.run(counting_program(1), DEADLINE_S, launch_type)
+
+
+def test_servers_alone_serve_until_the_stop(launch_type: str) -> None:
+    running = lp.launch(counter_program(), launch_type)
+
+    assert running.client("counter").add() == 1
+    with pytest.raises(TimeoutError, match="counter-0"):
+        running.wait(0.1)
+
+    running.stop()
+    assert [s.state for s in running.status()] == ["stopped"]
+
+
+def test_a_main_group_ends_the_program(launch_type: str) -> None:
+    program = lp.Program("main")
+    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
+    with program.group("main", main=True):
+        program.add_node(lp.PyNode(print, "main is done"))
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert {s.worker: s.state for s in running.status()} == {"loop-0": "stopped", "main-0": "succeeded"}
+
+
+def test_stop_from_the_script_lets_workers_end_in_good_order(launch_type: str) -> None:
+    program = lp.Program("loops")
+    with program.group("loop"):
+        for _ in range(2):
+            program.add_node(lp.PyClassNode(nodes.Loop))
+    running = lp.launch(program, launch_type)
+    _wait_for_output(running, "loop", "looping", count=2)
+
+    running.stop()
+
+    assert running.logs("loop").count("stopped in good order") == 2
+    running.wait()
+
+
+def test_a_run_that_never_asks_about_stopping_is_unwound(launch_type: str) -> None:
+    program = lp.Program("deaf")
+    program.add_node(lp.PyClassNode(nodes.DeafLoop), label="deaf")
+    running = lp.launch(program, launch_type)
+
+    running.stop()
+
+    assert [s.state for s in running.status()] == ["stopped"]
+
+
+def test_stop_from_a_thread_of_a_worker_ends_the_program_well(launch_type: str) -> None:
+    program = lp.Program("stop")
+    program.add_node(lp.PyNode(nodes.stop_from_a_thread), label="stopper")
+    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
+
+    lp.testing.run(program, DEADLINE_S, launch_type)
+
+
+def test_stop_from_a_handler_ends_the_program_well(launch_type: str) -> None:
+    running = lp.launch(counter_program(), launch_type)
+
+    running.client("counter").stop_the_program()
+
+    running.wait(DEADLINE_S)
+
+
+def test_stopping_twice_and_after_the_end_is_fine(launch_type: str) -> None:
+    running = lp.testing.run(counting_program(), DEADLINE_S, launch_type)
+
+    running.stop()
+    running.stop()
+    running.wait()
+
+
+def test_a_program_can_be_stopped_while_it_starts(launch_type: str) -> None:
+    running = lp.launch(counting_program(callers=8), launch_type)
+
+    running.stop()
+
+    assert running.is_done
+
+
+# --- failure -----------------------------------------------------------------------------------
+
+
+def test_a_failure_stops_the_others_and_names_worker_phase_cause_and_log(launch_type: str) -> None:
+    program = lp.Program("fails")
+    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
+    program.add_node(lp.PyClassNode(nodes.FailsInRun), label="bad")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+    failure = caught.value
+    assert (failure.worker, failure.phase) == ("bad-0", "run")
+    assert failure.outcome.error_type == "ValueError"
+    assert "in run" in failure.outcome.traceback
+    assert Path(failure.log_path).exists()
+    for part in ("bad-0", "ValueError: it broke", failure.log_path):
+        assert part in str(failure)
+
+
+def test_a_failure_is_raised_by_the_with_block_too(launch_type: str) -> None:
+    program = counter_program()
+    program.add_node(lp.PyNode(nodes.fail_at_once), label="bad")
+
+    with pytest.raises(lp.ProgramFailed, match="bad-0"), lp.launch(program, launch_type) as running:
+        running.wait(DEADLINE_S, raise_error=False)
+
+
+def test_a_worker_that_exits_with_a_code_has_failed(launch_type: str) -> None:
+    program = lp.Program("exits")
+    program.add_node(lp.PyNode(nodes.exit_with, 3), label="bad")
+
+    with pytest.raises(lp.ProgramFailed, match=r"SystemExit: 3"):
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+
+def test_a_part_of_a_process_colocation_is_tried_again(launch_type: str, tmp_path: Path) -> None:
+    program = lp.Program("retries")
+    node = lp.PyNode(nodes.fail_once, str(tmp_path))
+    program.add_node(lp.MultiProcessingColocation([node], num_retries_on_failure=1), label="flaky")
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert [(s.worker, s.state, s.attempt) for s in running.status()] == [("flaky-0.0", "succeeded", 2)]
+
+
+# --- colocation and caching --------------------------------------------------------------------
+
+
+def test_colocated_threads_call_each_other_and_others_call_them(launch_type: str) -> None:
+    counter, caller = lp.CourierNode(nodes.Counter), lp.PyClassNode(nodes.Caller, None)
+    caller = lp.PyClassNode(nodes.Caller, counter.create_handle())
+    program = lp.Program("colocated")
+    program.add_node(lp.MultiThreadingColocation([counter, caller]), label="both")
+    program.add_node(lp.PyNode(nodes.add_once, counter.create_handle()), label="outside")
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert "both-0 counted" in running.logs("both")
+
+
+def test_a_failure_inside_colocated_threads_fails_their_worker(launch_type: str) -> None:
+    program = lp.Program("colocated")
+    node = lp.MultiThreadingColocation([lp.PyClassNode(nodes.Loop), lp.PyClassNode(nodes.FailsInRun)])
+    program.add_node(node, label="both")
+
+    with pytest.raises(lp.ProgramFailed, match=r"both-0 failed in run.*it broke"):
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+
+def test_colocated_threads_may_end_with_the_first(launch_type: str) -> None:
+    members = [lp.PyClassNode(nodes.Loop), lp.PyNode(print, "first")]
+    program = lp.Program("colocated")
+    program.add_node(lp.MultiThreadingColocation(members, return_on_first_completed=True), label="both")
+
+    lp.testing.run(program, DEADLINE_S, launch_type)
+
+
+def test_colocated_processes_are_workers_of_their_own(launch_type: str) -> None:
+    counter = lp.CourierNode(nodes.Counter)
+    caller = lp.PyClassNode(nodes.Caller, counter.create_handle())
+    program = lp.Program("colocated")
+    program.add_node(lp.MultiProcessingColocation([counter, caller]), label="both")
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert [s.worker for s in running.status()] == ["both-0.0", "both-0.1"]
+
+
+def test_a_cacher_answers_from_its_copy_and_refreshes_it(launch_type: str) -> None:
+    program = lp.Program("cached")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    program.add_node(lp.CacherNode(counter, refresh_interval_ms=20, stale_after_ms=10_000), label="cacher")
+
+    with lp.launch(program, launch_type) as running:
+        cached, real = running.client("cacher"), running.client("counter")
+        first = cached.add(0)
+        real.add(10)
+        while (second := cached.add(0)) == first:
+            pass
+
+    assert (first, second) == (0, 10)
+
+
+# --- logs --------------------------------------------------------------------------------------
+
+
+def test_everything_a_worker_prints_is_in_its_log(launch_type: str) -> None:
+    program = lp.Program("prints")
+    with program.group("printer"):
+        for _ in range(2):
+            program.add_node(lp.PyNode(nodes.print_many, 500))
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    for i in range(2):
+        lines = running.logs(f"printer-{i}").splitlines()
+        assert [line for line in lines if " line " in line] == [f"printer-{i} line {n}" for n in range(500)]
+        assert "to stderr" in lines
+        assert lines[-1].endswith("no newline at the end") or "no newline at the end" in running.logs(f"printer-{i}")
+
+
+def test_logs_of_an_unknown_group_are_refused(launch_type: str) -> None:
+    running = lp.testing.run(counting_program(), DEADLINE_S, launch_type)
+
+    with pytest.raises(KeyError, match="has no group 'conuter'"):
+        running.logs("conuter")
+
+
+# --- more than one -----------------------------------------------------------------------------
+
+
+def test_one_program_can_be_launched_again_and_twice_at_once(launch_type: str) -> None:
+    program = counter_program()
+
+    with lp.launch(program, launch_type) as one, lp.launch(program, launch_type) as two:
+        assert one.client("counter").add() == 1
+        assert two.client("counter").add() == 1
+    with lp.launch(program, launch_type) as three:
+        assert three.client("counter").add() == 1
+
+
+def test_two_programs_in_one_process_do_not_touch_each_other(launch_type: str) -> None:
+    bad = lp.Program("bad")
+    bad.add_node(lp.PyNode(nodes.fail_at_once), label="bad")
+
+    with lp.launch(counter_program(), launch_type) as good:
+        with pytest.raises(lp.ProgramFailed):
+            lp.testing.run(bad, DEADLINE_S, launch_type)
+
+        assert good.client("counter").add() == 1
+        assert not good.is_done
+
+
+def test_a_program_can_be_launched_from_any_thread(launch_type: str) -> None:
+    errors: list[BaseException] = []
+
+    def launch() -> None:
+        try:
+            lp.testing.run(counting_program(), DEADLINE_S, launch_type)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    thread.join(DEADLINE_S)
+
+    assert errors == []
+
+
+def test_disable_run_builds_and_serves_without_running(launch_type: str) -> None:
+    program = lp.Program("unit test")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    program.add_node(lp.PyClassNode(nodes.FailsInRun, counter), label="bad")
+    program.groups["bad"][0].disable_run()  # type: ignore[attr-defined]
+
+    with lp.launch(program, launch_type) as running:
+        assert running.client("counter").add() == 1
+
+
+def test_an_address_of_the_users_own_is_a_free_port_known_to_others(launch_type: str, tmp_path: Path) -> None:
+    address = lp.Address("board")
+    owner = lp.PyNode(_listen_once, address)
+    owner.allocate_address(address)
+    program = lp.Program("address")
+    program.add_node(owner, label="owner")
+    program.add_node(lp.PyNode(_connect_once, address), label="visitor")
+
+    lp.testing.run(program, DEADLINE_S, launch_type)
+
+
+def _listen_once(address: lp.Address) -> None:
+    import socket
+
+    with socket.create_server(("localhost", lp.get_port_from_address(address.resolve()))) as server:
+        connection, _ = server.accept()
+        connection.close()
+
+
+def _connect_once(address: lp.Address) -> None:
+    import socket
+    import time
+
+    for _ in range(500):
+        try:
+            socket.create_connection(("localhost", lp.get_port_from_address(address.resolve()))).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+    raise TimeoutError("nobody listens")
+
+
+def _wait_for_output(running: lp.Running, label: str, text: str, count: int = 1) -> None:
+    """Until the workers of a group have printed it."""
+    import time
+
+    deadline = time.monotonic() + DEADLINE_S
+    while running.logs(label).count(text) < count:
+        assert time.monotonic() < deadline, running.logs(label)
+        time.sleep(0.005)

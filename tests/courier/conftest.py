@@ -1,0 +1,156 @@
+"""Servers and clients that are gone when the test is, and what else the courier tests share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier import keyring
+
+REPOSITORY = Path(__file__).parent.parent.parent
+DEADLINE_S = 20.0
+
+ECHO_SERVER = """
+import os, sys, threading
+sys.path.insert(0, {repository!r})
+from launchpad import courier
+
+server = courier.Server("victim", address={address!r})
+server.bind("echo", lambda value: value)
+server.bind("pid", os.getpid)
+server.bind("hang", lambda: threading.Event().wait())
+server.start()
+print("up", flush=True)
+server.join()
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_directory_outlives_its_test() -> Iterator[None]:
+    """Beyond what holds for every test: no socket, and no directory made for one, is left."""
+    before = _courier_directories()
+    yield
+    assert _courier_directories() <= before
+
+
+def _courier_directories() -> set[str]:
+    here = tempfile.gettempdir()
+    return {name for name in os.listdir(here) if name.startswith("courier-")}
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """A private directory whose name is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="lpt-", dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.fixture(params=["unix", "inproc"])
+def address(request: pytest.FixtureRequest, short_directory: Path) -> str:
+    """An address for each carrier: what holds for calls holds for all of them."""
+    return f"{request.param}:{short_directory}/s"
+
+
+@pytest.fixture
+def unix_address(short_directory: Path) -> str:
+    return f"unix:{short_directory}/s"
+
+
+Serve = Callable[..., courier.Server]
+Connect = Callable[..., "courier.Client[Any]"]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers: `serve(address, name=function, …)`. They are stopped after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            address: str | None = None,
+            *,
+            name: str = "server",
+            token: bytes | None = None,
+            size: int = 16,
+            **methods: Callable[..., Any],
+        ) -> courier.Server:
+            server = courier.Server(name, address=address, token=token, thread_pool_size=size)
+            for method, fn in methods.items():
+                server.bind(method, fn)
+            server.start()
+            stack.callback(server.stop, 0.2)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Makes clients, closed after the test (before the servers are stopped)."""
+    with contextlib.ExitStack() as stack:
+
+        def open_client(address: str, **options: Any) -> courier.Client[Any]:
+            return stack.enter_context(courier.Client(address, **options))
+
+        yield open_client
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """An event for methods to wait on; set at the latest when the test ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts an echo server (echo, pid, hang) in a process of its own, and waits until it is up."""
+    with contextlib.ExitStack() as stack:
+
+        def spawn(address: str) -> subprocess.Popen[str]:
+            source = ECHO_SERVER.format(repository=str(REPOSITORY), address=address)
+            process = stack.enter_context(run_python(source))
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            return process
+
+        yield spawn
+
+
+@contextlib.contextmanager
+def run_python(source: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that runs `source`; killed when the block ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def python() -> Callable[[str], contextlib.AbstractContextManager[subprocess.Popen[str]]]:
+    return run_python
+
+
+@pytest.fixture
+def keys() -> Iterator[Callable[[str, bytes], None]]:
+    """Adds tokens to the keyring for the time of the test."""
+    with contextlib.ExitStack() as stack:
+
+        def add(prefix: str, token: bytes) -> None:
+            keyring.add(prefix, token)
+            stack.callback(keyring.remove, prefix)
+
+        yield add

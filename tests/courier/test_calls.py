@@ -1,0 +1,348 @@
+"""Calls, over each carrier."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+
+
+class Learner:
+    """An object with a bit of everything that may or may not be served."""
+
+    class Config:
+        pass
+
+    version = 3
+
+    def __init__(self) -> None:
+        self.callback = lambda: "private"
+
+    def step(self, x: int, *, scale: int = 1) -> int:
+        return x * scale
+
+    def run(self) -> None: ...
+
+    def running_average(self) -> float:
+        return 0.5
+
+    def _internal(self) -> None: ...
+
+    def __call__(self, x: int) -> int:
+        return -x
+
+    @property
+    def weights(self) -> None:
+        raise AssertionError("a property was evaluated")
+
+    @functools.cached_property
+    def cache(self) -> None:
+        raise AssertionError("a cached property was evaluated")
+
+    @staticmethod
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.__name__
+
+
+def test_a_call_returns_what_the_method_returns(serve, connect, address) -> None:
+    serve(address, add=lambda a, b=0, *c, **d: (a, b, c, d))
+
+    result = connect(address).add(1, 2, 3, x=4)
+
+    assert result == (1, 2, (3,), {"x": 4})
+
+
+def test_parameters_may_have_any_name(serve, connect, address) -> None:
+    serve(address, m=lambda **k: k)
+
+    names = {"method": 1, "self": 2, "args": 3, "kwargs": 4, "name": 5}
+
+    assert connect(address).m(**names) == names
+    assert connect(address).futures.m(**names).result(10) == names
+
+
+def test_the_public_methods_of_an_object_are_served_and_nothing_else(
+    serve, connect, address
+) -> None:
+    server = serve(address)
+    server.bind_object(Learner())
+    client = connect(address)
+
+    names = courier.list_methods(client)
+
+    assert names == ["__call__", "add", "name", "running_average", "step"]
+    assert client.step(3, scale=2) == 6
+    assert client.add(1, 2) == 3
+    assert client.name() == "Learner"
+    assert client(5) == -5
+    assert client.futures(5).result(10) == -5
+
+
+def test_methods_can_be_excluded(serve, connect, address) -> None:
+    server = serve(address)
+    server.bind_object(Learner(), exclude={"step", "__call__"})
+
+    names = courier.list_methods(connect(address))
+
+    assert names == ["add", "name", "running_average"]
+
+
+def test_a_missing_method_names_itself_the_server_and_near_names(serve, connect, address) -> None:
+    serve(address, name="learner-0", get_weights=lambda: 1, save=lambda: 2)
+
+    with pytest.raises(courier.MethodNotFound) as caught:
+        connect(address).get_weight()
+
+    message = str(caught.value)
+    assert "learner-0" in message
+    assert "'get_weight'" in message
+    assert "Did you mean get_weights?" in message
+    assert "It serves: get_weights, save." in message
+    assert isinstance(caught.value, AttributeError)
+    assert caught.value.method == "get_weight"
+    assert caught.value.available == ("get_weights", "save")
+    assert isinstance(connect(address).futures.get_weight().exception(10), courier.MethodNotFound)
+
+
+def test_an_attribute_error_inside_a_method_is_not_a_missing_method(
+    serve, connect, address
+) -> None:
+    serve(address, m=lambda: object().nothing)
+
+    with pytest.raises(AttributeError, match="nothing") as caught:
+        connect(address).m()
+
+    assert not isinstance(caught.value, courier.MethodNotFound)
+
+
+def test_rebinding_and_unbinding_take_effect_with_the_next_call(serve, connect, address) -> None:
+    server = serve(address, m=lambda: "old")
+    client = connect(address)
+    client.m()
+
+    server.bind("m", lambda: "new")
+    after = client.m()
+    server.unbind("m")
+
+    assert after == "new"
+    with pytest.raises(courier.MethodNotFound):
+        client.m()
+    with pytest.raises(KeyError, match="no method 'm'"):
+        server.unbind("m")
+
+
+def test_what_is_not_bound_goes_to_the_fallback(serve, connect, address) -> None:
+    server = serve(address, known=lambda: "known")
+    server.bind_fallback(lambda name, args, kwargs: (name, args, kwargs), lambda: ["dynamic"])
+    client = connect(address)
+
+    answer = client.anything(1, k=2)
+
+    assert answer == ("anything", (1,), {"k": 2})
+    assert client.known() == "known"
+    assert courier.list_methods(client) == ["dynamic", "known"]
+
+
+def test_binding_something_that_cannot_be_called_is_a_mistake() -> None:
+    with pytest.raises(TypeError, match="takes a callable, not int"):
+        courier.Server().bind("m", 3)
+
+
+def test_arguments_and_results_are_copies(serve, connect, address) -> None:
+    kept: list[list[int]] = []
+
+    def keep(value: list[int]) -> list[int]:
+        kept.append(value)
+        return value
+
+    serve(address, keep=keep)
+    mine = [1]
+
+    returned = connect(address).keep(mine)
+    mine.append(2)
+    returned.append(3)
+
+    assert kept == [[1]]
+
+
+@pytest.mark.parametrize("size", [0, 10, 5_000, 3_000_000])
+def test_arrays_arrive_private_and_writable(serve, connect, address, size) -> None:
+    kept: list[np.ndarray] = []
+
+    def keep(value: np.ndarray) -> np.ndarray:
+        value += 1
+        kept.append(value)
+        return value
+
+    serve(address, keep=keep)
+    mine = np.arange(size, dtype=np.float32)
+
+    returned = connect(address).keep(mine)
+    returned += 1
+    of_future = connect(address).futures.keep(mine).result(10)
+    of_future += 1
+
+    assert np.array_equal(mine, np.arange(size))
+    assert np.array_equal(kept[0], np.arange(size) + 1)
+    assert np.array_equal(returned, np.arange(size) + 2)
+    assert np.array_equal(of_future, returned)
+
+
+def test_many_arrays_in_one_call_arrive_in_order(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    arrays = [np.full(n % 7 * 1000, n) for n in range(3000)]
+
+    returned = connect(address).echo(arrays)
+
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, returned, strict=True))
+
+
+def test_lambdas_and_classes_of_the_script_can_be_sent(python, unix_address, serve) -> None:
+    serve(unix_address, apply=lambda fn, x: fn(x), kind=lambda obj: type(obj).__name__)
+    source = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent.parent.parent)!r})
+from launchpad import courier
+class Local:
+    def __init__(self, n): self.n = n
+with courier.Client({unix_address!r}) as client:
+    print(client.apply(lambda x: x + 1, 1), client.kind(Local(1)), client.apply(Local, 7).n)
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=20)
+
+    assert output == "2 Local 7\n"
+
+
+def test_arguments_that_cannot_be_pickled_fail_in_the_caller(serve, connect, address) -> None:
+    ran = threading.Event()
+    serve(address, m=lambda value: ran.set())
+
+    with pytest.raises(TypeError, match="lock"):
+        connect(address).m(threading.Lock())
+
+    assert not ran.is_set()
+
+
+def test_names_with_underscore_never_make_a_call(serve, connect, address) -> None:
+    serve(address, m=lambda: 1)
+    client = connect(address)
+
+    for name in ["__len__", "_private", "__array__", "__deepcopy__", "_repr_html_"]:
+        assert not hasattr(client, name)
+        assert not hasattr(client.futures, name)
+    assert "Client(" in repr(client)
+
+
+def test_clients_pickle_copy_and_compare_by_address(serve, connect, address) -> None:
+    serve(address, name="server", token=b"secret", m=lambda: 1)
+    client = connect(address, token=b"secret", call_timeout=7.0, verdict=lambda: None)
+    client.m()
+
+    pickled = pickle.dumps(client)
+    twin = pickle.loads(pickled)
+
+    assert b"secret" not in pickled
+    assert twin == client == copy.copy(client)
+    assert hash(twin) == hash(client)
+    assert twin != connect(address + "2")
+    assert client != 3
+    assert twin.address == address
+
+
+def test_a_pickled_client_works_in_another_process(serve, unix_address, python) -> None:
+    serve(unix_address, token=b"secret", echo=lambda value: value)
+    pickled = pickle.dumps(courier.Client(unix_address, token=b"secret", call_timeout=10))
+    source = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent.parent.parent)!r})
+import pickle
+from launchpad.courier import keyring
+keyring.add("unix:", b"secret")
+with pickle.loads({pickled!r}) as client:
+    print(client.echo("from afar"))
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=20)
+
+    assert output == "from afar\n"
+
+
+def test_a_method_outlives_the_client_it_was_taken_from(serve, address) -> None:
+    serve(address, echo=lambda value: value)
+
+    method = courier.Client(address).echo
+
+    assert [method(i) for i in range(3)] == [0, 1, 2]
+    del method
+
+
+def test_a_closed_client_opens_again_with_the_next_call(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address)
+    client.echo(1)
+
+    client.close()
+
+    assert client.echo(2) == 2
+    assert client.futures.echo(3).result(10) == 3
+
+
+def test_many_threads_share_one_client(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address)
+    wrong: list[object] = []
+
+    def work(k: int) -> None:
+        for i in range(100):
+            answer = client.echo((k, i)) if i % 2 else client.futures.echo((k, i)).result(10)
+            if answer != (k, i):
+                wrong.append(answer)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert not wrong
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_an_address_of_no_known_carrier_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unix:/absolute/path"):
+        courier.Client("http://example.org")
+    with pytest.raises(ValueError, match="unix:/absolute/path"):
+        courier.Server(address="unix:relative")
+
+
+def test_a_call_timeout_is_positive() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        courier.Client("inproc:x", call_timeout=0)
+
+
+def test_the_names_of_dm_launchpad_work() -> None:
+    server = courier.Server("old")
+
+    server.Bind("m", lambda: 1)
+    server.SetIsHealthy(False)
+    server.Start()
+    was_started = server.has_started
+    server.Unbind("m")
+    server.Stop()
+    server.Join()
+
+    assert was_started
+    assert not server.has_started
+    assert not server.is_healthy

@@ -1,0 +1,161 @@
+"""The frames: however the stream is cut, the same ones come out; anything else is an error."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launchpad.courier import wire
+from launchpad.courier.errors import ProtocolError
+
+sizes = st.one_of(st.integers(0, 40), st.integers(0, 40_000), st.sampled_from([32_768, 65_536]))
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> wire.Frame:
+    return wire.Frame(
+        draw(st.sampled_from(sorted(wire.KINDS))),
+        draw(st.integers(0, 2**64 - 1)),
+        draw(st.text(max_size=20)).encode(),
+        _pattern(draw(sizes)),
+        [_pattern(size) for size in draw(st.lists(sizes, max_size=4))],
+        draw(st.integers(0, 2**64 - 1)),
+    )
+
+
+def _pattern(size: int) -> bytes:
+    return (b"0123456789abcdef" * (size // 16 + 1))[:size]
+
+
+def encode(frame: wire.Frame) -> bytes:
+    buffers = [memoryview(buffer) for buffer in frame.buffers]
+    chunks = wire.encode(
+        frame.kind, frame.call_id, frame.method, bytes(frame.body), buffers, frame.timeout_us
+    )
+    return b"".join(bytes(chunk) for chunk in chunks)
+
+
+def plain(frame: wire.Frame) -> tuple[object, ...]:
+    return (*frame[:3], bytes(frame.body), [bytes(b) for b in frame.buffers], frame.timeout_us)
+
+
+def feed(decoder: wire.Decoder, stream: bytes, pieces: list[int]) -> list[wire.Frame]:
+    """Receives `stream` in reads of at most so many bytes each, as a socket would deliver it."""
+    found: list[wire.Frame] = []
+    at = turn = 0
+    while at < len(stream):
+        n = min(pieces[turn % len(pieces)], len(decoder.buffer), len(stream) - at)
+        decoder.buffer[:n] = stream[at : at + n]
+        found += decoder.received(n)
+        at, turn = at + n, turn + 1
+    return found
+
+
+@given(
+    sent=st.lists(frames(), min_size=1, max_size=5),
+    pieces=st.lists(st.integers(1, 70_000), min_size=1, max_size=10),
+)
+def test_any_split_of_the_stream_gives_the_same_frames(
+    sent: list[wire.Frame], pieces: list[int]
+) -> None:
+    stream = b"".join(encode(frame) for frame in sent)
+    decoder = wire.Decoder()
+
+    received = feed(decoder, stream, pieces)
+
+    assert [plain(frame) for frame in received] == [plain(frame) for frame in sent]
+    assert decoder.is_between_frames
+
+
+@given(pieces=st.lists(st.integers(1, 3), min_size=1, max_size=4))
+def test_a_stream_that_arrives_byte_by_byte_is_understood(pieces: list[int]) -> None:
+    sent = [
+        wire.Frame(wire.CALL, 1, b"m", b"body", [], 0),
+        wire.Frame(wire.RESULT, 2, b"", b"", [b"", b"xyz"], 5),
+    ]
+
+    received = feed(wire.Decoder(), b"".join(map(encode, sent)), pieces)
+
+    assert [plain(frame) for frame in received] == [plain(frame) for frame in sent]
+
+
+@given(stream=st.binary(min_size=2, max_size=300))
+def test_garbage_is_a_protocol_error_or_an_unfinished_frame_but_never_a_hang(stream: bytes) -> None:
+    decoder = wire.Decoder(max_bytes=1 << 20)
+
+    try:
+        feed(decoder, stream, [7])
+    except ProtocolError:
+        return
+
+    assert len(stream) < 32 or stream[0] == 0xC7
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_wrong_magic_or_kind_is_a_protocol_error(position: int) -> None:
+    stream = bytearray(encode(wire.Frame(wire.CALL, 1, b"m", b"body", [], 0)))
+    stream[position] = 0xEE
+
+    with pytest.raises(ProtocolError, match="not a courier frame"):
+        feed(wire.Decoder(), bytes(stream), [1000])
+
+
+@pytest.mark.parametrize(
+    ("name_len", "n_buffers", "body_len", "table"),
+    [
+        (0, 0, 1 << 40, b""),
+        (0, 65_537, 0, b""),
+        (1025, 1, 0, b""),
+        (0, 2, 10, struct.pack("<2Q", 1 << 20, 1 << 63)),
+    ],
+)
+def test_what_exceeds_a_limit_is_refused_before_memory_is_taken(
+    name_len: int, n_buffers: int, body_len: int, table: bytes
+) -> None:
+    header = struct.pack("<BBHIQQQ", 0xC7, wire.CALL, name_len, n_buffers, 1, body_len, 0)
+
+    with pytest.raises(ProtocolError, match="the limit is"):
+        feed(wire.Decoder(max_bytes=1 << 20), header + table, [1000])
+
+
+def test_a_message_with_too_many_buffers_is_refused_where_it_is_made() -> None:
+    with pytest.raises(ProtocolError, match="Join the small arrays"):
+        wire.encode(wire.CALL, 1, b"m", b"", [memoryview(b"x")] * 65_537)
+
+
+def test_a_small_frame_needs_one_read_and_is_one_piece() -> None:
+    chunks = wire.encode(wire.CALL, 1, b"method", b"body")
+    decoder = wire.Decoder()
+    decoder.buffer[: len(chunks[0])] = chunks[0]
+
+    received = decoder.received(len(chunks[0]))
+
+    assert len(chunks) == 1
+    assert plain(received[0]) == (wire.CALL, 1, b"method", b"body", [], 0)
+
+
+def test_a_large_buffer_is_received_into_the_memory_that_the_frame_then_has() -> None:
+    stream = encode(wire.Frame(wire.RESULT, 1, b"", b"b", [_pattern(1 << 20)], 0))
+    decoder = wire.Decoder()
+    decoder.buffer[:1000] = stream[:1000]
+    decoder.received(1000)
+
+    final = decoder.buffer
+    final[:] = stream[1000:]
+    (frame,) = decoder.received(len(final))
+
+    final[-1:] = b"!"
+    assert len(final) > 1_000_000
+    assert bytes(frame.buffers[0])[-1:] == b"!"
+
+
+def test_large_memory_is_writable_and_its_own() -> None:
+    one, other = wire.allocate(8 << 20), wire.allocate(8 << 20)
+
+    one[0] = 7
+
+    assert one[0] == 7
+    assert other[0] == 0

@@ -1,0 +1,274 @@
+"""The plan: all that can be known before anything starts, mistakes included."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+import types
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from tests.nodes import Caller, Counter, add_once
+
+LAUNCH_TYPES = ["local_mt", "local_mp"]
+both = pytest.mark.parametrize("launch_type", LAUNCH_TYPES)
+
+
+def program_with(argument: Any) -> lp.Program:
+    """A program whose learner has `argument` as its second argument."""
+    program = lp.Program("p")
+    program.add_node(lp.PyClassNode(Caller, None, argument), label="learner")
+    return program
+
+
+@both
+def test_a_plan_names_workers_groups_indices_endpoints_and_calls(launch_type: str) -> None:
+    program = lp.Program("p")
+    with program.group("counter"):
+        handles = [program.add_node(lp.CourierNode(Counter)) for _ in range(2)]
+    program.add_node(lp.PyNode(add_once, handles[1]), label="caller")
+
+    plan = lp.plan(program, launch_type)
+
+    assert [w.name for w in plan.workers] == ["counter-0", "counter-1", "caller-0"]
+    assert [(w.group, w.replica_index, w.num_replicas) for w in plan.workers] == [
+        ("counter", 0, 2),
+        ("counter", 1, 2),
+        ("caller", 0, 1),
+    ]
+    assert list(plan.worker("counter-1").endpoints) == ["counter-1/courier"]
+    assert plan.worker("caller-0").calls == ("counter-1",)
+    assert len({w.seed for w in plan.workers}) == 3
+
+
+@both
+def test_a_plan_is_json_and_prints_as_a_table(launch_type: str) -> None:
+    program = lp.Program("p")
+    with program.group("counter", resources=lp.Resources(env={"A": "1"})):
+        program.add_node(lp.CourierNode(Counter))
+
+    plan = lp.plan(program, launch_type)
+
+    data = json.loads(plan.to_json())
+    assert data["workers"][0]["name"] == "counter-0"
+    assert data["workers"][0]["env"] == {"A": "1"}
+    assert data["workers"][0]["payload_bytes"] > 0
+    assert "counter-0" in str(plan)
+
+
+@both
+def test_planning_twice_gives_the_same_plan_and_does_not_change_the_program(launch_type: str) -> None:
+    program = lp.Program("p")
+    counter = program.add_node(lp.CourierNode(Counter), label="counter")
+    program.add_node(lp.PyNode(add_once, counter), label="caller")
+    before = str(program), program.edges()
+
+    assert lp.plan(program, launch_type).to_dict() == lp.plan(program, launch_type).to_dict()
+    assert (str(program), program.edges()) == before
+
+
+@both
+def test_f01_an_unpicklable_argument_is_named_with_node_and_path(launch_type: str) -> None:
+    program = program_with(types.SimpleNamespace(cfg={"deep": [{"lock": threading.Lock()}]}))
+
+    with pytest.raises(lp.PayloadError, match=r"learner\.args\[1\]\.cfg\['deep'\]\[0\]\['lock'\]") as caught:
+        lp.plan(program, launch_type)
+
+    assert caught.value.node == "learner-0"
+    assert caught.value.path == "learner.args[1].cfg['deep'][0]['lock']"
+    assert "_thread.lock" in str(caught.value)
+    assert "test_plan.py" in str(caught.value)
+
+
+@both
+def test_f01_an_unpicklable_value_in_a_closure_is_named(launch_type: str) -> None:
+    lock = threading.Lock()
+    program = lp.Program("p")
+    program.add_node(lp.PyNode(lambda: lock.acquire()), label="learner")
+
+    with pytest.raises(lp.PayloadError, match=r"learner\.constructor\.<closure lock>"):
+        lp.plan(program, launch_type)
+
+
+@both
+def test_f01_an_unpicklable_argument_inside_a_colocation_is_named(launch_type: str) -> None:
+    bad = lp.PyNode(add_once, threading.Lock())
+    program = lp.Program("p")
+    program.add_node(lp.MultiThreadingColocation([lp.CourierNode(Counter), bad]), label="both")
+
+    with pytest.raises(lp.PayloadError, match=r"both\.nodes\[1\]\.args\[0\]"):
+        lp.plan(program, launch_type)
+
+
+@both
+def test_f02_a_list_that_contains_itself_is_the_same_error(launch_type: str) -> None:
+    recursive: list[Any] = [1]
+    recursive.append({"again": recursive})
+
+    with pytest.raises(lp.PayloadError, match="contains itself") as caught:
+        lp.plan(program_with(recursive), launch_type)
+
+    assert caught.value.path == "learner.args[1][1]['again']"
+
+
+@both
+def test_f02_an_argument_nested_100_000_deep_is_the_same_error(launch_type: str) -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    with pytest.raises(lp.PayloadError, match=r"nested 100,000 deep") as caught:
+        lp.plan(program_with(deep), launch_type)
+
+    assert caught.value.node == "learner-0"
+    assert caught.value.path.startswith("learner.args[1][0]")
+
+
+@both
+def test_f03_a_payload_too_large_lists_its_largest_members(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lp.Backend, "max_payload_bytes", 1_000_000)
+    program = lp.Program("p")
+    node = lp.PyClassNode(Caller, {"small": b"1"}, data={"large": bytes(2_000_000), "medium": bytes(500_000)})
+    program.add_node(node, label="learner")
+
+    with pytest.raises(lp.DefinitionError, match="learner-0") as caught:
+        lp.plan(program, launch_type)
+
+    text = str(caught.value)
+    assert "1,000,000" in text
+    assert text.index("learner.kwargs['data']['large'] 2,0") < text.index("learner.kwargs['data']['medium'] 500,0")
+
+
+@both
+def test_f07_a_handle_used_outside_a_running_program_says_which_and_what_to_do(launch_type: str) -> None:
+    program = lp.Program("p")
+    handle = program.add_node(lp.CourierNode(Counter), label="counter")
+    lp.plan(program, launch_type)
+
+    with pytest.raises(lp.NotRunningError, match=r"program 'p'.*Launch the program first"):
+        handle.dereference()
+
+
+@both
+def test_f08_a_handle_where_the_graph_cannot_see_it_is_an_error(launch_type: str) -> None:
+    program = lp.Program("p")
+    handle = program.add_node(lp.CourierNode(Counter), label="counter")
+
+    class Hides:
+        def __reduce__(self) -> Any:
+            return Hides, (handle,)
+
+    Hides.__module__ = "__main__"
+    program.add_node(lp.PyNode(add_once, Hides()), label="caller")
+
+    with pytest.raises(lp.DefinitionError, match="hidden where the graph cannot see it"):
+        lp.plan(program, launch_type)
+
+
+@both
+def test_f09_a_handle_of_a_node_that_was_never_added_is_refused_with_its_path(launch_type: str) -> None:
+    program = lp.Program("p")
+    stray = lp.CourierNode(Counter).create_handle()
+    program.add_node(lp.PyNode(add_once, {"of": stray}), label="caller")
+
+    with pytest.raises(lp.DefinitionError, match=r"caller\.args\[0\]\['of'\].*never added to a program"):
+        lp.plan(program, launch_type)
+
+
+@both
+def test_f09_a_handle_of_another_program_is_refused_with_its_name(launch_type: str) -> None:
+    other = lp.Program("other")
+    stray = other.add_node(lp.CourierNode(Counter), label="counter")
+    program = lp.Program("p")
+    program.add_node(lp.PyNode(add_once, stray), label="caller")
+
+    with pytest.raises(lp.DefinitionError, match="program 'other'"):
+        lp.plan(program, launch_type)
+
+
+@both
+def test_a_handle_of_a_node_that_serves_nobody_is_refused(launch_type: str) -> None:
+    program = lp.Program("p")
+    handle = program.add_node(lp.PyNode(add_once), label="quiet")
+    program.add_node(lp.PyNode(add_once, handle), label="caller")
+
+    with pytest.raises(lp.DefinitionError, match=r"caller\.args\[0\].*serves nobody"):
+        lp.plan(program, launch_type)
+
+
+@both
+def test_a_node_passed_in_the_place_of_its_handle_is_refused(launch_type: str) -> None:
+    program = lp.Program("p")
+    node = lp.CourierNode(Counter)
+    program.add_node(node, label="counter")
+    program.add_node(lp.PyNode(add_once, node), label="caller")
+
+    with pytest.raises(lp.DefinitionError, match="pass its handle"):
+        lp.plan(program, launch_type)
+
+
+@both
+def test_f10_an_environment_variable_set_by_two_sources_lists_both(launch_type: str) -> None:
+    program = lp.Program("p")
+    with program.group("counter", resources=lp.Resources(env={"SPEED": "1"})):
+        program.add_node(lp.CourierNode(Counter))
+
+    with pytest.raises(lp.DefinitionError, match="SPEED") as caught:
+        lp.plan(program, launch_type, {"counter": lp.PythonProcess(env={"SPEED": "2"})})
+
+    assert "program.group('counter', resources=…)" in str(caught.value)
+    assert "local_resources['counter']" in str(caught.value)
+
+
+@both
+def test_local_resources_of_an_unknown_group_are_refused(launch_type: str) -> None:
+    with pytest.raises(lp.DefinitionError, match="'cuonter'"):
+        lp.plan(program_with(1), launch_type, {"cuonter": lp.PythonProcess()})
+
+
+@both
+def test_a_program_without_nodes_is_refused(launch_type: str) -> None:
+    with pytest.raises(lp.DefinitionError, match="no nodes"):
+        lp.plan(lp.Program("p"), launch_type)
+
+
+def test_an_unknown_launch_type_lists_the_known_ones() -> None:
+    with pytest.raises(lp.DefinitionError, match=r"local_mp.*Did you mean 'local_mt'"):
+        lp.plan(program_with(1), "lcoal_mt")
+
+
+@both
+def test_a_constructor_shared_by_many_nodes_is_pickled_once(launch_type: str) -> None:
+    pickled = []
+
+    class Local:
+        def __reduce__(self) -> Any:
+            pickled.append(1)
+            return Local, ()
+
+        def __call__(self) -> None: ...
+
+    constructor = functools.partial(Local())
+    program = lp.Program("p")
+    with program.group("many"):
+        for _ in range(10):
+            program.add_node(lp.PyNode(constructor))
+
+    lp.plan(program, launch_type)
+
+    assert len(pickled) == 1
+
+
+@both
+def test_planning_starts_nothing(launch_type: str) -> None:
+    threads = threading.active_count()
+
+    lp.plan(program_with(1), launch_type)
+
+    assert threading.active_count() == threads
+

@@ -1,0 +1,234 @@
+"""The supervisor decides without touching anything: reports and the time in, commands out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Waiting
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.supervisor import Ask, Kill, Start, Supervisor, TellFailed
+from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
+
+
+def worker(name: str, **options: Any) -> WorkerPlan:
+    group, _, index = name.rpartition("-")
+    return WorkerPlan(name, group, int(index), 1, "Node", 0, **options)
+
+
+def supervisor(*workers: WorkerPlan, grace_s: float = 10.0) -> Supervisor:
+    return Supervisor(LaunchPlan("p", "local_mt", workers), grace_s)
+
+
+def ended(name: str, kind: str = SUCCEEDED, attempt: int = 1, **more: Any) -> Ended:
+    return Ended(Outcome(name, kind, attempt=attempt, **more))
+
+
+def ready(name: str, runs: bool = True, attempt: int = 1) -> Ready:
+    return Ready(name, attempt, runs)
+
+
+def running(*workers: WorkerPlan, serving: tuple[str, ...] = (), grace_s: float = 10.0) -> Supervisor:
+    """A supervisor whose workers are all ready."""
+    watcher = supervisor(*workers, grace_s=grace_s)
+    watcher.begin()
+    for plan in workers:
+        watcher.on(ready(plan.name, plan.name not in serving), 0.0)
+    return watcher
+
+
+def test_begin_starts_all_in_order() -> None:
+    assert supervisor(worker("a-0"), worker("b-0")).begin() == [Start("a-0", 1), Start("b-0", 1)]
+
+
+def test_the_program_ends_when_all_with_something_to_run_have_ended() -> None:
+    watcher = running(worker("server-0"), worker("a-0"), worker("a-1"), serving=("server-0",))
+
+    assert watcher.on(ended("a-0"), 1.0) == []
+    assert watcher.on(ended("a-1"), 2.0) == [Ask("server-0")]
+
+
+def test_servers_alone_keep_running() -> None:
+    watcher = running(worker("server-0"), worker("server-1"), serving=("server-0", "server-1"))
+
+    assert watcher.on(ended("server-0", STOPPED), 1.0) == []
+    assert not watcher.is_stopping
+
+
+def test_nobody_stops_before_the_last_one_is_known_to_run_nothing() -> None:
+    watcher = supervisor(worker("slow-0"), worker("a-0"))
+    watcher.begin()
+    watcher.on(ready("a-0"), 0.0)
+
+    assert watcher.on(ended("a-0"), 1.0) == []
+    assert watcher.on(ready("slow-0", runs=False), 2.0) == [Ask("slow-0")]
+
+
+def test_the_program_ends_when_the_main_groups_have_ended() -> None:
+    watcher = running(worker("loop-0"), worker("main-0", main=True))
+
+    assert watcher.on(ended("main-0"), 1.0) == [Ask("loop-0")]
+
+
+def test_a_failure_is_told_to_all_and_stops_the_program() -> None:
+    watcher = running(worker("a-0"), worker("b-0"))
+
+    commands = watcher.on(ended("b-0", FAILED, cause="ValueError: boom"), 1.0)
+
+    assert commands[0] == TellFailed("b-0", "b-0 failed in run (attempt 1): ValueError: boom")
+    assert commands[1:] == [Ask("a-0")]
+    assert watcher.failures[0].worker == "b-0"
+
+
+def test_a_lost_worker_is_a_failure() -> None:
+    watcher = running(worker("a-0"), worker("b-0"))
+
+    watcher.on(ended("b-0", LOST), 1.0)
+
+    assert [o.worker for o in watcher.failures] == ["b-0"]
+
+
+def test_groups_are_asked_in_reverse_order_each_when_the_former_has_ended() -> None:
+    watcher = running(worker("a-0"), worker("b-0"), worker("b-1"), worker("c-0"))
+
+    assert watcher.stop("why", 1.0) == [Ask("c-0")]
+    assert watcher.on(ended("c-0", STOPPED), 1.01) == [Ask("b-0"), Ask("b-1")]
+    assert watcher.on(ended("b-0", STOPPED), 1.02) == []
+    assert watcher.on(ended("b-1", STOPPED), 1.03) == [Ask("a-0")]
+    assert watcher.on(ended("a-0", STOPPED), 1.04) == []
+    assert watcher.is_over
+
+
+def test_a_group_that_takes_long_does_not_hold_back_the_next() -> None:
+    watcher = running(worker("a-0"), worker("b-0"))
+    watcher.stop("why", 1.0)
+
+    assert watcher.wake_at() == pytest.approx(1.2)
+    assert watcher.tick(1.1) == []
+    assert watcher.tick(1.21) == [Ask("a-0")]
+
+
+def test_who_has_not_stopped_when_the_grace_period_is_over_is_killed_once() -> None:
+    watcher = running(worker("a-0"), grace_s=3.0)
+    watcher.stop("why", 1.0)
+
+    assert watcher.wake_at() == pytest.approx(4.0)
+    assert watcher.tick(4.0) == [Kill("a-0")]
+    assert watcher.tick(5.0) == []
+
+
+def test_a_negative_grace_period_never_kills() -> None:
+    watcher = running(worker("a-0"), grace_s=-1.0)
+    watcher.stop("why", 1.0)
+
+    assert watcher.tick(1e9) == []
+    assert watcher.wake_at() is None
+
+
+def test_a_grace_period_of_zero_kills_at_once() -> None:
+    watcher = running(worker("a-0"), grace_s=0.0)
+
+    assert watcher.stop("why", 1.0) == [Ask("a-0"), Kill("a-0")]
+
+
+def test_stop_asked_by_a_worker_stops_the_program_well() -> None:
+    watcher = running(worker("a-0"), worker("b-0"))
+
+    assert watcher.on(StopRequested("a-0"), 1.0) == [Ask("b-0")]
+    assert watcher.failures == []
+    assert "a-0 called lp.stop()" in watcher.stop_reason
+
+
+def test_stopping_twice_asks_once() -> None:
+    watcher = running(worker("a-0"))
+    watcher.stop("first", 1.0)
+
+    assert watcher.stop("second", 1.0) == []
+    assert watcher.stop_reason == "first"
+
+
+def test_a_worker_is_started_again_while_it_has_retries() -> None:
+    watcher = running(worker("a-0", retries=1))
+
+    assert watcher.on(ended("a-0", FAILED), 1.0) == [Start("a-0", 2)]
+    assert watcher.on(ended("a-0", FAILED, attempt=2), 2.0)[0] == TellFailed("a-0", "a-0 failed in run (attempt 2): ")
+
+
+def test_what_a_replaced_attempt_says_is_ignored() -> None:
+    watcher = running(worker("a-0", retries=1))
+    watcher.on(ended("a-0", FAILED), 1.0)
+
+    assert watcher.on(ended("a-0", FAILED, attempt=1), 1.1) == []
+    assert watcher.failures == []
+
+
+def test_nothing_is_started_again_while_stopping() -> None:
+    watcher = running(worker("a-0", retries=5), worker("b-0"))
+    watcher.stop("why", 1.0)
+
+    commands = watcher.on(ended("a-0", FAILED), 1.0)
+
+    assert not [c for c in commands if isinstance(c, Start)]
+
+
+def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_ring() -> None:
+    watcher = supervisor(worker("a-0"), worker("b-0"), worker("c-0"))
+    watcher.begin()
+    watcher.on(Waiting("a-0", "b-0"), 1.0)
+    watcher.on(Waiting("b-0", "c-0"), 1.0)
+
+    watcher.on(Waiting("c-0", "a-0"), 1.1)
+
+    assert watcher.failures[0].phase == "init"
+    assert "c-0 → a-0 → b-0 → c-0" in watcher.failures[0].cause
+
+
+def test_waiting_for_a_slow_constructor_is_no_ring() -> None:
+    watcher = supervisor(worker("a-0"), worker("b-0"))
+    watcher.begin()
+    watcher.on(Waiting("a-0", "b-0"), 1.0)
+    watcher.on(ready("b-0"), 1.1)
+
+    assert watcher.on(Waiting("b-0", "a-0"), 1.2) == []
+
+
+def test_the_first_cause_is_the_one_that_blames_nobody_who_failed() -> None:
+    consequence = Outcome("actor-0", FAILED, blames="learner-0")
+    cause = Outcome("learner-0", FAILED, cause="killed by SIGKILL")
+
+    assert first_cause([consequence, cause]) is cause
+    assert first_cause([consequence]) is consequence
+
+
+NAMES = ("a-0", "b-0", "b-1", "c-0")
+REPORTS = st.one_of(
+    st.builds(Ready, st.sampled_from(NAMES), st.integers(1, 3), st.booleans()),
+    st.builds(Waiting, st.sampled_from(NAMES), st.sampled_from(NAMES)),
+    st.builds(StopRequested, st.sampled_from(NAMES)),
+    st.builds(
+        ended, st.sampled_from(NAMES), st.sampled_from([SUCCEEDED, FAILED, STOPPED, LOST]), st.integers(1, 3)
+    ),
+)
+
+
+@given(st.lists(REPORTS, max_size=40), st.floats(0, 20))
+def test_whatever_is_reported_every_worker_is_asked_or_ended_when_the_grace_period_is_over(
+    reports: list[Report], grace_s: float
+) -> None:
+    watcher = supervisor(*(worker(name, retries=1) for name in NAMES), grace_s=grace_s)
+    commands = watcher.begin()
+    for i, report in enumerate(reports):
+        commands += watcher.on(report, float(i))
+    commands += watcher.stop("the test is over", 100.0)
+    commands += watcher.tick(100.0 + 5)
+    commands += watcher.tick(1000.0)
+
+    asked = [c.worker for c in commands if isinstance(c, Ask)]
+    killed = [c.worker for c in commands if isinstance(c, Kill)]
+    over = {name for name, w in watcher.workers.items() if w.outcome is not None}
+    assert len(killed) == len(set(killed))
+    assert set(asked) | over == set(NAMES)
+    assert set(killed) >= set(NAMES) - over

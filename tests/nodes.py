@@ -1,0 +1,236 @@
+"""The nodes that tests run. A module of its own, so that workers import it and not pytest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import launchpad as lp
+
+
+class Counter:
+    """Serves; has no run."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.value = start
+
+    def add(self, amount: int = 1) -> int:
+        self.value += amount
+        return self.value
+
+    def echo(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        return args, kwargs
+
+    def mutate(self, items: list[Any]) -> list[Any]:
+        items.append("changed by the server")
+        return items
+
+    def fail(self, text: str = "boom") -> None:
+        raise ValueError(text)
+
+    def whoami(self) -> dict[str, Any]:
+        me = lp.current()
+        return {
+            "name": me.name,
+            "label": me.label,
+            "replica_index": me.replica_index,
+            "num_replicas": me.num_replicas,
+            "attempt": me.attempt,
+            "seed": me.seed,
+            "launch_type": me.launch_type,
+            "pid": os.getpid(),
+        }
+
+    def whoami_in_a_thread(self) -> str:
+        names: list[str] = []
+        thread = threading.Thread(target=lambda: names.append(lp.current().name))
+        thread.start()
+        thread.join()
+        return names[0]
+
+    def stop_the_program(self) -> None:
+        lp.stop()
+
+    def environment(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def arguments(self) -> list[str]:
+        return sys.argv
+
+    def kill_self(self, number: int = signal.SIGKILL) -> None:
+        os.kill(os.getpid(), number)
+
+    def start_grandchild(self) -> int:
+        return subprocess.Popen(["sleep", "1000"]).pid
+
+    @property
+    def trap(self) -> None:
+        raise AssertionError("a property was evaluated")
+
+    def _hidden(self) -> None: ...
+
+
+class Caller:
+    """Calls a counter once from run()."""
+
+    def __init__(self, counter: Any, times: int = 1) -> None:
+        self.counter, self.times = counter, times
+
+    def run(self) -> None:
+        for _ in range(self.times):
+            self.counter.add()
+        print(f"{lp.current().name} counted", flush=True)
+
+
+class Loop:
+    """Runs until it is told to stop, and looks for it."""
+
+    def run(self) -> None:
+        print("looping", flush=True)
+        lp.wait_for_stop()
+        print("stopped in good order", flush=True)
+
+
+class DeafLoop:
+    """Runs for ever and never asks about stopping."""
+
+    def run(self) -> None:
+        try:
+            while True:
+                time.sleep(0.01)
+        finally:
+            print("unwound", flush=True)
+
+
+class FailsInInit:
+    def __init__(self) -> None:
+        raise RuntimeError("no constructor for you")
+
+
+class FailsInRun:
+    def __init__(self, after: Any = None) -> None:
+        self.after = after
+
+    def run(self) -> None:
+        if self.after is not None:
+            self.after.add()
+        raise ValueError("it broke")
+
+
+class StartsLate:
+    """Serves only once its constructor is through, at about `ready_at` (time.monotonic)."""
+
+    def __init__(self, delay_s: float) -> None:
+        time.sleep(delay_s)
+        self.ready_at = time.monotonic()
+
+    def when(self) -> float:
+        return self.ready_at
+
+
+class CallsInInit:
+    """Calls another node while it is itself being built."""
+
+    def __init__(self, other: Any) -> None:
+        self.answer = other.add()
+
+    def add(self, amount: int = 1) -> int:
+        return amount
+
+
+class TwoArguments(Exception):
+    """Pickles, but does not unpickle: the default `args` holds one value, the constructor wants two."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class Unpicklable(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+class Thrower:
+    """Raises and returns what is hard to send."""
+
+    def recurse(self) -> int:
+        return self.recurse() + 1
+
+    def return_a_lock(self) -> Any:
+        return threading.Lock()
+
+    def raise_unpicklable(self) -> None:
+        raise Unpicklable
+
+    def raise_two_arguments(self) -> None:
+        raise TwoArguments("this", "that")
+
+    def raise_long(self) -> None:
+        raise ValueError("x" * 200_000 + "END")
+
+    def exit(self) -> None:
+        sys.exit(3)
+
+    def ping(self) -> str:
+        return "pong"
+
+
+class Relay:
+    """Calls the next one, which may call back: chains and rings of blocking calls."""
+
+    def __init__(self, next_one: Any) -> None:
+        self.next_one = next_one
+
+    def relay(self, hops: int) -> int:
+        return 0 if hops == 0 else 1 + int(self.next_one.relay(hops - 1))
+
+
+def add_once(counter: Any) -> None:
+    counter.add()
+
+
+def add_and_check_once(counter: Any, path: str) -> None:
+    """Leaves the answer in a file."""
+    Path(path).write_text(str(counter.add()))
+
+
+def print_many(lines: int) -> None:
+    me = lp.current()
+    for i in range(lines):
+        print(f"{me.name} line {i}")
+    print("to stderr", file=sys.stderr)
+    sys.stdout.write("no newline at the end")
+
+
+def fail_at_once(text: str = "it broke") -> None:
+    raise ValueError(text)
+
+
+def fail_once(directory: str) -> None:
+    """Fails at the first attempt only."""
+    marker = Path(directory) / "tried"
+    if not marker.exists():
+        marker.touch()
+        raise ValueError("the first attempt fails")
+
+
+def stop_from_a_thread() -> None:
+    thread = threading.Thread(target=lp.stop)
+    thread.start()
+    thread.join()
+    lp.wait_for_stop(30)
+
+
+def sleep_for_ever() -> None:
+    threading.Event().wait()
+
+
+def exit_with(code: int) -> None:
+    sys.exit(code)

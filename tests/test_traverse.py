@@ -1,0 +1,171 @@
+"""Handles are found wherever an argument may hide them, and the path leads to them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import launchpad as lp
+from launchpad.traverse import contains_itself, walk
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+class Server: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    inner: Any
+
+
+@attrs.define
+class Slotted:
+    inner: Any
+
+
+class Plain:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def method(self) -> None: ...
+
+
+class PropertyThatMustNotRun:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    @property
+    def trap(self) -> None:
+        raise AssertionError("user code was run")
+
+
+def closure_over(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def default_of(value: Any) -> Callable[[], Any]:
+    def function(argument: Any = value) -> Any:
+        return argument
+
+    return function
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda v: [0, v],
+    "tuple": lambda v: (v, "x"),
+    "dict": lambda v: {"key": v},
+    "dict key": lambda v: {Hashable(v): 1},
+    "set": lambda v: {Hashable(v)},
+    "frozenset": lambda v: frozenset({Hashable(v)}),
+    "dataclass": Config,
+    "attrs": Slotted,
+    "namedtuple": lambda v: Pair(1, v),
+    "partial": lambda v: functools.partial(print, v, key=2),
+    "partial keyword": lambda v: functools.partial(print, file=v),
+    "closure": closure_over,
+    "default": default_of,
+    "deferred": lambda v: lp.Deferred(print, v),
+    "object": Plain,
+    "bound method": lambda v: Plain(v).method,
+    "property": PropertyThatMustNotRun,
+    "ordered dict": lambda v: collections.OrderedDict(a=v),
+    "defaultdict": lambda v: collections.defaultdict(list, a=v),
+}
+
+
+class Hashable:
+    """Makes anything a member of a set."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+
+def handle() -> Any:
+    return lp.CourierNode(Server).create_handle()
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_f08_a_handle_is_found_inside_a(wrapper: str) -> None:
+    hidden = handle()
+
+    found = [f for f in walk(WRAPPERS[wrapper](hidden)) if f.value is hidden]
+
+    assert len(found) == 1
+
+
+@given(st.lists(st.sampled_from(sorted(WRAPPERS)), max_size=12))
+def test_a_handle_is_found_under_any_nesting_of_wrappers(names: list[str]) -> None:
+    hidden = handle()
+    value: Any = hidden
+    for name in names:
+        value = WRAPPERS[name](value)
+
+    found = [f for f in walk(value, "root", stop_at=(lp.Handle,)) if f.value is hidden]
+
+    assert len(found) == 1
+    assert found[0].path.startswith("root")
+
+
+KEYS = st.text("abc'\"\\[]", max_size=5)
+
+
+@given(st.recursive(st.integers(), lambda s: st.lists(s) | st.dictionaries(KEYS, s), max_leaves=10), st.data())
+def test_the_path_evaluates_to_the_value(tree: Any, data: st.DataObject) -> None:
+    founds = [f for f in walk(tree, "tree") if isinstance(f.value, (list, dict))]
+    if not founds:
+        return
+    chosen = data.draw(st.sampled_from(founds))
+
+    assert eval(chosen.path, {"tree": tree}) == chosen.value
+
+
+def test_the_path_reads_like_the_code_that_leads_there() -> None:
+    hidden = handle()
+
+    found = [f for f in walk({"cfg": [Config(Pair(1, hidden))]}, "learner.args") if f.value is hidden]
+
+    assert found[0].path == "learner.args['cfg'][0].inner.second"
+
+
+def test_a_walk_through_100_000_levels_neither_crashes_nor_prints_them_all() -> None:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+
+    deepest = max(walk(value, "a"), key=lambda f: f.depth)
+
+    assert deepest.depth == 100_000
+    assert len(deepest.path) < 200
+
+
+def test_a_container_that_contains_itself_is_found_with_its_path() -> None:
+    value: list[Any] = [1, {}]
+    value[1]["again"] = value
+
+    found = contains_itself(value, "a")
+
+    assert found is not None
+    assert found.path == "a[1]['again']"
+
+
+def test_a_value_used_twice_is_no_cycle() -> None:
+    shared = [1]
+
+    assert contains_itself([shared, {"a": shared}, (shared, shared)]) is None
+
+
+def test_objects_that_refer_to_each_other_are_no_cycle() -> None:
+    parent = Plain(None)
+    parent.inner = [Plain(parent)]
+
+    assert contains_itself([parent]) is None
+    assert len(list(walk(parent))) == 3
