@@ -65,7 +65,7 @@ class RunContext:
     """Whether this worker asked about stopping at all; one that did is not interrupted."""
     interruption: Interruption = field(default_factory=Interruption, repr=False)
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
-    _failed: dict[str, str] = field(default_factory=dict, repr=False)
+    _gone: dict[str, str] = field(default_factory=dict, repr=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
 
     def endpoint(self, address: str) -> str:
@@ -96,9 +96,9 @@ class RunContext:
         """Takes a handler back; one that was never added is a ValueError."""
         self._stop_handlers.remove(handler)
 
-    def mark_failed(self, worker: str, why: str) -> None:
-        """What the supervisor tells this worker about another one."""
-        self._failed[worker] = why
+    def mark_gone(self, worker: str, why: str) -> None:
+        """What the supervisor tells this worker about another one, which failed or ended for good."""
+        self._gone[worker] = why
 
     def note_waiting(self, worker: str) -> None:
         """A constructor waits for that worker; told once it takes long, since two may wait for each other."""
@@ -109,9 +109,9 @@ class RunContext:
             self._waiting_since[worker] = math.inf
             self.report("waiting", worker)
 
-    def failure_of(self, worker: str) -> str:
-        """Why that worker failed; empty while nothing is known against it."""
-        return self._failed.get(worker, "")
+    def why_gone(self, worker: str) -> str:
+        """Why nobody answers for that worker any more; empty while nothing is known against it."""
+        return self._gone.get(worker, "")
 
 
 _here: ContextVar[RunContext | None] = ContextVar("launchpad_context", default=None)

@@ -88,6 +88,19 @@ class Caller:
         print(f"{lp.current().name} counted", flush=True)
 
 
+class CountsTo:
+    """Waits until others have counted far enough."""
+
+    def __init__(self, counter: Any, target: int) -> None:
+        self.counter, self.target = counter, target
+
+    def run(self) -> None:
+        self.counter.add()
+        while self.counter.add(0) < self.target:
+            time.sleep(0.001)
+        print(f"{lp.current().name} counted", flush=True)
+
+
 class Loop:
     """Runs until it is told to stop, and looks for it."""
 
@@ -95,6 +108,32 @@ class Loop:
         print("looping", flush=True)
         lp.wait_for_stop()
         print("stopped in good order", flush=True)
+
+
+class ServesBriefly:
+    """Serves until its run() is over, which is soon."""
+
+    def ping(self) -> str:
+        return "pong"
+
+    def run(self) -> None: ...
+
+
+class CallsTheEnded:
+    """Calls a server until that has ended, and prints what a call then says."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def run(self) -> None:
+        while True:
+            try:
+                self.server.ping()
+            except lp.courier.OutcomeUnknown:
+                continue
+            except lp.courier.WorkerFailed as error:
+                print(error)
+                return
 
 
 class DeafLoop:

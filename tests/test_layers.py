@@ -47,7 +47,9 @@ def _run_time(body: list[ast.stmt]) -> list[ast.AST]:
 
 
 def test_every_module_belongs_to_a_layer() -> None:
-    modules = {p.stem if p.suffix else p.name for p in PACKAGE.iterdir() if not p.name.startswith("_")}
+    modules = {
+        p.stem if p.suffix else p.name for p in PACKAGE.iterdir() if not p.name.startswith("_")
+    }
 
     assert modules - {"py"} == set(LEVEL)
 
@@ -58,7 +60,9 @@ def test_imports_point_down() -> None:
         for name in imports_of(path) if top in LEVEL else ():
             imported = name.partition(".")[0]
             if imported in LEVEL and imported != top:
-                assert LEVEL[imported] < LEVEL[top], f"{path} imports launchpad.{name}, which is above it"
+                assert LEVEL[imported] < LEVEL[top], (
+                    f"{path} imports launchpad.{name}, which is above it"
+                )
 
 
 def test_courier_imports_nothing_else_of_launchpad() -> None:

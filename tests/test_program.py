@@ -71,11 +71,17 @@ def test_another_label_inside_a_group_is_refused() -> None:
 def test_groups_do_not_nest() -> None:
     program = lp.Program("p")
 
-    with program.group("outer"), pytest.raises(ValueError, match="do not nest"), program.group("inner"):
+    with (
+        program.group("outer"),
+        pytest.raises(ValueError, match="do not nest"),
+        program.group("inner"),
+    ):
         pass
 
 
-@pytest.mark.parametrize("label", ["", "a b", "a/b", "-a", "a-", "ä", "x" * 64, None, 3, "a\n", "../a"])
+@pytest.mark.parametrize(
+    "label", ["", "a b", "a/b", "-a", "a-", "ä", "x" * 64, None, 3, "a\n", "../a"]
+)
 def test_f04_a_label_that_a_backend_cannot_carry_is_refused_at_its_line(label: Any) -> None:
     program = lp.Program("p")
 
@@ -145,13 +151,21 @@ def test_cycles_of_handles_are_legal() -> None:
 
     program = lp.make_program(a, b)
 
-    assert {(e.source, e.target) for e in program.edges()} == {("client-0", "client-1"), ("client-1", "client-0")}
+    assert {(e.source, e.target) for e in program.edges()} == {
+        ("client-0", "client-1"),
+        ("client-1", "client-0"),
+    }
 
 
 def test_make_program_groups_nodes_by_what_they_are_made_of() -> None:
-    program = lp.make_program(lp.CourierNode(Server), lp.CourierNode(Server), lp.PyClassNode(Client), name="made")
+    program = lp.make_program(
+        lp.CourierNode(Server), lp.CourierNode(Server), lp.PyClassNode(Client), name="made"
+    )
 
-    assert {label: len(nodes) for label, nodes in program.groups.items()} == {"server": 2, "client": 1}
+    assert {label: len(nodes) for label, nodes in program.groups.items()} == {
+        "server": 2,
+        "client": 1,
+    }
     assert program.name == "made"
 
 
@@ -199,5 +213,8 @@ def test_group_options_may_be_given_only_once() -> None:
     with program.group("learner", resources=lp.Resources(env={"A": "1"})):
         pass
 
-    with pytest.raises(ValueError, match="other options"), program.group("learner", resources=lp.Resources(env={"A": "2"})):
+    with (
+        pytest.raises(ValueError, match="other options"),
+        program.group("learner", resources=lp.Resources(env={"A": "2"})),
+    ):
         pass

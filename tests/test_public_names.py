@@ -35,7 +35,19 @@ def test_programs_written_for_dm_launchpad_find_their_names() -> None:
 def test_importing_launchpad_imports_nothing_heavy() -> None:
     code = "import sys, launchpad; print(' '.join(sys.modules))"
 
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
-    heavy = {"numpy", "grpc", "ray", "rich", "cloudpickle", "psutil", "asyncio", "kubernetes", "portpicker"}
+    heavy = {
+        "numpy",
+        "grpc",
+        "ray",
+        "rich",
+        "cloudpickle",
+        "psutil",
+        "asyncio",
+        "kubernetes",
+        "portpicker",
+    }
     assert heavy.isdisjoint(modules.split())

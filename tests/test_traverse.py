@@ -118,7 +118,10 @@ def test_a_handle_is_found_under_any_nesting_of_wrappers(names: list[str]) -> No
 KEYS = st.text("abc'\"\\[]", max_size=5)
 
 
-@given(st.recursive(st.integers(), lambda s: st.lists(s) | st.dictionaries(KEYS, s), max_leaves=10), st.data())
+@given(
+    st.recursive(st.integers(), lambda s: st.lists(s) | st.dictionaries(KEYS, s), max_leaves=10),
+    st.data(),
+)
 def test_the_path_evaluates_to_the_value(tree: Any, data: st.DataObject) -> None:
     founds = [f for f in walk(tree, "tree") if isinstance(f.value, (list, dict))]
     if not founds:
@@ -131,7 +134,9 @@ def test_the_path_evaluates_to_the_value(tree: Any, data: st.DataObject) -> None
 def test_the_path_reads_like_the_code_that_leads_there() -> None:
     hidden = handle()
 
-    found = [f for f in walk({"cfg": [Config(Pair(1, hidden))]}, "learner.args") if f.value is hidden]
+    found = [
+        f for f in walk({"cfg": [Config(Pair(1, hidden))]}, "learner.args") if f.value is hidden
+    ]
 
     assert found[0].path == "learner.args['cfg'][0].inner.second"
 

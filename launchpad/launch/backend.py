@@ -9,7 +9,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ───── Ready · Waiting · StopRequested · Ended
       .ask(worker) ───────────────────────────────────────────────▶ worker.ask_to_stop()
-      .tell_failed(worker, why) ──────────────────────────────────▶ all others: context.mark_failed()
+      .tell_gone(worker, why) ──────────────────────────────────▶ all others: context.mark_gone()
       .kill(worker) ──────────────────────────▶ makes an end
 """
 
@@ -78,8 +78,8 @@ class Workers(abc.ABC):
         """Ends a worker that did not stop when asked; Ended must follow, kind `stopped`."""
 
     @abc.abstractmethod
-    def tell_failed(self, worker: str, why: str) -> None:
-        """Lets all workers know that one failed for good, so that nobody waits for it."""
+    def tell_gone(self, worker: str, why: str) -> None:
+        """Lets all workers know that one failed or ended for good, so that nobody waits for it."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -8,11 +8,10 @@ sys.stdout and sys.stderr are replaced while at least one program runs as thread
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from launchpad import context
 from launchpad.context import RunContext
@@ -22,11 +21,13 @@ _files: dict[RunContext, TextIO] = {}
 _NAMES = ("stdout", "stderr")
 
 
-class Router(io.TextIOBase):
-    """A text stream that asks, at each write, whose thread this is."""
+class Router:
+    """A text stream that asks, at each write, whose thread this is.
+
+    Not an `io` class: those flush when they are collected, in whatever thread that happens.
+    """
 
     def __init__(self, original: TextIO) -> None:
-        super().__init__()
         self.original = original
 
     def write(self, text: str) -> int:
@@ -41,15 +42,6 @@ class Router(io.TextIOBase):
         """False in a worker, whose output is a file."""
         return self._target().isatty()
 
-    def fileno(self) -> int:
-        """That of the original: descriptors cannot be routed by thread."""
-        return self.original.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """That of the original."""
-        return self.original.encoding
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
 
@@ -63,7 +55,7 @@ def begin(worker: RunContext, path: Path) -> None:
     with _lock:
         if not _files:
             for name in _NAMES:
-                setattr(sys, name, cast(TextIO, Router(getattr(sys, name))))
+                setattr(sys, name, Router(getattr(sys, name)))
         _files[worker] = path.open("a", buffering=1, errors="backslashreplace")
 
 

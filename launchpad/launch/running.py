@@ -25,7 +25,7 @@ from launchpad.launch.backend import Backend, Ended, Report, Workers
 from launchpad.launch.output import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory, last_lines
-from launchpad.launch.supervisor import ENDED, Ask, Command, Kill, Start, Supervisor, TellFailed
+from launchpad.launch.supervisor import ENDED, Ask, Command, Kill, Start, Supervisor, TellGone
 from launchpad.outcome import Outcome
 
 
@@ -295,7 +295,7 @@ class Running:
             Start: lambda c: self._workers.start(c.worker, c.attempt),
             Ask: lambda c: self._workers.ask(c.worker),
             Kill: self._kill,
-            TellFailed: lambda c: self._workers.tell_failed(c.worker, c.why),
+            TellGone: lambda c: self._workers.tell_gone(c.worker, c.why),
         }
         for command in commands:
             actions[type(command)](command)

@@ -53,14 +53,14 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class TellFailed:
-    """Tell all workers that this one failed for good."""
+class TellGone:
+    """Tell all workers that this one is gone for good: it failed or has ended."""
 
     worker: str
     why: str
 
 
-Command = Start | Ask | Kill | TellFailed
+Command = Start | Ask | Kill | TellGone
 
 
 @dataclass
@@ -168,14 +168,25 @@ class Supervisor:
             return []  # an attempt that was replaced has no say
         worker.state, worker.outcome = ENDED, report.outcome
         if not report.outcome.is_failure:
-            return self._stop_if_done(now)
+            return self._tell_ended(worker) + self._stop_if_done(now)
         if self._may_retry(worker):
             return [self._start(worker)]
         return self._fail(report.outcome, now)
 
+    def _tell_ended(self, worker: Watched) -> list[Command]:
+        """A call to a server that has ended would wait for ever, if nobody said so."""
+        if self.is_stopping or not worker.plan.endpoints or worker.outcome is None:
+            return []
+        return [
+            TellGone(
+                worker.plan.name,
+                f"{worker.outcome.headline().rstrip(': ')}: it has ended and serves no more",
+            )
+        ]
+
     def _fail(self, failed: Outcome, now: float) -> list[Command]:
         self.failures.append(failed)
-        told: list[Command] = [TellFailed(failed.worker, failed.headline())]
+        told: list[Command] = [TellGone(failed.worker, failed.headline())]
         return told + self.stop(f"{failed.worker} failed", now)
 
     def _may_retry(self, worker: Watched) -> bool:

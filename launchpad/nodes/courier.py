@@ -152,7 +152,7 @@ class _Verdict:
         self._me, self._worker = me, worker
 
     def __call__(self) -> Exception | None:
-        why = self._me.failure_of(self._worker)
+        why = self._me.why_gone(self._worker)
         if why:
             return WorkerFailed(why, server=self._worker)
         self._me.note_waiting(self._worker)

@@ -133,7 +133,9 @@ def test_a_call_before_the_server_is_up_waits_for_it(launch_type: str) -> None:
         assert running.client("late").when() > 0
 
 
-def test_a_handle_gives_a_working_client_after_launch_and_none_after_the_end(launch_type: str) -> None:
+def test_a_handle_gives_a_working_client_after_launch_and_none_after_the_end(
+    launch_type: str,
+) -> None:
     program = lp.Program("unit test")
     handle = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
 
@@ -247,7 +249,9 @@ def test_a_missing_method_names_itself_and_the_server(launch_type: str) -> None:
 # --- exceptions --------------------------------------------------------------------------------
 
 
-def test_a_remote_exception_arrives_as_its_own_type_with_the_remote_traceback(launch_type: str) -> None:
+def test_a_remote_exception_arrives_as_its_own_type_with_the_remote_traceback(
+    launch_type: str,
+) -> None:
     with lp.launch(counter_program(), launch_type) as running:
         with pytest.raises(ValueError, match="boom") as caught:
             running.client("counter").fail("boom")
@@ -283,7 +287,10 @@ def test_a_main_group_ends_the_program(launch_type: str) -> None:
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 
-    assert {s.worker: s.state for s in running.status()} == {"loop-0": "stopped", "main-0": "succeeded"}
+    assert {s.worker: s.state for s in running.status()} == {
+        "loop-0": "stopped",
+        "main-0": "succeeded",
+    }
 
 
 def test_stop_from_the_script_lets_workers_end_in_good_order(launch_type: str) -> None:
@@ -385,15 +392,17 @@ def test_a_part_of_a_process_colocation_is_tried_again(launch_type: str, tmp_pat
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 
-    assert [(s.worker, s.state, s.attempt) for s in running.status()] == [("flaky-0.0", "succeeded", 2)]
+    assert [(s.worker, s.state, s.attempt) for s in running.status()] == [
+        ("flaky-0.0", "succeeded", 2)
+    ]
 
 
 # --- colocation and caching --------------------------------------------------------------------
 
 
 def test_colocated_threads_call_each_other_and_others_call_them(launch_type: str) -> None:
-    counter, caller = lp.CourierNode(nodes.Counter), lp.PyClassNode(nodes.Caller, None)
-    caller = lp.PyClassNode(nodes.Caller, counter.create_handle())
+    counter = lp.CourierNode(nodes.Counter)
+    caller = lp.PyClassNode(nodes.CountsTo, counter.create_handle(), 2)
     program = lp.Program("colocated")
     program.add_node(lp.MultiThreadingColocation([counter, caller]), label="both")
     program.add_node(lp.PyNode(nodes.add_once, counter.create_handle()), label="outside")
@@ -405,7 +414,9 @@ def test_colocated_threads_call_each_other_and_others_call_them(launch_type: str
 
 def test_a_failure_inside_colocated_threads_fails_their_worker(launch_type: str) -> None:
     program = lp.Program("colocated")
-    node = lp.MultiThreadingColocation([lp.PyClassNode(nodes.Loop), lp.PyClassNode(nodes.FailsInRun)])
+    node = lp.MultiThreadingColocation(
+        [lp.PyClassNode(nodes.Loop), lp.PyClassNode(nodes.FailsInRun)]
+    )
     program.add_node(node, label="both")
 
     with pytest.raises(lp.ProgramFailed, match=r"both-0 failed in run.*it broke"):
@@ -415,9 +426,21 @@ def test_a_failure_inside_colocated_threads_fails_their_worker(launch_type: str)
 def test_colocated_threads_may_end_with_the_first(launch_type: str) -> None:
     members = [lp.PyClassNode(nodes.Loop), lp.PyNode(print, "first")]
     program = lp.Program("colocated")
-    program.add_node(lp.MultiThreadingColocation(members, return_on_first_completed=True), label="both")
+    program.add_node(
+        lp.MultiThreadingColocation(members, return_on_first_completed=True), label="both"
+    )
 
     lp.testing.run(program, DEADLINE_S, launch_type)
+
+
+def test_a_call_to_a_server_that_has_ended_fails_at_once(launch_type: str) -> None:
+    program = lp.Program("ended")
+    short = program.add_node(lp.CourierNode(nodes.ServesBriefly), label="short")
+    program.add_node(lp.PyClassNode(nodes.CallsTheEnded, short), label="late")
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert "short-0 succeeded" in running.logs("late")
 
 
 def test_colocated_processes_are_workers_of_their_own(launch_type: str) -> None:
@@ -434,7 +457,9 @@ def test_colocated_processes_are_workers_of_their_own(launch_type: str) -> None:
 def test_a_cacher_answers_from_its_copy_and_refreshes_it(launch_type: str) -> None:
     program = lp.Program("cached")
     counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
-    program.add_node(lp.CacherNode(counter, refresh_interval_ms=20, stale_after_ms=10_000), label="cacher")
+    program.add_node(
+        lp.CacherNode(counter, refresh_interval_ms=20, stale_after_ms=10_000), label="cacher"
+    )
 
     with lp.launch(program, launch_type) as running:
         cached, real = running.client("cacher"), running.client("counter")
@@ -459,9 +484,13 @@ def test_everything_a_worker_prints_is_in_its_log(launch_type: str) -> None:
 
     for i in range(2):
         lines = running.logs(f"printer-{i}").splitlines()
-        assert [line for line in lines if " line " in line] == [f"printer-{i} line {n}" for n in range(500)]
+        assert [line for line in lines if " line " in line] == [
+            f"printer-{i} line {n}" for n in range(500)
+        ]
         assert "to stderr" in lines
-        assert lines[-1].endswith("no newline at the end") or "no newline at the end" in running.logs(f"printer-{i}")
+        assert lines[-1].endswith(
+            "no newline at the end"
+        ) or "no newline at the end" in running.logs(f"printer-{i}")
 
 
 def test_logs_of_an_unknown_group_are_refused(launch_type: str) -> None:
@@ -522,7 +551,9 @@ def test_disable_run_builds_and_serves_without_running(launch_type: str) -> None
         assert running.client("counter").add() == 1
 
 
-def test_an_address_of_the_users_own_is_a_free_port_known_to_others(launch_type: str, tmp_path: Path) -> None:
+def test_an_address_of_the_users_own_is_a_free_port_known_to_others(
+    launch_type: str, tmp_path: Path
+) -> None:
     address = lp.Address("board")
     owner = lp.PyNode(_listen_once, address)
     owner.allocate_address(address)
@@ -547,7 +578,9 @@ def _connect_once(address: lp.Address) -> None:
 
     for _ in range(500):
         try:
-            socket.create_connection(("localhost", lp.get_port_from_address(address.resolve()))).close()
+            socket.create_connection(
+                ("localhost", lp.get_port_from_address(address.resolve()))
+            ).close()
             return
         except ConnectionRefusedError:
             time.sleep(0.01)

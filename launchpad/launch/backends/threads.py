@@ -103,10 +103,10 @@ class ThreadWorkers(Workers):
             Ended(Outcome(worker, outcome.STOPPED, live.context.phase, live.context.attempt, cause))
         )
 
-    def tell_failed(self, worker: str, why: str) -> None:
+    def tell_gone(self, worker: str, why: str) -> None:
         """Writes it into every context."""
         for live in list(self._live.values()):
-            live.context.mark_failed(worker, why)
+            live.context.mark_gone(worker, why)
 
     def close(self) -> None:
         """Waits for the threads, which have all reported their end."""

@@ -123,7 +123,7 @@ class ProcessWorkers(Workers):
                 self._attempts[worker].killed = True
         self.send(Kill(worker))
 
-    def tell_failed(self, worker: str, why: str) -> None:
+    def tell_gone(self, worker: str, why: str) -> None:
         """Tells all."""
         self.send(Failed(worker, why))
 

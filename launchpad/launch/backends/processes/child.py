@@ -172,7 +172,7 @@ class _Host:
                     target=worker.ask_to_stop, name="launchpad-stop", daemon=True
                 ).start()
             elif isinstance(message, Failed):
-                me.mark_failed(message.worker, message.why)
+                me.mark_gone(message.worker, message.why)
         kernel.kill_group(os.getpid())
 
 

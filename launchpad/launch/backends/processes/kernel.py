@@ -115,34 +115,35 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
     Args:
       wait: Whether to wait for a first one, if there is any child.
     """
-    while pid := _ended_child(0 if wait else os.WNOHANG):
-        wait = False
-        kill_group(pid)  # while nobody else can have its number
-        _, status, usage = os.wait4(pid, 0)
-        yield pid, status, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    unit = 1 if sys.platform == "darwin" else 1024
+    with contextlib.suppress(ChildProcessError):  # there are no children
+        while (ended := _wait_for_any(0 if wait else os.WNOHANG))[0]:
+            wait = False
+            pid, status, usage = ended
+            yield pid, status, usage.ru_maxrss * unit
 
 
-def has_children() -> bool:
-    """Whether any child is left, ended or not."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _ended_child(flags: int) -> int:
-    """The pid of a child that has ended and was not yet waited for, or 0."""
-    try:
-        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
-    except ChildProcessError:
-        return 0
-    return ended.si_pid if ended else 0
+def name_process(name: str) -> None:
+    """What `top` and `ps -o comm` show; there is room for 15 bytes."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "wb") as file:
+        file.write(os.fsencode(name)[:15])
 
 
 def _highest_descriptor() -> int:
     """One above the highest descriptor that is open, or a number that is high enough."""
     try:
-        return max(map(int, os.listdir("/proc/self/fd"))) + 1
+        return max(map(int, os.listdir("/dev/fd"))) + 1
     except OSError:
         return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16)
+
+
+def _wait_for_any(flags: int) -> tuple[int, int, resource.struct_rusage]:
+    """What wait4 says of a child that has ended, with pid 0 if none has; its group is dead by then."""
+    if hasattr(os, "waitid"):
+        peek = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
+        if peek is not None:
+            kill_group(peek.si_pid)  # while nobody else can have its number
+    ended = os.wait4(-1, flags)
+    if ended[0]:
+        kill_group(ended[0])
+    return ended
