@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launchpad.courier import wire
@@ -43,20 +43,21 @@ def plain(frame: wire.Frame) -> tuple[object, ...]:
 
 
 def feed(decoder: wire.Decoder, stream: bytes, pieces: list[int]) -> list[wire.Frame]:
-    """Receives `stream` in reads of at most so many bytes each, as a socket would deliver it."""
+    """Receives `stream` in reads of so many bytes each, the last one again and again."""
     found: list[wire.Frame] = []
     at = turn = 0
     while at < len(stream):
-        n = min(pieces[turn % len(pieces)], len(decoder.buffer), len(stream) - at)
+        n = min(pieces[min(turn, len(pieces) - 1)], len(decoder.buffer), len(stream) - at)
         decoder.buffer[:n] = stream[at : at + n]
         found += decoder.received(n)
         at, turn = at + n, turn + 1
     return found
 
 
+@settings(deadline=None, max_examples=150)
 @given(
-    sent=st.lists(frames(), min_size=1, max_size=5),
-    pieces=st.lists(st.integers(1, 70_000), min_size=1, max_size=10),
+    sent=st.lists(frames(), min_size=1, max_size=4),
+    pieces=st.lists(st.integers(1, 200), max_size=60).map(lambda pieces: [*pieces, 70_000]),
 )
 def test_any_split_of_the_stream_gives_the_same_frames(
     sent: list[wire.Frame], pieces: list[int]
