@@ -9,7 +9,6 @@ The launcher has one thread per launch, which reads what the host reports. Each 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import signal
@@ -57,11 +56,10 @@ class Processes(Backend):
     ) -> Workers:
         """Starts the host, and does not wait until it is there."""
         try:
-            file = briefing.create()
-            with contextlib.closing(os.fdopen(file, "wb")):
-                workers = ProcessWorkers(*_start_host(file, run), report)
-                _brief(workers, file, plan, run)
-        except OSError as error:
+            with open(briefing.create(), "wb") as file:
+                workers = ProcessWorkers(*_start_host(file.fileno(), run), report)
+                _brief(workers, file.fileno(), plan, run)
+        except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
             why = f"{error}. {endings.limit_behind(error)}"
             raise LaunchError(f"the workers' host could not be started: {why}") from error
         return workers
@@ -100,7 +98,12 @@ class ProcessWorkers(Workers):
             Gone: self._on_gone,
         }
         self._reader = threading.Thread(target=self._read, name="launchpad-processes", daemon=True)
-        self._reader.start()
+        try:
+            self._reader.start()
+        except RuntimeError:
+            control.close()
+            process.wait()
+            raise
 
     def start(self, worker: str, attempt: int) -> None:
         """Has it forked."""

@@ -79,6 +79,7 @@ def main(*birth: Any) -> NoReturn:
 def _leave_host(birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> None:
     """Turns the host's copy into a process of its own."""
     kernel.own_group(0)
+    kernel.name_process(birth.worker)
     kernel.forget_children()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     log = os.open(
@@ -102,7 +103,7 @@ def _exec(birth: Birth, plan: WorkerPlan) -> NoReturn:
     os.execvpe(command[0], command, {**os.environ, **plan.env})
 
 
-def _say_not_started(birth: Birth, error: OSError) -> None:
+def _say_not_started(birth: Birth, error: Exception) -> None:
     attempt = endings.Attempt(birth.worker, birth.attempt, os.getpid())
     messages.send(birth.control, endings.not_started(attempt, error))
 
@@ -112,8 +113,9 @@ def _live_and_exit(birth: Birth, given: Briefing) -> NoReturn:
     code = 1
     try:
         code = _live(birth, given)
-    except BaseException:
+    except Exception as error:  # before the worker's own life: that is caught in Worker.main
         traceback.print_exc()
+        _say_not_started(birth, error)
     finally:
         os._exit(code)
 

@@ -58,7 +58,7 @@ def ending(attempt: Attempt, status: int, peak_bytes: int) -> Outcome:
     return ended
 
 
-def not_started(attempt: Attempt, error: OSError) -> Outcome:
+def not_started(attempt: Attempt, error: Exception) -> Outcome:
     """The outcome of an attempt that never had a process of its own."""
     return replace(
         attempt.outcome(outcome.FAILED, f"could not be started: {error}", "start"),
@@ -67,9 +67,10 @@ def not_started(attempt: Attempt, error: OSError) -> Outcome:
     )
 
 
-def limit_behind(error: OSError) -> str:
+def limit_behind(error: Exception) -> str:
     """What to look at when the system refuses."""
-    limit = _LIMITS.get(error.errno or 0)
+    number = errno.EAGAIN if "start new thread" in str(error) else getattr(error, "errno", 0)
+    limit = _LIMITS.get(number)
     return f"this is {limit}" if limit else ""
 
 

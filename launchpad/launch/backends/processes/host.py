@@ -74,7 +74,7 @@ class Host:
         self._selector = selectors.PollSelector()
         self._launcher = Channel(lifeline, self._selector, self._obey)
         self._alarm = kernel.deaths_of_children()
-        self._selector.register(self._alarm, selectors.EVENT_READ, self._reap)
+        self._selector.register(self._alarm, selectors.EVENT_READ, self._on_alarm)
         death = kernel.death_of(launcher)
         if death is not None:
             self._selector.register(death, selectors.EVENT_READ, self._end)
@@ -175,14 +175,19 @@ class Host:
     def _relay(self, worker: str, body: bytes) -> None:
         self._launcher.send(Said(worker, body))
 
-    def _reap(self, events: int, *, wait: bool = False) -> None:
-        if events:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._alarm, 4096)
+    def _on_alarm(self, events: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._alarm, 4096)
+        self._reap()
+
+    def _reap(self, *, wait: bool = False) -> bool:
+        """Buries the dead; whether there were any."""
         members = {member.pid: member for member in self._members.values()}
-        for pid, status, peak_bytes in kernel.ended_children(wait=wait):
+        dead = list(kernel.ended_children(wait=wait))
+        for pid, status, peak_bytes in dead:
             if pid in members:  # if not, it was adopted
                 self._bury(members[pid], status, peak_bytes)
+        return bool(dead)
 
     def _bury(self, member: Member, status: int, peak_bytes: int) -> None:
         member.channel.drain()
@@ -199,10 +204,11 @@ class Host:
 
     def _end_all(self) -> None:
         """Kills until no child is left; what loses its parent meanwhile becomes a child."""
-        while kernel.has_children():
+        ended = True
+        while ended:
             for pid in {*kernel.children(), *(member.pid for member in self._members.values())}:
                 kernel.kill_group(pid)
-            self._reap(0, wait=True)
+            ended = self._reap(wait=True)
 
 
 def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:

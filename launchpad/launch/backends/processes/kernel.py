@@ -117,7 +117,7 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
     """
     unit = 1 if sys.platform == "darwin" else 1024
     with contextlib.suppress(ChildProcessError):  # there are no children
-        while (ended := _wait_for_any(0 if wait else os.WNOHANG))[0]:
+        while ended := _wait_for_any(0 if wait else os.WNOHANG):
             wait = False
             pid, status, usage = ended
             yield pid, status, usage.ru_maxrss * unit
@@ -137,13 +137,16 @@ def _highest_descriptor() -> int:
         return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16)
 
 
-def _wait_for_any(flags: int) -> tuple[int, int, resource.struct_rusage]:
-    """What wait4 says of a child that has ended, with pid 0 if none has; its group is dead by then."""
+def _wait_for_any(flags: int) -> tuple[int, int, resource.struct_rusage] | None:
+    """What wait4 says of a child that has ended; its process group is dead by then."""
     if hasattr(os, "waitid"):
-        peek = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
-        if peek is not None:
-            kill_group(peek.si_pid)  # while nobody else can have its number
+        seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
+        if seen is None:
+            return None
+        kill_group(seen.si_pid)  # while nobody else can have its number
+        return os.wait4(seen.si_pid, 0)
     ended = os.wait4(-1, flags)
-    if ended[0]:
-        kill_group(ended[0])
+    if not ended[0]:
+        return None
+    kill_group(ended[0])
     return ended
