@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import queue
+import resource
 import signal
 import subprocess
 import sys
@@ -267,6 +268,20 @@ def test_an_interpreter_that_does_not_exist_fails_in_phase_start(launch: Launch)
     assert "/nowhere/python" in ended.cause
 
 
+def test_a_host_that_cannot_be_started_is_a_launch_error_that_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
+    program = lp.make_program(lp.PyNode(print))
+    run = RunDirectory.create("p")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    with pytest.raises(lp.LaunchError, match="/nowhere/python"):
+        Processes().start(setup.plan(program, Processes(), "local_mp"), run, print)
+
+    run.remove()
+
+
 def test_out_of_descriptors_every_worker_fails_in_phase_start_and_the_limit_is_named(
     tmp_path: Path,
 ) -> None:
@@ -350,6 +365,7 @@ def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
     ended = launched.outcome()
     assert (ended.kind, ended.cause) == ("stopped", "did not stop in time; killed")
     assert "in never_stops" in launched.log("worker-0")
+    assert "in _obey" not in launched.log("worker-0")  # the host's frames are not the worker's
 
 
 def test_a_request_for_a_worker_that_has_ended_is_passed_over(launch: Launch) -> None:
@@ -358,21 +374,21 @@ def test_a_request_for_a_worker_that_has_ended_is_passed_over(launch: Launch) ->
 
     launched.workers.ask("worker-0")
     launched.workers.kill("worker-0")
-    launched.workers.tell_failed("worker-0", "why")
+    launched.workers.tell_gone("worker-0", "why")
 
     assert launched.reports.empty()
 
 
 def test_a_failure_that_is_told_is_known_to_all_others(launch: Launch) -> None:
     def look() -> None:
-        while not (why := lp.current().failure_of("learner-0")):
+        while not (why := lp.current().why_gone("learner-0")):
             time.sleep(0.001)
         print(why)
 
     launched = launch(one=look, two=look)
     launched.next(Ready)
     launched.next(Ready)
-    launched.workers.tell_failed("learner-0", "it was too warm")
+    launched.workers.tell_gone("learner-0", "it was too warm")
 
     assert {launched.outcome().kind, launched.outcome().kind} == {"succeeded"}
     assert launched.log("one-0") == launched.log("two-0") == "it was too warm\n"
@@ -480,6 +496,21 @@ def test_a_worker_is_a_plain_process_with_default_signals_and_few_descriptors(
 
     assert launched.outcome().kind == "succeeded"
     assert launched.log("worker-0").splitlines() == ["[]", "True", "True", "b'' True", "1"]
+
+
+def test_a_worker_has_the_limits_of_the_launcher_and_its_own_name(launch: Launch) -> None:
+    def run() -> None:
+        import resource
+
+        print(resource.getrlimit(resource.RLIMIT_NOFILE))
+        print(psutil.Process().name())
+
+    launched = launch(worker=run)
+
+    assert launched.outcome().kind == "succeeded"
+    limits, name = launched.log("worker-0").splitlines()
+    assert limits == str(resource.getrlimit(resource.RLIMIT_NOFILE))
+    assert sys.platform != "linux" or name == "worker-0"
 
 
 def test_functions_registered_with_atexit_are_called(launch: Launch) -> None:

@@ -27,12 +27,12 @@ from launchpad.launch.backends.processes.endings import Attempt
 from launchpad.launch.backends.processes.messages import (
     Ask,
     Bye,
-    Failed,
     Forked,
     Gone,
     Hello,
     Kill,
     NotForked,
+    Over,
     Phase,
     Said,
     Start,
@@ -128,7 +128,7 @@ class ProcessWorkers(Workers):
 
     def tell_gone(self, worker: str, why: str) -> None:
         """Tells all."""
-        self.send(Failed(worker, why))
+        self.send(Over(worker, why))
 
     def close(self) -> None:
         """Ends the host, and with it what may still run."""

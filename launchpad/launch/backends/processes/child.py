@@ -30,7 +30,7 @@ from launchpad.courier import keyring
 from launchpad.errors import Stopped
 from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
 from launchpad.launch.backends.processes.briefing import Briefing
-from launchpad.launch.backends.processes.messages import Ask, Failed, Phase
+from launchpad.launch.backends.processes.messages import Ask, Over, Phase
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.worker import Worker, context_of
 
@@ -173,7 +173,7 @@ class _Host:
                 threading.Thread(
                     target=worker.ask_to_stop, name="launchpad-stop", daemon=True
                 ).start()
-            elif isinstance(message, Failed):
+            elif isinstance(message, Over):
                 me.mark_gone(message.worker, message.why)
         kernel.kill_group(os.getpid())
 

@@ -31,12 +31,12 @@ from launchpad.launch.backends.processes.child import Birth
 from launchpad.launch.backends.processes.messages import (
     Ask,
     Bye,
-    Failed,
     Forked,
     Gone,
     Hello,
     Kill,
     NotForked,
+    Over,
     Said,
     Start,
 )
@@ -53,6 +53,14 @@ class Member:
     pid: int
     channel: Channel
     dies_at: float | None = None
+
+
+class Newborn(BaseException):
+    """Raised in the copy that a fork makes: it leaves the host's frames, which are no part of its stack."""
+
+    def __init__(self, birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> None:
+        super().__init__(birth.worker)
+        self.inheritance = birth, given, open_files
 
 
 class Host:
@@ -83,7 +91,7 @@ class Host:
             Start: self._on_start,
             Ask: self._on_ask,
             Kill: self._on_kill,
-            Failed: self._on_failed,
+            Over: self._on_over,
             Bye: self._on_bye,
         }
 
@@ -134,9 +142,9 @@ class Host:
             with contextlib.suppress(OSError):
                 os.kill(member.pid, signal.SIGQUIT)
 
-    def _on_failed(self, failed: Failed) -> None:
+    def _on_over(self, over: Over) -> None:
         for worker in self._members:
-            self._tell(worker, failed)
+            self._tell(worker, over)
 
     def _on_bye(self, bye: Bye) -> None:
         self._is_over = self._said_bye = True
@@ -155,17 +163,17 @@ class Host:
             os.close(theirs)
             raise
         if pid == 0:
-            self._become_child(theirs, start)
+            raise self._newborn(theirs, start)
         os.close(theirs)
         kernel.own_group(pid)
         return Member(
             start.worker, pid, Channel(ours, self._selector, partial(self._relay, start.worker))
         )
 
-    def _become_child(self, control: int, start: Start) -> NoReturn:
+    def _newborn(self, control: int, start: Start) -> Newborn:
         assert self._briefing is not None
         birth = Birth(control, self._file, self._index_length, start.worker, start.attempt)
-        child.forked(birth, self._briefing, self._open_files)
+        return Newborn(birth, self._briefing, self._open_files)
 
     def _tell(self, worker: str, message: Any) -> None:
         member = self._members.get(worker)
@@ -215,7 +223,17 @@ def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
     """The host's process."""
     kernel.become_host()
     gc.disable()
-    said_bye = Host(lifeline, file, launcher).run()
+    try:
+        said_bye = Host(lifeline, file, launcher).run()
+    except Newborn as newborn:
+        inheritance = newborn.inheritance
+    else:
+        _leave(said_bye, runtime)
+    child.forked(*inheritance)
+
+
+def _leave(said_bye: bool, runtime: str) -> NoReturn:
+    """Tidies up if the launcher cannot do it any more."""
     if not said_bye:
         import shutil
 

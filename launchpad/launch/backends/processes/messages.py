@@ -1,6 +1,6 @@
 """What launcher, host and workers say to each other, and how it travels.
 
-    launcher ──Hello · Start · Ask · Kill · Failed · Bye──▶ host ──Ask · Failed──▶ worker
+    launcher ──Hello · Start · Ask · Kill · Over · Bye──▶ host ──Ask · Over──▶ worker
     launcher ◀──Forked · NotForked · Said · Gone────────── host ◀──Phase · reports · Outcome── worker
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The host does not look into what
@@ -49,8 +49,8 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """This worker failed for good; told to all the others."""
+class Over:
+    """This worker has ended for good; told to all the others."""
 
     worker: str
     why: str
