@@ -136,4 +136,5 @@ class House:
         with self._lock:
             calls, self._local_calls = self._local_calls, set()
         for call in calls:
-            call.abandon()
+            if call.thread_id != threading.get_ident():  # a method may stop its own server
+                call.abandon()

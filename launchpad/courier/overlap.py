@@ -80,6 +80,7 @@ class Overlap(Connection):
         self._lock = threading.Lock()  # the turn and the queue
         self._turn: _Turn | None = None
         self._busy_since = 0.0  # when the method that has the turn began; 0 when none runs
+        self._busy_with = b""
         self._queue: OrderedDict[int, _Call] = OrderedDict()
         self._apart: dict[int, _Call] = {}
         self._durations: dict[bytes, float] = {}
@@ -88,6 +89,8 @@ class Overlap(Connection):
         self._flushed_at = 0.0
         self._write_lock = threading.Lock()
         self._is_closed = False
+        self._unanswered = 0  # calls that have been read
+        self._has_ended = False  # nothing more will be read
         unix.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
@@ -100,6 +103,7 @@ class Overlap(Connection):
         with self._lock:
             if not self._busy_since or now - self._busy_since < STALL_S:
                 return None
+            self._learn(self._busy_with, now - self._busy_since)
             self._busy_since = 0.0
             self._turn = _Turn(self)
             return self._turn
@@ -111,6 +115,7 @@ class Overlap(Connection):
             self._flush()  # what the one before has left, if it was relieved
             while self._run_queue(turn) and self._read(turn):
                 pass
+            self._close_if_done()
         except (OSError, ProtocolError):
             self._give_up(turn)
         except BaseException:
@@ -125,13 +130,25 @@ class Overlap(Connection):
             self._answer(call)
             with contextlib.suppress(OSError):  # who reads will see it, and close
                 self._flush()
+            self._close_if_done()
 
     def close(self) -> None:
         self._house.unwatch(self)
         self.cut()  # wakes whoever is writing
+        self._close_quietly()
+
+    def _close_if_done(self) -> None:
+        """After the end of the stream, the last answer closes: our own stop waits for answers."""
+        with self._lock:
+            is_done = self._has_ended and not self._unanswered and not self._answers
+        if is_done:
+            self._close_quietly()
+
+    def _close_quietly(self) -> None:
         with self._write_lock:
-            self._is_closed = True
-            super().close()
+            if not self._is_closed:
+                self._is_closed = True
+                super().close()
 
     def _give_up(self, turn: _Turn) -> None:
         if self._turn is turn:
@@ -161,6 +178,7 @@ class Overlap(Connection):
                 return None
             _, call = self._queue.popitem(last=False)
             self._busy_since = _monotonic()
+            self._busy_with = call.frame.method
             return call
 
     def _run_elsewhere(self, call: _Call) -> None:
@@ -180,6 +198,8 @@ class Overlap(Connection):
             self._learn(method, _monotonic() - began)
             reply = wire.encode(kind, call_id, b"", body, buffers)
         self._answers.append(reply)
+        with self._lock:
+            self._unanswered -= 1
         self._unsent += len(reply[0]) if len(reply) == 1 else _FLUSH_BYTES
 
     def _learn(self, method: bytes, duration_s: float) -> None:
@@ -229,7 +249,8 @@ class Overlap(Connection):
         finally:
             turn.is_waiting = False
         if not n:
-            self.close()
+            self._house.unwatch(self)
+            self._has_ended = True
             return False
         self._sort(self._decoder.received(n))
         return True
@@ -240,10 +261,12 @@ class Overlap(Connection):
             for frame in frames:
                 if frame.kind == wire.CALL:
                     self._queue[frame.call_id] = _Call(self, frame, now)
+                    self._unanswered += 1
                 elif frame.kind == wire.CANCEL:
                     self._cancel(frame.call_id)
 
     def _cancel(self, call_id: int) -> None:
-        self._queue.pop(call_id, None)
-        if (call := self._apart.pop(call_id, None)) is not None:
+        call = self._queue.pop(call_id, None) or self._apart.pop(call_id, None)
+        if call is not None:
             call.is_cancelled = True
+            self._unanswered -= 1

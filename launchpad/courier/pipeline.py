@@ -59,6 +59,7 @@ class Pipeline:
         self._last_id = 0
         self._outbox = Outbox()
         self._sock: socket.socket | None = None
+        self._deaf: socket.socket | None = None  # it takes no more, but may still give
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
 
@@ -102,16 +103,19 @@ class Pipeline:
         self._thread.start()
 
     def _flush(self) -> None:
-        sock = self._sock
-        if sock is None:
-            return  # the thread will, once it has connected
-        try:
-            # The reader must never wait for the server to read: the server may be waiting for it.
-            self._outbox.flush(sock, wait=threading.current_thread() is not self._thread)
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._shut_down()  # the reader finds out, and sorts out what has been sent
+        # The reader must never wait for the server to read: the server may be waiting for it.
+        may_wait = threading.current_thread() is not self._thread
+        while (sock := self._sock) is not None and sock is not self._deaf:
+            try:
+                self._outbox.flush(sock, wait=may_wait)
+                return
+            except BlockingIOError:
+                return  # the reader goes on when the socket takes more
+            except OSError:
+                # A server that stops reads no more, but may still answer. The reader will see the
+                # end, and sort out what has been sent.
+                if self._sock is sock:
+                    self._deaf = sock
 
     def _shut_down(self) -> None:
         if (sock := self._sock) is not None:
@@ -177,7 +181,7 @@ class Pipeline:
         """Bytes received; 0 when the connection has ended, or idled for long enough."""
         while True:
             self._flush()
-            if self._peer.call_timeout is not None or not self._outbox.is_empty:
+            if self._peer.call_timeout is not None or self._wants_to_write:
                 self._poll(sock)
             try:
                 return sock.recv_into(decoder.buffer)
@@ -191,12 +195,16 @@ class Pipeline:
         end = time.monotonic() + _IDLE_S
         while time.monotonic() < end:
             self._expire()
-            wants_write = 0 if self._outbox.is_empty else select.POLLOUT
-            poller.register(sock, select.POLLIN | wants_write)
+            interest = select.POLLIN | (select.POLLOUT if self._wants_to_write else 0)
+            poller.register(sock, interest)
             events = poller.poll(self._patience_s() * 1000)
             if any(event & ~select.POLLOUT for _, event in events):
                 return
             self._flush()
+
+    @property
+    def _wants_to_write(self) -> bool:
+        return not self._outbox.is_empty and self._deaf is not self._sock
 
     def _give_up_if_idle(self) -> bool:
         with self._lock:

@@ -9,9 +9,10 @@ there is always a thread that watches. (Leader/Followers: Schmidt et al., 2000.)
 
 `size` is how many jobs run side by side as a rule. A job that waits for its connection
 (`is_waiting`) does not count. When `size` jobs run, work is queued, and no job has ended for a few
-milliseconds, the leader takes the next job all the same: handlers that wait for each other's
-answers thus always find a thread, and never deadlock. Threads without work for some seconds
-retire.
+milliseconds, more are begun all the same: handlers that wait for each other's answers thus always
+find a thread, and never deadlock. While the process is computing, the jobs may be too, and growth
+is slow; while it is not, they must be blocked, and growth is fast. Threads without work for some
+seconds retire.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from typing import Protocol
 
 IDLE_S = 3.0  # a thread without work this long retires
 _PATIENCE_S = 0.005  # no job ended for this long: the running ones are taken to be blocked
-_CALM_THREADS = 32  # with more threads than this, patience grows in proportion
 
 
 class Job(Protocol):
@@ -67,7 +67,8 @@ class ThreadPool:
         self._is_stopping = False
         self._ended = 0  # jobs, ever
         self._started = 0  # threads, ever
-        self._stuck_since: tuple[int, float] | None = None
+        self._stuck: tuple[int, float, float] | None = None  # since when, and the CPU time then
+        self._surplus = 0  # jobs to begin although `size` are running
         # A plain attribute, because it is read once per call: a job may keep its thread while it
         # waits for its peer, since nobody else needs the thread.
         self.may_linger = True
@@ -85,10 +86,6 @@ class ThreadPool:
                 return
         self._wake()  # the leader takes it, or begins to count the milliseconds until it may
 
-    @property
-    def n_threads(self) -> int:
-        return len(self._threads)
-
     def stop(self) -> None:
         """Threads end when they have no more work. Does not wait for them."""
         with self._lock:
@@ -100,12 +97,21 @@ class ThreadPool:
     def join(self, timeout_s: float) -> bool:
         """Waits for the threads, but for the one that asks; False if some are still busy."""
         deadline = time.monotonic() + timeout_s
+        while others := self._others():
+            for thread in others:
+                if thread.ident is None:
+                    time.sleep(0.001)  # about to be started
+                else:
+                    thread.join(max(0.0, deadline - time.monotonic()))
+            if time.monotonic() >= deadline:
+                return not self._others()
+        return True
+
+    def _others(self) -> list[threading.Thread]:
         me = threading.current_thread()
         with self._lock:
-            others = [thread for thread in self._threads if thread is not me]
-        for thread in others:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in others)
+            threads = tuple(self._threads)
+        return [t for t in threads if t is not me and (t.ident is None or t.is_alive())]
 
     def _spawn(self) -> None:
         with self._lock:
@@ -146,7 +152,6 @@ class ThreadPool:
                     job: Job | None = self._begin()
                     needs_leader = self._promote()
                 elif self._is_stopping:
-                    self._threads.discard(threading.current_thread())
                     return None
                 elif self._has_leader:
                     job, needs_leader = None, False
@@ -171,9 +176,11 @@ class ThreadPool:
         while True:
             jobs = self._poll(0.0 if self._is_stopping else _PATIENCE_S if self._jobs else None)
             with self._lock:
+                if not self._jobs:
+                    self._stuck = None
                 self._jobs.extend(jobs)
                 self._judge_lingering()
-                if self._jobs and (self._has_capacity() or self._is_stuck()):
+                if self._jobs and (self._has_capacity() or self._may_grow()):
                     self._has_leader = False
                     return self._begin(), self._promote()
                 if self._is_stopping and not jobs:
@@ -197,7 +204,7 @@ class ThreadPool:
     def _begin(self) -> Job:
         job = self._jobs.popleft()
         self._running.add(job)
-        self._stuck_since = None
+        self._surplus = max(0, self._surplus - 1)
         self._judge_lingering()
         return job
 
@@ -214,15 +221,21 @@ class ThreadPool:
         return not self._has_leader
 
     def _has_capacity(self) -> bool:
-        if len(self._running) < self._size:
+        if len(self._running) < self._size or self._surplus:
             return True
         return sum(not job.is_waiting for job in self._running) < self._size
 
-    def _is_stuck(self) -> bool:
-        """Nothing has ended for a while, although work is queued."""
-        now = time.monotonic()
-        if self._stuck_since is None or self._stuck_since[0] != self._ended:
-            self._stuck_since = (self._ended, now)
+    def _may_grow(self) -> bool:
+        """Work is queued, and nothing has ended for a while: `_surplus` says how much to begin."""
+        now, cpu = time.monotonic(), time.process_time()
+        if self._stuck is None or self._stuck[0] != self._ended:
+            self._stuck = (self._ended, now, cpu)
             return False
-        patience_s = _PATIENCE_S * max(1.0, len(self._threads) / _CALM_THREADS)
-        return now - self._stuck_since[1] >= patience_s * 0.9
+        _, since, cpu_then = self._stuck
+        is_blocked = cpu - cpu_then < 0.5 * (now - since)
+        patience_s = _PATIENCE_S * (1.0 if is_blocked else max(1.0, len(self._threads) / 32))
+        if now - since < 0.9 * patience_s:
+            return False
+        self._surplus = max(1, len(self._running) // 4) if is_blocked else 1
+        self._stuck = None
+        return True

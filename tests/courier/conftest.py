@@ -28,7 +28,9 @@ from launchpad import courier
 server = courier.Server("victim", address={address!r})
 server.bind("echo", lambda value: value)
 server.bind("pid", os.getpid)
-server.bind("hang", lambda: threading.Event().wait())
+hanging = []
+server.bind("hang", lambda: hanging.append(1) or threading.Event().wait())
+server.bind("n_hanging", lambda: len(hanging))
 server.start()
 print("up", flush=True)
 server.join()
@@ -114,7 +116,7 @@ def gate() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Starts an echo server (echo, pid, hang) in a process of its own, and waits until it is up."""
+    """Starts an echo server (echo, pid, hang, n_hanging) in a process of its own, and waits until it is up."""
     with contextlib.ExitStack() as stack:
 
         def spawn(address: str) -> subprocess.Popen[str]:

@@ -58,7 +58,9 @@ def test_errors_are_caught_by_what_they_also_are(kind, base) -> None:
     assert issubclass(kind, base)
 
 
-@pytest.mark.parametrize("kind", [OSError, UnicodeDecodeError, KeyError, ExceptionGroup, StopIteration])
+@pytest.mark.parametrize(
+    "kind", [OSError, UnicodeDecodeError, KeyError, ExceptionGroup, StopIteration]
+)
 def test_builtin_types_combine_or_stay_plain_but_never_fail(kind) -> None:
     plain = courier.RemoteError("what happened", server="s")
 

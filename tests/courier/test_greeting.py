@@ -148,7 +148,9 @@ def test_a_token_that_is_too_long_is_a_mistake_of_the_caller(address) -> None:
         keyring.add(address, b"x" * 65)
 
 
-@pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n" * 30, b"\0" * 400, b"LPC1" + b"\xff" * 400])
+@pytest.mark.parametrize(
+    "noise", [b"GET / HTTP/1.1\r\n" * 30, b"\0" * 400, b"LPC1" + b"\xff" * 400]
+)
 def test_noise_ends_its_own_connection_and_nobody_elses(
     serve, connect, unix_address, noise
 ) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from launchpad import courier
 
-
 REPOSITORY = Path(__file__).parent.parent.parent
 
 

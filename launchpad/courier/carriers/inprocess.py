@@ -89,10 +89,12 @@ class LocalCall:
         self._state_lock = threading.Lock()
         self.has_begun = False
         self._is_settled = False
+        self.thread_id = 0  # of the thread that runs it
 
     def run(self) -> None:
         host = self.host
         assert host is not None
+        self.thread_id = threading.get_ident()
         if self._begin():
             body, buffers = self.body, self.buffers
             self.body, self.buffers = b"", []

@@ -1,0 +1,86 @@
+"""Deadlines: on time at the caller, and known to the server."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from launchpad import courier
+
+
+def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate) -> None:
+    serve(address, name="slow", hang=gate.wait, echo=lambda value: value)
+    client = connect(address, call_timeout=0.15)
+    client.echo(1)
+    began = time.monotonic()
+
+    with pytest.raises(
+        courier.DeadlineExceeded, match=r"'hang' of slow .* within 0.15 s"
+    ) as caught:
+        client.hang()
+
+    assert 0.14 < time.monotonic() - began < 0.6
+    assert isinstance(caught.value, TimeoutError)
+    assert (caught.value.server, caught.value.method) == ("slow", "hang")
+
+
+def test_the_late_answer_is_not_taken_for_the_next_one(serve, connect, address, gate) -> None:
+    serve(address, hang=lambda: gate.wait() and "late", echo=lambda value: value)
+    client = connect(address, call_timeout=0.1)
+    with pytest.raises(courier.DeadlineExceeded):
+        client.hang()
+
+    gate.set()
+
+    assert [client.echo(i) for i in range(20)] == list(range(20))
+
+
+def test_futures_have_deadlines_too(serve, connect, address, gate) -> None:
+    serve(address, hang=gate.wait, echo=lambda value: value)
+    client = connect(address, call_timeout=0.15)
+    began = time.monotonic()
+
+    futures = [client.futures.hang() for _ in range(5)]
+    quick = client.futures.echo(1)
+
+    assert quick.result(10) == 1
+    assert all(isinstance(f.exception(10), courier.DeadlineExceeded) for f in futures)
+    assert 0.14 < time.monotonic() - began < 0.8
+    assert client.futures.echo(2).result(10) == 2
+
+
+def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
+    serve, connect, unix_address, gate
+) -> None:
+    began: list[str] = []
+    server = serve(unix_address, size=1, hang=gate.wait, late=lambda: began.append("late"))
+    client = connect(unix_address, call_timeout=0.05)
+    pool = server._house.pool  # whose growth is switched off, so that the call has to wait
+    pool._may_grow = lambda: False
+    busy = connect(unix_address).futures.hang()
+    with pytest.raises(courier.DeadlineExceeded):
+        client.late()
+
+    gate.set()
+    busy.result(10)
+    connect(unix_address).hang()
+
+    assert began == []
+
+
+def test_large_results_within_the_deadline_arrive_whole(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    value = b"x" * 30_000_000
+
+    returned = connect(address, call_timeout=20).echo(value)
+
+    assert returned == value
+
+
+def test_many_calls_each_have_the_whole_time(serve, connect, address) -> None:
+    serve(address, nap=time.sleep)
+    client = connect(address, call_timeout=0.3)
+
+    for _ in range(5):
+        client.nap(0.1)

@@ -1,0 +1,182 @@
+"""Servers that die, stop and come back, with calls in flight and without."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from launchpad import courier
+
+
+def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
+    spawn_server, connect, unix_address
+) -> None:
+    process = spawn_server(unix_address)
+    client = connect(unix_address)
+    blocked: list[Exception] = []
+    thread = threading.Thread(target=lambda: blocked.append(_error_of(client.hang)))
+    thread.start()
+    while not client.n_hanging():
+        pass
+    futures = [client.futures.hang() for _ in range(1000)]
+    while client.n_hanging() < 1001:
+        pass
+
+    process.kill()
+    process.wait(10)
+    began = time.monotonic()
+    errors = [future.exception(10) for future in futures]
+    thread.join(10)
+
+    assert time.monotonic() - began < 0.5
+    assert {type(error) for error in errors} == {courier.OutcomeUnknown}
+    assert "connection to victim" in str(errors[0])
+
+
+def _error_of(call) -> Exception:
+    with pytest.raises(courier.CourierError) as caught:
+        call()
+    return caught.value
+
+
+def test_the_supervisors_verdict_replaces_an_unknown_outcome(
+    spawn_server, connect, unix_address
+) -> None:
+    process = spawn_server(unix_address)
+    verdicts: list[Exception] = []
+    client = connect(unix_address, verdict=lambda: verdicts[0] if verdicts else None)
+    future = client.futures.hang()
+    while not client.n_hanging():
+        pass
+
+    verdicts.append(courier.WorkerFailed("victim was killed by SIGKILL"))
+    process.kill()
+
+    assert future.exception(10) is verdicts[0]
+    assert _error_of(client.hang) is verdicts[0]
+
+
+def test_f27_after_a_restart_at_the_same_address_the_next_call_works(
+    spawn_server, connect, unix_address
+) -> None:
+    first = spawn_server(unix_address)
+    client = connect(unix_address)
+    pids = [client.pid(), client.futures.pid().result(10)]
+
+    first.kill()
+    first.wait(10)
+    second = spawn_server(unix_address)  # F18: over the dead one's socket
+    pids += [client.pid(), client.futures.pid().result(10)]
+
+    assert pids == [first.pid, first.pid, second.pid, second.pid]
+
+
+def test_a_call_while_the_server_is_down_waits_for_its_successor(
+    spawn_server, connect, unix_address
+) -> None:
+    first = spawn_server(unix_address)
+    client = connect(unix_address)
+    client.echo(1)
+    first.kill()
+    first.wait(10)
+    answers: list[object] = []
+
+    thread = threading.Thread(target=lambda: answers.append(client.echo("waited")))
+    thread.start()
+    future = client.futures.echo("waited too")
+    spawn_server(unix_address)
+    thread.join(10)
+
+    assert answers == ["waited"]
+    assert future.result(10) == "waited too"
+
+
+def test_after_an_orderly_restart_the_next_call_works(serve, connect, address) -> None:
+    first = serve(address, who=lambda: "first")
+    client = connect(address)
+    answers = [client.who(), client.futures.who().result(10)]
+
+    first.stop()
+    serve(address, who=lambda: "second")
+    answers += [client.who(), client.futures.who().result(10)]
+
+    assert answers == ["first", "first", "second", "second"]
+
+
+def test_no_call_is_lost_or_run_twice_over_orderly_restarts(serve, connect, address) -> None:
+    """Every call that came back ran once; a stop gives time enough for all that run."""
+    ran: list[int] = []
+    client = connect(address, call_timeout=20)
+    server = serve(address, m=ran.append)
+    stop = threading.Event()
+    made: list[int] = []
+    errors: list[BaseException] = []
+
+    def work(k: int) -> None:
+        for i in range(k, 10**9, 4):
+            if stop.is_set():
+                return
+            try:
+                client.m(i) if k % 2 else client.futures.m(i).result(20)
+            except BaseException as error:
+                errors.append(error)
+                return
+            made.append(i)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        target = len(made) + 50
+        while len(made) < target and not errors:
+            time.sleep(0.001)
+        server.stop(5)
+        server = serve(address, m=ran.append)
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+
+    assert errors == []
+    assert sorted(ran) == sorted(made)
+
+
+def test_calls_that_run_at_the_end_of_the_grace_period_are_unknown(
+    serve, connect, address, gate
+) -> None:
+    entered = threading.Semaphore(0)
+    server = serve(address, hang=lambda: entered.release() or gate.wait())
+    client = connect(address)
+    future = client.futures.hang()
+    errors: list[Exception] = []
+    thread = threading.Thread(target=lambda: errors.append(_error_of(client.hang)))
+    thread.start()
+    assert entered.acquire(timeout=10)
+    assert entered.acquire(timeout=10)
+
+    server.stop(grace_s=0.05)
+    thread.join(10)
+
+    assert isinstance(errors[0], courier.OutcomeUnknown)
+    assert isinstance(future.exception(10), courier.OutcomeUnknown)
+
+
+def test_a_server_that_breaks_off_the_greeting_counts_as_not_up(
+    serve, connect, unix_address
+) -> None:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        path = unix_address.removeprefix("unix:")
+        listener.bind(path)
+        listener.listen()
+        with pytest.raises(courier.NotSent):
+            thread = threading.Thread(target=lambda: listener.accept()[0].close())
+            thread.start()
+            connect(unix_address, wait_for_ready=False).m()
+        thread.join(10)
+
+    serve(unix_address, m=lambda: "up")
+
+    assert connect(unix_address).m() == "up"

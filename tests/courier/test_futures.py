@@ -1,0 +1,244 @@
+"""Futures: any number of calls in flight on one connection."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+from launchpad.courier import codec, greeting, wire
+
+
+def test_ten_thousand_futures_all_give_their_own_result(serve, connect, address) -> None:
+    serve(address, square=lambda x: x * x)
+    client = connect(address)
+
+    futures = [client.futures.square(i) for i in range(10_000)]
+
+    assert [future.result(20) for future in futures] == [i * i for i in range(10_000)]
+
+
+def test_futures_are_the_standard_librarys(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address)
+
+    futures = [client.futures.echo(i) for i in range(10)]
+    done, rest = concurrent.futures.wait(futures, 10)
+
+    assert done == set(futures)
+    assert not rest
+    assert sorted(f.result() for f in concurrent.futures.as_completed(futures, 10)) == [*range(10)]
+
+
+def test_a_method_that_blocks_does_not_hold_back_those_behind_it(
+    serve, connect, address, gate
+) -> None:
+    serve(address, hang=gate.wait, echo=lambda value: value)
+    client = connect(address)
+
+    hanging = client.futures.hang()
+    quick = [client.futures.echo(i) for i in range(100)]
+    results = [future.result(10) for future in quick]
+    was_hanging = not hanging.done()
+    gate.set()
+
+    assert results == list(range(100))
+    assert was_hanging
+    assert hanging.result(10) is True
+
+
+def test_calls_that_wait_for_each_other_in_any_order_complete(serve, connect, address) -> None:
+    gates = [threading.Event() for _ in range(30)]
+
+    def wait_for_next(i: int) -> int:
+        if i + 1 < len(gates):
+            assert gates[i + 1].wait(20)
+        gates[i].set()
+        return i
+
+    serve(address, size=1, m=wait_for_next)
+    client = connect(address)
+
+    futures = [client.futures.m(i) for i in range(len(gates))]
+
+    assert [future.result(20) for future in futures] == list(range(len(gates)))
+
+
+def test_slow_methods_run_side_by_side(serve, connect, address) -> None:
+    barrier = threading.Barrier(8)
+    serve(address, meet=lambda: barrier.wait(20) >= 0)
+    client = connect(address)
+
+    futures = [client.futures.meet() for _ in range(8)]
+
+    assert all(future.result(20) for future in futures)
+
+
+def test_large_and_small_calls_mix(serve, connect, address) -> None:
+    serve(address, total=lambda a: float(a.sum()), echo=lambda value: value)
+    client = connect(address)
+    array = np.ones(500_000)
+
+    large = [client.futures.total(array * i) for i in range(10)]
+    small = [client.futures.echo(i) for i in range(200)]
+
+    assert [future.result(20) for future in large] == [500_000.0 * i for i in range(10)]
+    assert [future.result(20) for future in small] == list(range(200))
+
+
+def test_arguments_may_be_changed_as_soon_as_the_future_is_there(serve, connect, address) -> None:
+    client = connect(address)
+    array = np.zeros(100_000)
+
+    future = client.futures.total(array)
+    array += 1
+    serve(address, total=lambda a: float(a.sum()))
+
+    assert future.result(10) == 0.0
+
+
+def test_a_callback_may_make_further_calls(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address)
+    finished = threading.Event()
+
+    def go_on(future: concurrent.futures.Future[int]) -> None:
+        if future.result() < 500:
+            client.futures.echo(future.result() + 1).add_done_callback(go_on)
+        else:
+            finished.set()
+
+    client.futures.echo(0).add_done_callback(go_on)
+
+    assert finished.wait(20)
+
+
+def test_callbacks_that_answer_floods_with_floods_do_not_deadlock(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address)
+    payload = b"x" * 3000
+    finished = threading.Semaphore(0)
+
+    def call_again(_: object) -> None:
+        client.futures.echo(payload).add_done_callback(lambda _: finished.release())
+
+    for _ in range(1000):
+        client.futures.echo(payload).add_done_callback(call_again)
+
+    assert all(finished.acquire(timeout=20) for _ in range(1000))
+
+
+def test_a_call_cancelled_before_it_is_sent_never_runs(serve, connect, address) -> None:
+    ran: list[str] = []
+    client = connect(address)
+
+    cancelled = client.futures.m("cancelled")
+    kept = client.futures.m("kept")
+    was_cancelled = cancelled.cancel()
+    serve(address, m=ran.append)
+    kept.result(10)
+
+    assert was_cancelled
+    assert cancelled.cancelled()
+    assert cancelled.cancel()
+    assert ran == ["kept"]
+    with pytest.raises(concurrent.futures.CancelledError):
+        cancelled.result(1)
+
+
+def test_cancelling_a_running_call_releases_the_caller_only(serve, connect, address, gate) -> None:
+    entered, left = threading.Event(), threading.Event()
+
+    def m() -> None:
+        entered.set()
+        gate.wait()
+        left.set()
+
+    serve(address, m=m)
+    future = connect(address).futures.m()
+    entered.wait(10)
+
+    was_cancelled = future.cancel()
+    gate.set()
+
+    assert was_cancelled
+    assert left.wait(10)
+    done, _ = concurrent.futures.wait([future], 10)
+    assert done
+
+
+def test_a_finished_call_can_no_longer_be_cancelled(serve, connect, address) -> None:
+    serve(address, m=lambda: 1)
+    future = connect(address).futures.m()
+
+    future.result(10)
+
+    assert not future.cancel()
+
+
+def test_a_cancellation_that_arrives_in_time_keeps_the_server_from_running_it(
+    serve, unix_address
+) -> None:
+    ran: list[int] = []
+    serve(unix_address, m=ran.append)
+    calls = [
+        b"".join(map(bytes, wire.encode(wire.CALL, i, b"m", codec.encode(((i,), {}))[0])))
+        for i in (1, 2, 3)
+    ]
+    cancel = bytes(wire.encode(wire.CANCEL, 2)[0])
+
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(unix_address.removeprefix("unix:"))
+        sock.sendall(greeting.encode_greeting(b"", "test", greeting.OVERLAP))
+        sock.recv(greeting.WELCOME_SIZE, socket.MSG_WAITALL)
+        sock.sendall(b"".join([*calls, cancel]))
+        frames, decoder = [], wire.Decoder()
+        while len(frames) < 2:
+            frames += decoder.received(sock.recv_into(decoder.buffer))
+
+    assert [frame.call_id for frame in frames] == [1, 3]
+    assert ran == [1, 3]
+
+
+def test_closing_the_client_ends_futures_in_flight(serve, connect, address, gate) -> None:
+    entered = threading.Event()
+    serve(address, hang=lambda: entered.set() or gate.wait())
+    client = connect(address)
+    future = client.futures.hang()
+    entered.wait(10)
+
+    client.close()
+
+    assert isinstance(future.exception(10), courier.OutcomeUnknown)
+
+
+def test_an_idle_connection_is_given_up_and_opened_again(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    monkeypatch.setattr("launchpad.courier.pipeline._IDLE_S", 0.05)
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+
+    client.futures.echo(1).result(10)
+    deadline = time.monotonic() + 10
+    while _reader_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    after_idling = _reader_threads()
+
+    assert after_idling == []
+    assert client.futures.echo(2).result(10) == 2
+
+
+def _reader_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("courier-futures")]
+
+
+def test_arguments_that_cannot_be_pickled_fail_where_the_call_is_made(connect, address) -> None:
+    with pytest.raises(TypeError, match="lock"):
+        connect(address).futures.m(threading.Lock())

@@ -1,0 +1,178 @@
+"""Starting and stopping a server."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier import pool
+
+
+def threads_of(name: str) -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith(f"{name}-")]
+
+
+def test_stop_leaves_no_thread_no_socket_and_no_file(serve, connect) -> None:
+    server = serve(name="brief", echo=lambda value: value)
+    path = server.address.removeprefix("unix:")
+    client = connect(server.address)
+    client.echo(1)
+    client.futures.echo(2).result(10)
+    existed = os.path.exists(path)
+
+    server.stop()
+
+    assert existed
+    assert threads_of("brief") == []
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def test_stop_is_quick_when_nothing_runs(serve, connect, address) -> None:
+    server = serve(address, echo=lambda value: value)
+    clients = [connect(address) for _ in range(20)]
+    for client in clients:
+        client.echo(1)
+
+    began = time.monotonic()
+    server.stop(grace_s=10)
+
+    assert time.monotonic() - began < 1
+
+
+def test_running_calls_finish_and_are_answered(serve, connect, address, gate) -> None:
+    entered = threading.Semaphore(0)
+    server = serve(address, m=lambda: entered.release() or (gate.wait() and "finished"))
+    client = connect(address)
+    future = client.futures.m()
+    answers: list[object] = []
+    caller = threading.Thread(target=lambda: answers.append(client.m()))
+    caller.start()
+    assert entered.acquire(timeout=10)
+    assert entered.acquire(timeout=10)
+
+    stopper = threading.Thread(target=server.stop, args=(10,))
+    stopper.start()
+    gate.set()
+    stopper.join(10)
+    caller.join(10)
+
+    assert answers == [future.result(10)] == ["finished"]
+
+
+def test_stop_returns_at_the_end_of_the_grace_period(serve, connect, address, gate) -> None:
+    entered = threading.Event()
+    server = serve(address, name="stuck", hang=lambda: entered.set() or gate.wait())
+    future = connect(address).futures.hang()
+    entered.wait(10)
+
+    began = time.monotonic()
+    server.stop(grace_s=0.1)
+
+    assert 0.09 < time.monotonic() - began < 1
+    assert isinstance(future.exception(10), courier.OutcomeUnknown)
+
+
+def test_stop_may_be_called_twice_and_from_several_threads(serve, address) -> None:
+    server = serve(address)
+
+    threads = [threading.Thread(target=server.stop) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    server.stop()
+
+    assert not server.has_started
+
+
+def test_a_method_may_stop_its_own_server(serve, connect, address) -> None:
+    server = serve(address)
+    server.bind("stop", server.stop)
+
+    began = time.monotonic()
+    connect(address).stop()
+
+    assert server.join(10)
+    assert time.monotonic() - began < 0.9
+
+
+def test_join_waits_for_the_stop(serve, address) -> None:
+    server = serve(address)
+
+    before = server.join(0.01)
+    threading.Timer(0.02, server.stop).start()
+
+    assert not before
+    assert server.join(10)
+
+
+def test_a_server_that_was_never_started_can_be_stopped() -> None:
+    server = courier.Server()
+
+    server.stop()
+
+    assert server.join(0)
+
+
+def test_starting_twice_is_a_mistake(serve, address) -> None:
+    server = serve(address)
+
+    with pytest.raises(RuntimeError, match="started already"):
+        server.start()
+    server.stop()
+    with pytest.raises(RuntimeError, match="make a new Server"):
+        server.start()
+
+
+def test_methods_can_be_bound_before_and_after_start(serve, connect, address) -> None:
+    server = courier.Server(address=address)
+    server.bind("early", lambda: 1)
+    server.start()
+    server.bind("late", lambda: 2)
+
+    answers = [connect(address).early(), connect(address).late()]
+    server.stop()
+
+    assert answers == [1, 2]
+
+
+def test_threads_are_daemons_named_after_the_server(serve, connect, address) -> None:
+    serve(address, name="learner-0", who=lambda: threading.current_thread().name)
+
+    name = connect(address).who()
+
+    assert name.startswith("learner-0-")
+    assert all(t.daemon for t in threading.enumerate() if t.name.startswith("learner-0-"))
+
+
+def test_health_is_what_it_was_set_to(serve, address) -> None:
+    server = serve(address)
+
+    before = server.is_healthy
+    server.set_is_healthy(False)
+
+    assert before
+    assert not server.is_healthy
+
+
+def test_extra_threads_retire(serve, connect, address, gate, monkeypatch) -> None:
+    monkeypatch.setattr(pool, "IDLE_S", 0.1)
+    serve(address, name="grown", hang=gate.wait)
+    futures = [connect(address).futures.hang() for _ in range(30)]
+    deadline = time.monotonic() + 10
+    while len(threads_of("grown")) < 30 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    most = len(threads_of("grown"))
+
+    gate.set()
+    for future in futures:
+        future.result(10)
+    while len(threads_of("grown")) > 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert most >= 30
+    assert len(threads_of("grown")) <= 4
