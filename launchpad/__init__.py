@@ -21,50 +21,61 @@ from launchpad import flags
 from launchpad.flags import LAUNCH_TYPE
 from launchpad.launch.launch import launch, plan
 
-if TYPE_CHECKING:
-    from launchpad import courier, testing
-    from launchpad.address import (
-        AbstractAddressBuilder,
-        Address,
-        SimpleLocalAddressBuilder,
-        get_port_from_address,
-    )
-    from launchpad.context import RunContext, current
+if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
+    from launchpad import courier as courier
+    from launchpad import testing as testing
+    from launchpad.address import AbstractAddressBuilder as AbstractAddressBuilder
+    from launchpad.address import Address as Address
+    from launchpad.address import SimpleLocalAddressBuilder as SimpleLocalAddressBuilder
+    from launchpad.address import get_port_from_address as get_port_from_address
     from launchpad.context import RunContext as LaunchContext
+    from launchpad.context import RunContext as RunContext
+    from launchpad.context import current as current
     from launchpad.context import current as get_context
-    from launchpad.errors import (
-        DefinitionError,
-        LaunchError,
-        LaunchpadError,
-        NotRunningError,
-        PayloadError,
-        ProgramFailed,
-        StaleError,
-        Stopped,
-    )
-    from launchpad.executable import Executable
-    from launchpad.graph import Edge, Graph
-    from launchpad.handle import Deferred, Dereferenceable, Handle, maybe_dereference
-    from launchpad.launch.backend import Backend, Workers
-    from launchpad.launch.plan import LaunchPlan, WorkerPlan
-    from launchpad.launch.registry import LaunchType, is_local_launch, is_local_launch_or_test
-    from launchpad.launch.running import Running, WorkerStatus
-    from launchpad.nodes.base import Node
-    from launchpad.nodes.cacher import CacherNode
-    from launchpad.nodes.colocation import MultiProcessingColocation, MultiThreadingColocation
-    from launchpad.nodes.courier import CourierClient, CourierHandle, CourierNode
-    from launchpad.nodes.python import PyClassNode, PyNode
-    from launchpad.outcome import Outcome
-    from launchpad.program import Program, make_program
-    from launchpad.resources import PythonProcess, Resources
-    from launchpad.stopping import (
-        make_program_stopper,
-        register_stop_handler,
-        stop,
-        stop_event,
-        unregister_stop_handler,
-        wait_for_stop,
-    )
+    from launchpad.errors import DefinitionError as DefinitionError
+    from launchpad.errors import LaunchError as LaunchError
+    from launchpad.errors import LaunchpadError as LaunchpadError
+    from launchpad.errors import NotRunningError as NotRunningError
+    from launchpad.errors import PayloadError as PayloadError
+    from launchpad.errors import ProgramFailed as ProgramFailed
+    from launchpad.errors import StaleError as StaleError
+    from launchpad.errors import Stopped as Stopped
+    from launchpad.executable import Executable as Executable
+    from launchpad.graph import Edge as Edge
+    from launchpad.graph import Graph as Graph
+    from launchpad.handle import Deferred as Deferred
+    from launchpad.handle import Dereferenceable as Dereferenceable
+    from launchpad.handle import Handle as Handle
+    from launchpad.handle import maybe_dereference as maybe_dereference
+    from launchpad.launch.backend import Backend as Backend
+    from launchpad.launch.backend import Workers as Workers
+    from launchpad.launch.plan import LaunchPlan as LaunchPlan
+    from launchpad.launch.plan import WorkerPlan as WorkerPlan
+    from launchpad.launch.registry import LaunchType as LaunchType
+    from launchpad.launch.registry import is_local_launch as is_local_launch
+    from launchpad.launch.registry import is_local_launch_or_test as is_local_launch_or_test
+    from launchpad.launch.running import Running as Running
+    from launchpad.launch.running import WorkerStatus as WorkerStatus
+    from launchpad.nodes.base import Node as Node
+    from launchpad.nodes.cacher import CacherNode as CacherNode
+    from launchpad.nodes.colocation import MultiProcessingColocation as MultiProcessingColocation
+    from launchpad.nodes.colocation import MultiThreadingColocation as MultiThreadingColocation
+    from launchpad.nodes.courier import CourierClient as CourierClient
+    from launchpad.nodes.courier import CourierHandle as CourierHandle
+    from launchpad.nodes.courier import CourierNode as CourierNode
+    from launchpad.nodes.python import PyClassNode as PyClassNode
+    from launchpad.nodes.python import PyNode as PyNode
+    from launchpad.outcome import Outcome as Outcome
+    from launchpad.program import Program as Program
+    from launchpad.program import make_program as make_program
+    from launchpad.resources import PythonProcess as PythonProcess
+    from launchpad.resources import Resources as Resources
+    from launchpad.stopping import make_program_stopper as make_program_stopper
+    from launchpad.stopping import register_stop_handler as register_stop_handler
+    from launchpad.stopping import stop as stop
+    from launchpad.stopping import stop_event as stop_event
+    from launchpad.stopping import unregister_stop_handler as unregister_stop_handler
+    from launchpad.stopping import wait_for_stop as wait_for_stop
 
 __version__ = "0.1.0"
 
@@ -90,9 +101,11 @@ _NAMES = {
     "launchpad.outcome": "Outcome",
     # Inside a worker.
     "launchpad.context": "RunContext current",
-    "launchpad.stopping": "make_program_stopper register_stop_handler stop stop_event unregister_stop_handler wait_for_stop",
+    "launchpad.stopping": "make_program_stopper register_stop_handler stop stop_event"
+    " unregister_stop_handler wait_for_stop",
     # Errors.
-    "launchpad.errors": "DefinitionError LaunchError LaunchpadError NotRunningError PayloadError ProgramFailed StaleError Stopped",
+    "launchpad.errors": "DefinitionError LaunchError LaunchpadError NotRunningError PayloadError"
+    " ProgramFailed StaleError Stopped",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ALIASES = {"LaunchContext": "RunContext", "get_context": "current"}  # dm-launchpad's names

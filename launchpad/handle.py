@@ -56,8 +56,9 @@ class Handle(Dereferenceable[ClientT]):
             raise AttributeError(name)
         raise AttributeError(
             f"{type(self).__name__} has no {name!r}: it is a handle, and stands for"
-            f" {self.__dict__.get('_node', 'a node')} until the program runs. Pass it to another node, which gets a"
-            f" client in its place, or call handle.dereference() after lp.launch(); then client.{name}(…)."
+            f" {self.__dict__.get('_node', 'a node')} until the program runs. Pass it to another node,"
+            " which gets a client in its place, or call handle.dereference() after lp.launch();"
+            f" then client.{name}(…)."
         )
 
     def __repr__(self) -> str:

@@ -60,12 +60,20 @@ def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ())
     """The failure as text for a terminal: first cause first, then its traceback, log and consequences."""
     lines = [f"program {program!r} failed: {first.headline()}"]
     lines += _block("traceback", first.traceback)
-    lines += _block("last lines of its output", "\n".join(first.last_lines))
+    lines += _block("last lines of its output", "\n".join(_without_traceback(first)))
     lines += [f"  hint: {first.hint}"] if first.hint else []
-    lines += _block("failed as a consequence", "\n".join(o.headline() for o in consequences))
+    lines += _block("failed after it", "\n".join(o.headline() for o in consequences))
     lines += [f"  host: {first.host}, pid {first.pid}"] if first.host else []
     lines += [f"  log:  {first.log_path}"] if first.log_path else []
     return "\n".join(lines)
+
+
+def _without_traceback(first: Outcome) -> tuple[str, ...]:
+    """The last lines up to the traceback, which the report shows by itself."""
+    begins = first.traceback.partition("\n")[0]
+    if not begins or begins not in first.last_lines:
+        return first.last_lines
+    return first.last_lines[: first.last_lines.index(begins)]
 
 
 def _block(title: str, text: str) -> list[str]:

@@ -148,7 +148,8 @@ class Program:
             raise DefinitionError("outside `with program.group(…)` add_node needs a label")
         if label is not None and self._current is not None and label != self._current:
             raise DefinitionError(
-                f"the node is added inside group {self._current!r} with another label, {label!r}; leave the label out"
+                f"the node is added inside group {self._current!r} with another label, {label!r};"
+                " leave the label out"
             )
         return _checked_label(label if label is not None else str(self._current))
 

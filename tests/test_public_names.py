@@ -8,8 +8,8 @@ import sys
 import launchpad as lp
 
 EXPECTED_OF_OLD = """
-Program launch LaunchType LAUNCH_TYPE flags is_local_launch is_local_launch_or_test PyNode PyClassNode CourierNode
-CourierHandle CourierClient MultiThreadingColocation MultiProcessingColocation CacherNode Address
+Program launch LaunchType LAUNCH_TYPE flags is_local_launch is_local_launch_or_test PyNode PyClassNode
+CourierNode CourierHandle CourierClient MultiThreadingColocation MultiProcessingColocation CacherNode Address
 AbstractAddressBuilder SimpleLocalAddressBuilder get_port_from_address stop wait_for_stop stop_event
 register_stop_handler unregister_stop_handler make_program_stopper make_program Deferred Dereferenceable
 maybe_dereference Node Handle PythonProcess LaunchContext get_context

@@ -33,7 +33,7 @@ def _wait_for_all() -> None:
         try:
             _wait_for(running)
         except KeyboardInterrupt:
-            _leave_now(130)  # a second Ctrl-C: the backend's lifeline ends the workers
+            _leave_now(130)  # a third Ctrl-C: the backend's lifeline ends what is left
 
 
 def _wait_for(running: Running) -> None:

@@ -97,8 +97,9 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def endpoint(self, address: str, kind: str) -> str:
-        """Where an address will be. Pure: `{run}` stands for the run's own directory, `{port}` for a free
-        port, both filled in by the launch.
+        """Where an address will be. Pure.
+
+        `{run}` in it stands for the run's own directory, `{port}` for a free port; the launch fills them in.
 
         Args:
           address: Its name, `learner-0/courier`.

@@ -5,6 +5,7 @@ Imported by `import launchpad`, so it imports late what only a launch needs.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from launchpad import flags
@@ -75,7 +76,8 @@ def launch(
         `output_to_files`. If None, the environment variable LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, then
         `current_terminal`; tests print nothing.
       serialize_py_nodes: Makes no difference: nodes are always serialised.
-      xm_resources, controller_xm_requirements: Belong to another company's cluster; only None.
+      xm_resources: Belongs to another company's cluster; only None.
+      controller_xm_requirements: The same.
 
     Raises:
       DefinitionError: a mistake in the program; nothing was started.
@@ -103,12 +105,15 @@ def launch(
 
 def _start(planned: LaunchPlan, backend: Backend, run: RunDirectory, output: Output) -> Running:
     """Begins the run; leaves nothing behind when that fails."""
+    from launchpad.courier import keyring
     from launchpad.launch.running import Running
 
+    keyring.add(run.scope, os.urandom(32))
     try:
         running = Running(_placed(planned, run), backend, run, output, flags.termination_notice_s())
         running.begin()
     except BaseException:
+        keyring.remove(run.scope)
         run.remove()
         raise
     return running
@@ -138,7 +143,6 @@ def _output(
 
 
 def _terminal(given: str | None) -> str:
-    import os
     import warnings
 
     chosen = given or os.environ.get("LAUNCHPAD_LAUNCH_LOCAL_TERMINAL") or "current_terminal"

@@ -87,7 +87,7 @@ class Packer:
         ]
         leaves: list[tuple[int, str, Any]] = []
         while members and len(leaves) < count:
-            size, path, value = largest = max(members, key=lambda member: member[0])
+            _, path, value = largest = max(members, key=lambda member: member[0])
             members.remove(largest)
             parts = [self._sized(path + step, part) for step, part in children(value)]
             members += parts
@@ -106,7 +106,8 @@ class Packer:
         )
         if _is_too_deep(error):
             reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
-        text = f"{where} cannot be sent to its worker because of {found.path}, a {_kind(found.value)}: {reason}. {hint}"
+        what = f"{found.path}, a {_kind(found.value)}"
+        text = f"{where} cannot be sent to its worker because of {what}: {reason}. {hint}"
         return PayloadError(text, node=name, path=found.path)
 
     def _culprit(self, node: Node[Any], label: str, too_deep: bool) -> Found:

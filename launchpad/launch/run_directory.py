@@ -43,7 +43,8 @@ class RunDirectory:
     @classmethod
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
         """Makes the directories of a new run, and sweeps those of dead ones."""
-        run_id = f"{re.sub(r'[^A-Za-z0-9]+', '-', program)[:24]}-{time.strftime('%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
+        run_id = f"{name}-{time.strftime('%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         short_id = run_id.rpartition("-")[2] + os.urandom(2).hex()
         base = _runtime_base(1 + len(short_id), [socket_name(a) for a in addresses])
         sweep(base)
@@ -65,6 +66,11 @@ class RunDirectory:
     def log(self, worker: str) -> Path:
         """The file that takes what a worker prints."""
         return self.logs / f"{worker}.log"
+
+    @property
+    def scope(self) -> str:
+        """What all addresses of this run that are sockets begin with."""
+        return f"unix:{self.runtime}/"
 
     @property
     def lock_fd(self) -> int:
@@ -135,8 +141,8 @@ def _runtime_base(id_length: int, names: list[str]) -> Path:
         if _is_private(Path(candidate)):
             return Path(candidate)
     raise LaunchError(
-        f"no directory for sockets: tried {candidates}. It must be yours alone (mode 0700) and short enough for"
-        f" socket paths of {MAX_SOCKET_PATH} bytes; set TMPDIR to one that is."
+        f"no directory for sockets: tried {candidates}. It must be yours alone (mode 0700) and short"
+        f" enough for socket paths of {MAX_SOCKET_PATH} bytes; set TMPDIR to one that is."
     )
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,21 @@ from launchpad.launch.backend import Backend, Ended, Report, Workers
 from launchpad.launch.output import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory, last_lines
-from launchpad.launch.supervisor import ENDED, Ask, Command, Kill, Start, Supervisor, TellGone
+from launchpad.launch.supervisor import (
+    ENDED,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    Ask,
+    Command,
+    Kill,
+    Start,
+    Supervisor,
+    TellGone,
+)
 from launchpad.outcome import Outcome
+
+_ALIVE = (STARTING, RUNNING, STOPPING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +57,7 @@ class WorkerStatus:
 @dataclasses.dataclass(frozen=True)
 class _StopAsked:
     reason: str
+    at_once: bool = False
 
 
 class Running:
@@ -114,19 +128,26 @@ class Running:
         try:
             in_time = self._wait(deadline, labels, return_on_first_completed)
         except KeyboardInterrupt:
-            self.stop("interrupted by Ctrl-C")
+            self._stop_for_ctrl_c()
             raise
         if self._done.is_set() and raise_error:
             self._raise_failure()
         if not in_time:
+            alive = [s.worker for s in self.status() if s.state in _ALIVE]
             raise TimeoutError(
-                f"program {self.plan.program!r} still runs after {timeout_s} s:"
-                f" {', '.join(s.worker for s in self.status() if s.state in ('starting', 'running', 'stopping'))}"
+                f"program {self.plan.program!r} still runs after {timeout_s} s: {', '.join(alive)}"
             )
 
-    def stop(self, reason: str = "stopped by the launching script") -> None:
-        """Stops the program and blocks until it has ended. A program that has ended is left alone."""
-        self._inbox.put(_StopAsked(reason))
+    def stop(
+        self, reason: str = "stopped by the launching script", *, at_once: bool = False
+    ) -> None:
+        """Stops the program and blocks until it has ended. A program that has ended is left alone.
+
+        Args:
+          reason: Why, for the record.
+          at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
+        """
+        self._inbox.put(_StopAsked(reason, at_once))
         self._done.wait()
 
     def stop_and_wait(self) -> None:
@@ -214,6 +235,14 @@ class Running:
         state = "ended" if self._done.is_set() else "running"
         return f"<Running {self.plan.program!r} on {self.plan.launch_type}, {state}>"
 
+    def _stop_for_ctrl_c(self) -> None:
+        """Asks the workers; a second Ctrl-C meanwhile ends them by force."""
+        try:
+            self._output.note("stopping … (Ctrl-C again: by force)")
+            self.stop("interrupted by Ctrl-C")
+        except KeyboardInterrupt:
+            self.stop("interrupted twice by Ctrl-C", at_once=True)
+
     def _wait(self, deadline: float | None, labels: Collection[str] | None, first: bool) -> bool:
         if labels is None and not first:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -240,12 +269,9 @@ class Running:
             ) from self._crash
 
     def _verdict_on(self, worker: str) -> Exception | None:
-        watched = self._supervisor.workers.get(worker)
-        if (
-            watched is None
-            or watched.outcome is None
-            or (self._supervisor.is_over is False and watched.state != ENDED)
-        ):
+        """What a waiting client of the launching script asks: has that worker ended for good?"""
+        watched = self._supervisor.workers[worker]
+        if watched.state != ENDED or watched.outcome is None:
             return None
         return WorkerFailed(watched.outcome.headline(), server=worker)
 
@@ -278,7 +304,7 @@ class Running:
     def _decide(self, message: Report | _StopAsked) -> list[Command]:
         now = time.monotonic()
         if isinstance(message, _StopAsked):
-            return self._supervisor.stop(message.reason, now)
+            return self._supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, Ended):
             message = Ended(self._with_log(message.outcome))
             if message.outcome.is_failure:
@@ -310,15 +336,11 @@ class Running:
         with contextlib.suppress(Exception):
             self._output.close()
         context.retract(self._published)
-        keyring.remove(_scope(self.plan, self._run))
+        keyring.remove(self._run.scope)
         self._run.remove()
         with self._changed:
             self._done.set()
             self._changed.notify_all()
-
-
-def _scope(plan: LaunchPlan, run: RunDirectory) -> str:
-    return f"unix:{run.runtime}"
 
 
 def _text(path: Path) -> str:
@@ -326,11 +348,6 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def unfinished(runs: Collection[Running]) -> Iterator[Running]:
-    """Those that have not ended."""
-    return (running for running in runs if not running.is_done)
 
 
 def print_failure(failure: ProgramFailed) -> None:

@@ -139,9 +139,10 @@ def _payload(worker: Setup, backend: Backend, packer: Packer) -> bytes:
         f"{path} {size:,} B" for path, size in sorted(members, key=lambda m: -m[1])[:5]
     )
     raise DefinitionError(
-        f"{worker.name} ({worker.node!r}, added at {worker.node.added_at}) takes {len(payload):,} bytes to send, more"
-        f" than the {backend.max_payload_bytes:,} that this backend carries. Its largest members: {listed}."
-        " Load them where the node runs, in the constructor or with lp.Deferred(fn, …)."
+        f"{worker.name} ({worker.node!r}, added at {worker.node.added_at}) takes {len(payload):,} bytes"
+        f" to send, more than the {backend.max_payload_bytes:,} that this backend carries. Its largest"
+        f" members: {listed}. Load them where the node runs, in the constructor or with"
+        " lp.Deferred(fn, …)."
     )
 
 
@@ -198,7 +199,8 @@ def _checked_resources(
     for label, process in local.items():
         if label not in program.groups:
             raise DefinitionError(
-                f"local_resources names a group {label!r}; program {program.name!r} has {list(program.groups)}"
+                f"local_resources names a group {label!r};"
+                f" program {program.name!r} has {list(program.groups)}"
             )
         if not isinstance(process, PythonProcess):
             raise DefinitionError(

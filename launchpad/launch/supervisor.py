@@ -108,8 +108,10 @@ class Supervisor:
         }
         return handlers[type(report)](report, now) + self.tick(now)
 
-    def stop(self, reason: str, now: float) -> list[Command]:
-        """Begins to stop the program; once it has begun nothing more happens."""
+    def stop(self, reason: str, now: float, at_once: bool = False) -> list[Command]:
+        """Begins to stop the program; once it has begun only `at_once` changes anything."""
+        if at_once:
+            self._grace_s = 0.0
         if self._stopping_since is None:
             self._stopping_since = now
             self.stop_reason = reason

@@ -183,7 +183,10 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 def _hint(error: BaseException) -> str:
     if isinstance(error, ImportError):
-        return f"the worker looked in sys.path = {sys.path}; install the module there, or launch from its folder"
+        return (
+            f"the worker looked in sys.path = {sys.path};"
+            " install the module there, or launch from its folder"
+        )
     return ""
 
 

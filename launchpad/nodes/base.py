@@ -57,5 +57,5 @@ class Node(abc.ABC, Generic[HandleT]):
         return ()
 
     def arguments(self) -> dict[str, Any]:
-        """What the user gave, by the name a path starts with: `args`, `kwargs`. Handles are looked for here."""
+        """What the user gave, by the name that a path to it begins with. Handles are looked for here."""
         return {}

@@ -34,7 +34,8 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
 
     Example:
       learner = program.add_node(lp.CourierNode(Learner), label="learner")
-      cached = program.add_node(lp.CacherNode(learner, refresh_interval_ms=100, stale_after_ms=1000), label="cacher")
+      cacher = lp.CacherNode(learner, refresh_interval_ms=100, stale_after_ms=1000)
+      cached = program.add_node(cacher, label="cacher")
       # actors that are given `cached` call get_variables() on it as on the learner
 
     Args:

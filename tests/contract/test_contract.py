@@ -242,8 +242,10 @@ def test_only_public_methods_are_served(launch_type: str) -> None:
 
 def test_a_missing_method_names_itself_and_the_server(launch_type: str) -> None:
     with lp.launch(counter_program(), launch_type) as running:
+        client = running.client("counter")
+
         with pytest.raises(lp.courier.MethodNotFound, match=r"counter-0 .* has no method 'ad_'"):
-            running.client("counter").ad_()
+            client.ad_()
 
 
 # --- exceptions --------------------------------------------------------------------------------

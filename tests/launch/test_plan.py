@@ -60,7 +60,9 @@ def test_a_plan_is_json_and_prints_as_a_table(launch_type: str) -> None:
 
 
 @both
-def test_planning_twice_gives_the_same_plan_and_does_not_change_the_program(launch_type: str) -> None:
+def test_planning_twice_gives_the_same_plan_and_does_not_change_the_program(
+    launch_type: str,
+) -> None:
     program = lp.Program("p")
     counter = program.add_node(lp.CourierNode(Counter), label="counter")
     program.add_node(lp.PyNode(add_once, counter), label="caller")
@@ -74,7 +76,9 @@ def test_planning_twice_gives_the_same_plan_and_does_not_change_the_program(laun
 def test_f01_an_unpicklable_argument_is_named_with_node_and_path(launch_type: str) -> None:
     program = program_with(types.SimpleNamespace(cfg={"deep": [{"lock": threading.Lock()}]}))
 
-    with pytest.raises(lp.PayloadError, match=r"learner\.args\[1\]\.cfg\['deep'\]\[0\]\['lock'\]") as caught:
+    with pytest.raises(
+        lp.PayloadError, match=r"learner\.args\[1\]\.cfg\['deep'\]\[0\]\['lock'\]"
+    ) as caught:
         lp.plan(program, launch_type)
 
     assert caught.value.node == "learner-0"
@@ -133,7 +137,9 @@ def test_f03_a_payload_too_large_lists_its_largest_members(
 ) -> None:
     monkeypatch.setattr(lp.Backend, "max_payload_bytes", 1_000_000)
     program = lp.Program("p")
-    node = lp.PyClassNode(Caller, {"small": b"1"}, data={"large": bytes(2_000_000), "medium": bytes(500_000)})
+    node = lp.PyClassNode(
+        Caller, {"small": b"1"}, data={"large": bytes(2_000_000), "medium": bytes(500_000)}
+    )
     program.add_node(node, label="learner")
 
     with pytest.raises(lp.DefinitionError, match="learner-0") as caught:
@@ -141,11 +147,15 @@ def test_f03_a_payload_too_large_lists_its_largest_members(
 
     text = str(caught.value)
     assert "1,000,000" in text
-    assert text.index("learner.kwargs['data']['large'] 2,0") < text.index("learner.kwargs['data']['medium'] 500,0")
+    assert text.index("learner.kwargs['data']['large'] 2,0") < text.index(
+        "learner.kwargs['data']['medium'] 500,0"
+    )
 
 
 @both
-def test_f07_a_handle_used_outside_a_running_program_says_which_and_what_to_do(launch_type: str) -> None:
+def test_f07_a_handle_used_outside_a_running_program_says_which_and_what_to_do(
+    launch_type: str,
+) -> None:
     program = lp.Program("p")
     handle = program.add_node(lp.CourierNode(Counter), label="counter")
     lp.plan(program, launch_type)
@@ -171,12 +181,16 @@ def test_f08_a_handle_where_the_graph_cannot_see_it_is_an_error(launch_type: str
 
 
 @both
-def test_f09_a_handle_of_a_node_that_was_never_added_is_refused_with_its_path(launch_type: str) -> None:
+def test_f09_a_handle_of_a_node_that_was_never_added_is_refused_with_its_path(
+    launch_type: str,
+) -> None:
     program = lp.Program("p")
     stray = lp.CourierNode(Counter).create_handle()
     program.add_node(lp.PyNode(add_once, {"of": stray}), label="caller")
 
-    with pytest.raises(lp.DefinitionError, match=r"caller\.args\[0\]\['of'\].*never added to a program"):
+    with pytest.raises(
+        lp.DefinitionError, match=r"caller\.args\[0\]\['of'\].*never added to a program"
+    ):
         lp.plan(program, launch_type)
 
 
@@ -271,4 +285,3 @@ def test_planning_starts_nothing(launch_type: str) -> None:
     lp.plan(program_with(1), launch_type)
 
     assert threading.active_count() == threads
-

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.supervisor import Ask, Kill, Start, Supervisor, TellFailed
+from launchpad.launch.supervisor import Ask, Kill, Start, Supervisor, TellGone
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
 
 
@@ -31,7 +31,9 @@ def ready(name: str, runs: bool = True, attempt: int = 1) -> Ready:
     return Ready(name, attempt, runs)
 
 
-def running(*workers: WorkerPlan, serving: tuple[str, ...] = (), grace_s: float = 10.0) -> Supervisor:
+def running(
+    *workers: WorkerPlan, serving: tuple[str, ...] = (), grace_s: float = 10.0
+) -> Supervisor:
     """A supervisor whose workers are all ready."""
     watcher = supervisor(*workers, grace_s=grace_s)
     watcher.begin()
@@ -78,7 +80,7 @@ def test_a_failure_is_told_to_all_and_stops_the_program() -> None:
 
     commands = watcher.on(ended("b-0", FAILED, cause="ValueError: boom"), 1.0)
 
-    assert commands[0] == TellFailed("b-0", "b-0 failed in run (attempt 1): ValueError: boom")
+    assert commands[0] == TellGone("b-0", "b-0 failed in run (attempt 1): ValueError: boom")
     assert commands[1:] == [Ask("a-0")]
     assert watcher.failures[0].worker == "b-0"
 
@@ -154,7 +156,9 @@ def test_a_worker_is_started_again_while_it_has_retries() -> None:
     watcher = running(worker("a-0", retries=1))
 
     assert watcher.on(ended("a-0", FAILED), 1.0) == [Start("a-0", 2)]
-    assert watcher.on(ended("a-0", FAILED, attempt=2), 2.0)[0] == TellFailed("a-0", "a-0 failed in run (attempt 2): ")
+    assert watcher.on(ended("a-0", FAILED, attempt=2), 2.0)[0] == TellGone(
+        "a-0", "a-0 failed in run (attempt 2): "
+    )
 
 
 def test_what_a_replaced_attempt_says_is_ignored() -> None:
@@ -209,7 +213,10 @@ REPORTS = st.one_of(
     st.builds(Waiting, st.sampled_from(NAMES), st.sampled_from(NAMES)),
     st.builds(StopRequested, st.sampled_from(NAMES)),
     st.builds(
-        ended, st.sampled_from(NAMES), st.sampled_from([SUCCEEDED, FAILED, STOPPED, LOST]), st.integers(1, 3)
+        ended,
+        st.sampled_from(NAMES),
+        st.sampled_from([SUCCEEDED, FAILED, STOPPED, LOST]),
+        st.integers(1, 3),
     ),
 )
 

@@ -85,7 +85,6 @@ def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
     offsets = accumulate(lengths, initial=0)
     places = list(zip(offsets, lengths, strict=False))
     names = [worker.name for worker in plan.workers]
-    scope = f"unix:{run.runtime}"
     return Briefing(
         program=plan.program,
         launch_type=plan.launch_type,
@@ -94,8 +93,8 @@ def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
         payloads=dict(zip(names, places, strict=True)),
         logs={name: str(run.log(name)) for name in names},
         argv=tuple(sys.argv),
-        scope=scope,
-        token=keyring.find(f"{scope}/"),
+        scope=run.scope,
+        token=keyring.find(run.scope),
     )
 
 

@@ -1,0 +1,138 @@
+"""F12, F13, F14, F16, F19: what goes wrong before a worker runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from tests import nodes
+
+both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+
+
+class UnpicklesInto:
+    """Stands for a value whose module cannot be imported where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("a_module_that_does_not_exist",)
+
+
+@pytest.fixture
+def only_here() -> Iterator[types.ModuleType]:
+    """A module that this process has and no other can import."""
+    module = types.ModuleType("only_in_the_launcher")
+    exec("class Node:\n    def run(self): pass\n", module.__dict__)
+    sys.modules[module.__name__] = module
+    yield module
+    del sys.modules[module.__name__]
+
+
+@both
+def test_f12_an_import_error_names_worker_phase_module_and_path(launch_type: str) -> None:
+    program = lp.Program("imports")
+    program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    program.add_node(lp.PyClassNode(nodes.Caller, UnpicklesInto()), label="bad")
+    began = time.monotonic()
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    outcome = caught.value.outcome
+    assert time.monotonic() - began < 5
+    assert (outcome.worker, outcome.phase, outcome.error_type) == (
+        "bad-0",
+        "import",
+        "ModuleNotFoundError",
+    )
+    assert "a_module_that_does_not_exist" in outcome.cause
+    assert "Traceback" in outcome.traceback
+    assert "sys.path" in outcome.hint
+
+
+def test_f12_a_class_whose_module_the_worker_cannot_import_is_named(only_here: Any) -> None:
+    program = lp.Program("imports")
+    program.add_node(lp.PyClassNode(only_here.Node), label="bad")
+
+    with pytest.raises(lp.ProgramFailed, match="only_in_the_launcher") as caught:
+        lp.testing.run(program, 20, "test_mp")
+
+    assert (caught.value.worker, caught.value.phase) == ("bad-0", "import")
+
+
+@both
+def test_f13_an_exception_in_a_constructor_names_worker_phase_and_cause(launch_type: str) -> None:
+    program = lp.Program("init")
+    program.add_node(lp.CourierNode(nodes.FailsInInit), label="bad")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    outcome = caught.value.outcome
+    assert (outcome.worker, outcome.phase, outcome.error_type) == ("bad-0", "init", "RuntimeError")
+    assert outcome.cause == "RuntimeError: no constructor for you"
+    assert "in __init__" in outcome.traceback
+
+
+@both
+def test_f13_a_failing_deferred_counts_as_init(launch_type: str) -> None:
+    program = lp.Program("init")
+    program.add_node(lp.PyNode(print, lp.Deferred(nodes.fail_at_once, "deferred")), label="bad")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    assert (caught.value.phase, caught.value.outcome.cause) == ("init", "ValueError: deferred")
+
+
+@both
+def test_f13_those_who_wait_for_it_are_told_at_once(launch_type: str) -> None:
+    program = lp.Program("init")
+    bad = program.add_node(lp.CourierNode(nodes.FailsInInit), label="bad")
+    program.add_node(lp.PyNode(nodes.add_once, bad), label="waits")
+    running = lp.launch(program, launch_type)
+    began = time.monotonic()
+
+    with pytest.raises(lp.courier.WorkerFailed, match="no constructor for you") as told:
+        running.client("bad").add()
+    with pytest.raises(lp.ProgramFailed) as caught:
+        running.wait(20)
+
+    assert time.monotonic() - began < 5
+    assert told.value.server == "bad-0"
+    assert (caught.value.worker, caught.value.phase) == ("bad-0", "init")
+
+
+@both
+def test_f16_a_call_made_before_the_server_is_up_is_answered_when_it_is(launch_type: str) -> None:
+    program = lp.Program("late")
+    program.add_node(lp.CourierNode(nodes.StartsLate, 0.4), label="late")
+
+    with lp.launch(program, launch_type) as running:
+        ready_at = running.client("late").when()
+        answered_at = time.monotonic()
+
+    assert answered_at - ready_at < 0.1 + 0.2  # the bar is 100 ms; the rest is for a busy machine
+
+
+@both
+def test_f19_a_directory_too_long_for_sockets_is_passed_over_for_a_shorter_one(
+    launch_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    program = lp.Program("long")
+    program.add_node(lp.CourierNode(nodes.Counter), label="a" * 63)
+
+    with lp.launch(program, launch_type) as running:
+        assert running.client("a" * 63).add() == 1
+        (endpoint,) = running.plan.endpoints.values()
+        assert str(long) not in endpoint
+        assert launch_type == "test_mt" or len(endpoint.removeprefix("unix:")) <= 107
