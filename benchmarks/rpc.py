@@ -2,15 +2,21 @@
 
     python benchmarks/rpc.py [--json FILE] [--rounds N] [--seconds S]
 
-Contenders take turns within each round, so that whatever else the machine does hits all of them
-alike; figures are medians over the rounds, with the range. `raw` is the best that plain Python can
-do: a blocking unix socket, a length before each pickle, one send and one receive on either side,
-no method names, no errors, no threads. grpcio takes part where it is installed.
+Measured twice: with both processes on one core, where it shows what the code costs, and on two
+cores, where it shows what the kernel needs to wake the other one up. Left to itself, the scheduler
+goes back and forth between the two, and figures follow it.
+
+Each contender has a client process and a server process of its own, and they take turns within each
+round, so that whatever else the machine does hits all of them alike; figures are medians over the
+rounds, with the range. `raw` is the best that plain Python can do: a blocking unix socket, a length
+before each pickle, one send and one receive on either side, no method names, no errors, no threads.
+grpcio takes part where it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -122,33 +128,72 @@ def call_grpc(path: str) -> Iterator[Call]:
         yield channel.unary_unary("/bench.Echo/echo", pickle.dumps, pickle.loads)
 
 
+@contextmanager
+def call_in_process(path: str) -> Iterator[Call]:
+    server = courier.Server("echo", address=f"inproc:{path}")
+    server.bind("echo", echo)
+    server.start()
+    try:
+        with courier.Client[Any](server.address) as client:
+            yield client.echo
+    finally:
+        server.stop()
+
+
+def serve_nothing(path: str, pipe: Connection) -> None:
+    pipe.send(True)
+    pipe.recv()
+
+
 CONTENDERS: dict[str, tuple[Callable[[str, Connection], None], Callable[[str], Any]]] = {
     "raw": (serve_raw, call_raw),
     "courier": (serve_courier, call_courier),
     "grpcio": (serve_grpc, call_grpc),
+    "in-process": (serve_nothing, call_in_process),
 }
 
 
-@contextmanager
-def running(serve: Callable[[str, Connection], None], path: str) -> Iterator[None]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(path, theirs), daemon=True)
-    process.start()
-    if not ours.poll(30):
-        raise TimeoutError(f"{serve.__name__} did not come up")
-    try:
-        yield
-    finally:
-        process.kill()
-        process.join()
-        process.close()
+class Process:
+    """A process of ours, spawned, up, and killed at the end."""
+
+    def __init__(self, stack: ExitStack, main: Callable[..., None], *args: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=main, args=(*args, theirs), daemon=True)
+        self._process.start()
+        stack.callback(self._process.join)
+        stack.callback(self._process.kill)
+        self._wait()
+
+    def ask(self, *question: Any) -> Any:
+        self._pipe.send(question)
+        return self._wait()
+
+    def pin(self, cores: set[int]) -> None:
+        """All its threads; those that it starts later inherit."""
+        for thread in os.listdir(f"/proc/{self._process.pid}/task"):
+            os.sched_setaffinity(int(thread), cores)
+
+    def _wait(self) -> Any:
+        if not self._pipe.poll(60):
+            raise TimeoutError(f"{self._process} does not answer")
+        return self._pipe.recv()
+
+
+def be_client(name: str, path: str, pipe: Connection) -> None:
+    """Measures what it is asked to, until it is killed."""
+    with CONTENDERS[name][1](path) as call:
+        call(0)
+        pipe.send(True)
+        while True:
+            measure_one, amount = pipe.recv()
+            pipe.send(measure_one(call, path, amount))
 
 
 # Measuring
 
 
-def time_calls(call: Call, seconds: float) -> tuple[float, float]:
+def time_calls(call: Call, _: str, seconds: float) -> tuple[float, float]:
     """p50 and p99 of single calls, in µs."""
     now = time.perf_counter
     for i in range(50):
@@ -162,59 +207,66 @@ def time_calls(call: Call, seconds: float) -> tuple[float, float]:
     return times[len(times) // 2] * 1e6, times[len(times) * 99 // 100] * 1e6
 
 
-def time_futures(client: courier.Client[Any], n: int) -> float:
+def time_futures(_: Call, path: str, n: int) -> float:
     """Calls per second with `n` futures in flight at once."""
-    began = time.perf_counter()
-    futures = [client.futures.echo(i) for i in range(n)]
-    for future in futures:
-        future.result()
-    return n / (time.perf_counter() - began)
+    with courier.Client[Any](f"unix:{path}") as client:
+        client.futures.echo(0).result()
+        began = time.perf_counter()
+        futures = [client.futures.echo(i) for i in range(n)]
+        for future in futures:
+            future.result()
+        return n / (time.perf_counter() - began)
 
 
-def time_in_process(seconds: float) -> tuple[float, float]:
-    server = courier.Server("echo", address="inproc:benchmark")
-    server.bind("echo", echo)
-    server.start()
-    try:
-        with courier.Client[Any](server.address) as client:
-            return time_calls(client.echo, seconds)
-    finally:
-        server.stop()
+def placements() -> dict[str, tuple[set[int], set[int]]]:
+    """Where client and server run, by name."""
+    cores = sorted(os.sched_getaffinity(0))
+    one = {"one core": ({cores[0]}, {cores[0]})}
+    return one if len(cores) == 1 else one | {"two cores": ({cores[0]}, {cores[1]})}
 
 
 def measure(names: list[str], directory: str, rounds: int, seconds: float) -> dict[str, Any]:
-    latencies: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    latencies["in-process"] = []
+    latencies: dict[str, dict[str, list[tuple[float, float]]]] = {
+        placement: {name: [] for name in names} for placement in placements()
+    }
     rates = []
     with ExitStack() as stack:
-        calls = {}
-        for name in names:
-            serve, connect = CONTENDERS[name]
-            path = os.path.join(directory, name)
-            stack.enter_context(running(serve, path))
-            calls[name] = stack.enter_context(connect(path))
-        client = stack.enter_context(courier.Client[Any](f"unix:{directory}/courier"))
+        pairs = {name: start_pair(stack, name, os.path.join(directory, name)) for name in names}
         for i in range(rounds):
-            for name in names if i % 2 else reversed(names):
-                latencies[name].append(time_calls(calls[name], seconds))
-            latencies["in-process"].append(time_in_process(seconds / 2))
-            rates.append(time_futures(client, 20_000))
+            for placement, cores in placements().items():
+                for name in names if i % 2 else reversed(names):
+                    pin_pair(pairs[name], cores)
+                    found = pairs[name][0].ask(time_calls, seconds)
+                    latencies[placement][name].append(found)
+            everywhere = os.sched_getaffinity(0)
+            pin_pair(pairs["courier"], (everywhere, everywhere))
+            rates.append(pairs["courier"][0].ask(time_futures, 20_000))
     return {"latencies": latencies, "futures_per_s": rates}
+
+
+def start_pair(stack: ExitStack, name: str, path: str) -> tuple[Process, Process]:
+    server = Process(stack, CONTENDERS[name][0], path)
+    return Process(stack, be_client, name, path), server
+
+
+def pin_pair(pair: tuple[Process, Process], cores: tuple[set[int], set[int]]) -> None:
+    for process, where in zip(pair, cores, strict=True):
+        process.pin(where)
 
 
 def summarize(measured: dict[str, Any]) -> dict[str, Any]:
     report: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
-    for name, pairs in measured["latencies"].items():
-        p50s, p99s = zip(*pairs, strict=True)
-        report[name] = {"p50_us": spread(p50s), "p99_us": spread(p99s)}
-    raw = [p50 for p50, _ in measured["latencies"]["raw"]]
-    for name in set(measured["latencies"]) - {"raw"}:
-        ratios = [
-            p50 / base for (p50, _), base in zip(measured["latencies"][name], raw, strict=True)
-        ]
-        report[name]["ratio_to_raw"] = spread(ratios)
+    for placement, found in measured["latencies"].items():
+        raw = [p50 for p50, _ in found["raw"]]
+        report[placement] = {name: summarize_one(pairs, raw) for name, pairs in found.items()}
     report["futures_per_s"] = spread(measured["futures_per_s"])
     return report
+
+
+def summarize_one(pairs: list[tuple[float, float]], raw: list[float]) -> dict[str, Any]:
+    p50s, p99s = zip(*pairs, strict=True)
+    ratios = [p50 / base for p50, base in zip(p50s, raw, strict=True)]
+    return {"p50_us": spread(p50s), "p99_us": spread(p99s), "ratio_to_raw": spread(ratios)}
 
 
 def spread(values: Any) -> dict[str, float]:
@@ -223,41 +275,39 @@ def spread(values: Any) -> dict[str, float]:
 
 def show(report: dict[str, Any]) -> None:
     print(f"Python {report['python']}, {report['cores']} cores; one int, there and back")
-    print(f"{'':12}{'p50 µs':>9}{'(range)':>18}{'p99 µs':>9}{'to raw':>8}{'(range)':>15}")
-    for name in [*CONTENDERS, "in-process"]:
-        if name in report:
-            show_row(name, report[name])
+    for placement in ("one core", "two cores"):
+        if placement in report:
+            head = f"{'p50 µs':>9}{'(range)':>18}{'p99 µs':>9}{'to raw':>8}{'(range)':>15}"
+            print(f"\n{placement:12}{head}")
+            for name, row in report[placement].items():
+                show_row(name, row)
     rate = report["futures_per_s"]
     print(
-        f"20,000 futures of one client: {rate['median']:,.0f} calls/s "
+        f"\n20,000 futures of one client: {rate['median']:,.0f} calls/s "
         f"({rate['min']:,.0f} to {rate['max']:,.0f})"
     )
 
 
 def show_row(name: str, row: dict[str, dict[str, float]]) -> None:
-    p50, p99, ratio = row["p50_us"], row["p99_us"], row.get("ratio_to_raw")
+    p50, p99, ratio = row["p50_us"], row["p99_us"], row["ratio_to_raw"]
     range_us = f"({p50['min']:.1f} to {p50['max']:.1f})"
-    line = f"{name:12}{p50['median']:9.1f}{range_us:>18}{p99['median']:9.1f}"
-    if ratio is not None:
-        range_ratio = f"({ratio['min']:.2f} to {ratio['max']:.2f})"
-        line += f"{ratio['median']:8.2f}{range_ratio:>15}"
-    print(line)
+    range_ratio = f"({ratio['min']:.2f} to {ratio['max']:.2f})"
+    print(
+        f"{name:12}{p50['median']:9.1f}{range_us:>18}{p99['median']:9.1f}"
+        f"{ratio['median']:8.2f}{range_ratio:>15}"
+    )
 
 
 def available() -> list[str]:
-    names = ["raw", "courier"]
-    try:
-        import grpc
-    except ImportError:
-        return names
-    return [*names, "grpcio"] if grpc else names
+    has_grpc = importlib.util.find_spec("grpc") is not None
+    return [name for name in CONTENDERS if name != "grpcio" or has_grpc]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="also write the report to this file")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.7, help="per contender and round")
+    parser.add_argument("--seconds", type=float, default=0.6, help="per contender and round")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         report = summarize(measure(available(), directory, options.rounds, options.seconds))

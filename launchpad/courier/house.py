@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Protocol
 
-from launchpad.courier import wire
+from launchpad.courier import forking, wire
 from launchpad.courier.carriers.inprocess import LocalCall
 from launchpad.courier.methods import Methods, Reply
 from launchpad.courier.overlap import STALL_S
@@ -58,7 +58,14 @@ class House:
         self.pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
 
     def open(self) -> None:
+        forking.drop_in_child(self)
         self.pool.start()
+
+    def drop_inherited(self) -> None:
+        """For a forked child: serving is the parent's business."""
+        self._poller.drop_inherited()
+        for session in tuple(self.sessions):
+            session.sock.close()
 
     def stop_accepting(self) -> None:
         """The listener may be closed after this."""

@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import codec, greeting, wire
+from launchpad.courier import codec, forking, greeting, wire
 from launchpad.courier.carriers import unix
 from launchpad.courier.carriers.unix import NO_SIGNAL, send_all
 from launchpad.courier.errors import ProtocolError
@@ -43,11 +44,12 @@ _encode = codec.encode
 class Line:
     """One greeted connection, used by one thread at a time."""
 
-    __slots__ = ("_decoder", "_recv_into", "_send", "_timeout_s", "sock", "was_used")
+    __slots__ = ("_decoder", "_recv_into", "_send", "_timeout_s", "is_sent", "sock", "was_used")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.was_used = False
+        self.is_sent = False
         self._send = sock.send
         self._recv_into = sock.recv_into
         self._decoder = wire.Decoder()
@@ -59,16 +61,23 @@ class Line:
             unix.set_timeouts(self.sock, timeout_s)
             self._timeout_s = timeout_s
 
-    def send(
+    def exchange(
         self, method: bytes, body: bytes, buffers: Sequence[memoryview], timeout_us: int
-    ) -> None:
-        """Writes a call. Raises OSError, and then it has not been written in full."""
+    ) -> wire.Frame:
+        """Writes a call and reads its answer.
+
+        Raises OSError; BlockingIOError when the limit has passed. `is_sent` then tells whether
+        the call had been written in full, and may have run.
+        """
+        self.is_sent = False
         if buffers or len(body) > wire.SMALL:
             send_all(self.sock, wire.encode(wire.CALL, 0, method, body, buffers, timeout_us))
-            return
-        frame = wire.encode_small(wire.CALL, 0, method, body, timeout_us)
-        if (n := self._send(frame, NO_SIGNAL)) != len(frame):
-            send_all(self.sock, [frame[n:]])
+        else:
+            frame = wire.encode_small(wire.CALL, 0, method, body, timeout_us)
+            if (n := self._send(frame, NO_SIGNAL)) != len(frame):
+                send_all(self.sock, [frame[n:]])
+        self.is_sent = True
+        return self.receive()
 
     def receive(self) -> wire.Frame:
         """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
@@ -117,67 +126,71 @@ class SocketChannel:
         self._peer = peer
         self._timeout_s = peer.call_timeout
         self._idle: deque[Line] = deque()
+        self._lock = threading.Lock()
         self._pipeline: Pipeline | None = None
+        forking.drop_in_child(self)
         # Not the client's: `Client(address).method` outlives the client that made it.
         weakref.finalize(self, _close_all, self._idle)
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer in this thread."""
         body, buffers = _encode((args, kwargs))
+        idle = self._idle
         deadline = None if self._timeout_s is None else _monotonic() + self._timeout_s
         tries = timeout_us = 0
         while True:
             try:
-                line = self._idle.pop()
+                line = idle.pop()
             except IndexError:
                 line = self._open(method, deadline)
             try:
                 if deadline is not None:
                     timeout_us = self._limit(line, method, deadline)
                 try:
-                    line.send(method, body, buffers, timeout_us)
+                    reply = line.exchange(method, body, buffers, timeout_us)
                 except OSError as error:
-                    tries += not line.was_used
-                    self._check_unsent(error, method, tries)
-                    line.close()
-                    continue
-                try:
-                    reply = line.receive()
-                except OSError as error:
+                    if not line.is_sent:
+                        tries += not line.was_used
+                        self._check_unsent(error, method, tries)
+                        line.close()
+                        continue
                     reply = self._receive_on(error, line, method, deadline)
             except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
                 line.close()
                 raise
-            self._give_back(line)
-            kind, _, _, reply_body, reply_buffers, _ = reply
+            if len(idle) < _MAX_IDLE:
+                idle.append(line)
+            else:
+                line.close()
             try:
-                return self._peer.open_reply(method, kind, reply_body, reply_buffers)
+                return self._peer.open_reply(method, reply[0], reply[3], reply[4])
             except NotRun:
                 continue
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls without waiting. All such calls of a client share one connection."""
-        pipeline = self._pipeline
-        if pipeline is None:
-            pipeline = self._open_pipeline()
+        pipeline = self._pipeline or self._open_pipeline()
         return pipeline.submit(method, args, kwargs)
 
     def close(self) -> None:
         """Closes what is open; a later call opens it again."""
-        pipeline, self._pipeline = self._pipeline, None
+        with self._lock:
+            pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.close()
+        _close_all(self._idle)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: forgets the parent's connections."""
+        self._lock = threading.Lock()
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.drop_inherited()
         _close_all(self._idle)
 
     def _open(self, method: bytes, deadline: float | None) -> Line:
         peer = self._peer
         return Line(peer.wait_for(lambda left: open_socket(peer, left), method, deadline))
-
-    def _give_back(self, line: Line) -> None:
-        if len(self._idle) < _MAX_IDLE:
-            self._idle.append(line)
-        else:
-            line.close()
 
     def _limit(self, line: Line, method: bytes, deadline: float) -> int:
         """Sets the kernel's timer; returns what the server shall know, in µs.
@@ -217,9 +230,10 @@ class SocketChannel:
     def _open_pipeline(self) -> Pipeline:
         from launchpad.courier.pipeline import Pipeline
 
-        pipeline = Pipeline(self._peer)
-        self._pipeline = pipeline
-        return pipeline
+        with self._lock:
+            if self._pipeline is None:
+                self._pipeline = Pipeline(self._peer)
+            return self._pipeline
 
 
 def _close_all(lines: deque[Line]) -> None:

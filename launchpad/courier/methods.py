@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,8 @@ from launchpad.courier.errors import MethodNotFound, RemoteError
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 Reply = tuple[int, bytes, list[memoryview]]
+
+_decode, _encode = codec.decode, codec.encode
 
 # Names with a slash cannot be written as `client.name`: they are courier's own.
 LIST_METHODS = b"courier/list_methods"
@@ -47,19 +49,20 @@ class Methods:
             names.update(self._fallback_names())
         return sorted(names)
 
-    def answer(self, method: bytes, body: wire.Chunk, buffers: Collection[wire.Chunk]) -> Reply:
+    def answer(self, method: bytes, body: wire.Chunk, buffers: Sequence[wire.Chunk]) -> Reply:
         """Runs one call to its reply, whatever happens in it."""
         try:
             fn = self._table.get(method) or self._find_fallback(method)
             try:
-                args, kwargs = codec.decode(body, buffers)  # type: ignore[arg-type]
+                args, kwargs = _decode(body, buffers)
             except Exception as error:
                 raise self._bad_arguments(method, error) from error
             result = fn(*args, **kwargs)
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return wire.ERROR, codec.encode_error(error), []
         try:
-            return wire.RESULT, *codec.encode(result)
+            body, views = _encode(result)
+            return wire.RESULT, body, views
         except BaseException as error:
             return wire.ERROR, codec.encode_unpicklable(result, error), []
 

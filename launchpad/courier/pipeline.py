@@ -85,6 +85,11 @@ class Pipeline:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def drop_inherited(self) -> None:
+        """For a forked child: the reader thread is the parent's, and so are the calls."""
+        if (sock := self._sock) is not None:
+            sock.close()
+
     def _enter(self, call: _InFlight) -> int:
         if self._closing.is_set():
             raise self._peer.closed(call.method)

@@ -105,6 +105,14 @@ class Poller:
         self._ears.close()
         self._bell.close()
 
+    def drop_inherited(self) -> None:
+        """For a forked child. Nothing is unregistered: the selector is the parent's too."""
+        self._selector.close()
+        self._ears.close()
+        self._bell.close()
+        if self._listener is not None:
+            self._listener.close()
+
     def _drain_bell(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while len(self._ears.recv(4096)) == 4096:

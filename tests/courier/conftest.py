@@ -116,7 +116,7 @@ def gate() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Starts an echo server (echo, pid, hang, n_hanging) in a process of its own, and waits until it is up."""
+    """Starts a server (echo, pid, hang, n_hanging) in its own process; returns when it is up."""
     with contextlib.ExitStack() as stack:
 
         def spawn(address: str) -> subprocess.Popen[str]:

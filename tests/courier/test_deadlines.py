@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -54,11 +55,18 @@ def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
     serve, connect, unix_address, gate
 ) -> None:
     began: list[str] = []
-    server = serve(unix_address, size=1, hang=gate.wait, late=lambda: began.append("late"))
+    entered = threading.Event()
+    server = serve(
+        unix_address,
+        size=1,
+        hang=lambda: entered.set() or gate.wait(),
+        late=lambda: began.append("late"),
+    )
     client = connect(unix_address, call_timeout=0.05)
     pool = server._house.pool  # whose growth is switched off, so that the call has to wait
     pool._may_grow = lambda: False
     busy = connect(unix_address).futures.hang()
+    assert entered.wait(10)
     with pytest.raises(courier.DeadlineExceeded):
         client.late()
 

@@ -86,7 +86,7 @@ def test_the_client_is_told_which_it_was(serve, connect, address) -> None:
 def test_a_client_without_a_token_is_told_where_to_put_one(serve, connect, address) -> None:
     serve(address, token=b"right", m=lambda: 1)
 
-    with pytest.raises(courier.Refused, match="no token was found.*keyring"):
+    with pytest.raises(courier.Refused, match=r"no token was found.*keyring"):
         connect(address).m()
 
 

@@ -48,7 +48,7 @@ def test_f16_a_call_before_the_server_is_up_is_answered_at_once_when_it_is(
 def test_a_client_that_does_not_wait_is_told_at_once(connect, address) -> None:
     client = connect(address, name="learner-0", wait_for_ready=False)
 
-    with pytest.raises(courier.NotSent, match="learner-0 .* is not up") as caught:
+    with pytest.raises(courier.NotSent, match=r"learner-0 .* is not up") as caught:
         client.m()
 
     assert caught.value.server == "learner-0"
