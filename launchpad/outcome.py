@@ -17,7 +17,8 @@ class Outcome:
 
     `cause` is one line ("ValueError: boom", "killed by SIGKILL"); `traceback` is the worker's own, as
     text, empty where there is none. `blames` names the worker whose death or absence this failure
-    reports, so that a consequence is not taken for a cause.
+    reports, so that a consequence is not taken for a cause. `raised_in` names the worker in which an
+    exception that came out of a call was raised.
     """
 
     worker: str
@@ -29,6 +30,7 @@ class Outcome:
     traceback: str = ""
     hint: str = ""
     blames: str = ""
+    raised_in: str = ""
     exit_code: int | None = None
     signal: str = ""
     pid: int = 0
@@ -43,7 +45,8 @@ class Outcome:
 
     def headline(self) -> str:
         """One line: who, when, why."""
-        return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}"
+        origin = f" (raised in {self.raised_in})" if self.raised_in not in ("", self.worker) else ""
+        return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
 
 
 def first_cause(failures: list[Outcome]) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -65,6 +66,9 @@ class Counter:
 
     def kill_self(self, number: int = signal.SIGKILL) -> None:
         os.kill(os.getpid(), number)
+
+    def segfault(self) -> None:
+        ctypes.string_at(0)
 
     def start_grandchild(self) -> int:
         return subprocess.Popen(["sleep", "1000"]).pid

@@ -92,6 +92,7 @@ def encode_error(error: BaseException) -> bytes:
             _format(error),
             _encode_kind(error) if as_itself else None,
             _try_encode(error) if as_itself else None,
+            getattr(error.__cause__, "origin", ""),
         ),
         5,
     )
@@ -101,12 +102,12 @@ def encode_unpicklable(result: object, error: BaseException) -> bytes:
     """Pickles the failure of a result that cannot be pickled, as type, repr and traceback."""
     name = _name_of(type(result))
     text = f"The method returned a {name}, which cannot be pickled: {_repr_of(error)}\n"
-    return _dumps((name, _repr_of(result), text + _format(error), None, None), 5)
+    return _dumps((name, _repr_of(result), text + _format(error), None, None, ""), 5)
 
 
 def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exception:
     """The exception to raise here for one that was raised over there."""
-    type_name, remote_repr, text, kind, whole = _loads(body)
+    type_name, remote_repr, text, kind, whole, origin = _loads(body)
     loaded = _try_decode(whole)
     if isinstance(loaded, RemoteError) and (loaded.server, loaded.method) == (server, method):
         return loaded  # the server's own words about this call: they say all there is to say
@@ -125,7 +126,8 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
         )
         original, state = _try_decode(kind) or (RemoteError, {})
         error = as_remote_kind(original, state, plain)
-    error.__cause__ = RemoteTraceback(f"In {method!r} of {server or 'server'} ({address}):\n{text}")
+    where = f"In {method!r} of {server or 'server'} ({address}):"
+    error.__cause__ = RemoteTraceback(f"{where}\n{text}", origin or server)
     return error
 
 

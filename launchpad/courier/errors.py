@@ -114,11 +114,15 @@ class MethodNotFound(RemoteError, AttributeError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of the other side, as the `__cause__` of an exception that came from there."""
+    """The traceback of the other side, as the `__cause__` of an exception that came from there.
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    `origin` is the server in which it was first raised, however many calls it came through.
+    """
+
+    def __init__(self, text: str, origin: str = "") -> None:
+        super().__init__(text, origin)
         self.text = text
+        self.origin = origin
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text}"""'

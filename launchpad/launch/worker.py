@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from launchpad import courier, outcome, stopping
@@ -73,7 +73,8 @@ class Worker:
             return payload.load(self._plan.payload)
         except payload.BuildFailed as failed:
             self._context.phase = "init"
-            raise failed.error from None
+            error = failed.error
+        raise error
 
     def _guarded(self, executable: Executable) -> Outcome:
         """Opens and runs; interrupted only in here."""
@@ -114,13 +115,10 @@ class Worker:
         if self._context.stop_event.is_set() and isinstance(error, (courier.CourierError, Stopped)):
             return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
         failed = self._ended(outcome.FAILED, describe(error))
-        return replace(
-            failed,
-            error_type=_qualified(type(error)),
-            traceback=trimmed_traceback(error),
-            hint=_hint(error),
-            blames=_blamed(error),
-        )
+        try:
+            return _explained(failed, error)
+        except Exception as strange:  # the user's exception does something when it is looked at
+            return replace(failed, hint=f"it could not be shown in full: {strange!r}")
 
     def _ended(self, kind: str, cause: str) -> Outcome:
         return Outcome(
@@ -132,6 +130,18 @@ class Worker:
             pid=os.getpid(),
             host=socket.gethostname(),
         )
+
+
+def _explained(failed: Outcome, error: BaseException) -> Outcome:
+    """The outcome with all that can be told about the error."""
+    return replace(
+        failed,
+        error_type=_qualified(type(error)),
+        traceback=trimmed_traceback(error),
+        hint=_hint(error),
+        blames=_blamed(error),
+        raised_in=_raised_in(error),
+    )
 
 
 def context_of(
@@ -190,13 +200,25 @@ def _hint(error: BaseException) -> str:
     return ""
 
 
-def _blamed(error: BaseException | None) -> str:
-    """The worker whose absence an error of courier reports; looked for along the causes."""
-    while error is not None:
-        if isinstance(error, (courier.WorkerFailed, courier.OutcomeUnknown, courier.NotSent)):
-            return getattr(error, "server", "") or ""
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what led to it; user code may have tied causes into a ring."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
         error = error.__cause__ or error.__context__
-    return ""
+
+
+def _blamed(error: BaseException) -> str:
+    """The worker whose absence an error of courier reports."""
+    absent = (courier.WorkerFailed, courier.OutcomeUnknown, courier.NotSent)
+    return next((cause.server for cause in _causes(error) if isinstance(cause, absent)), "")
+
+
+def _raised_in(error: BaseException) -> str:
+    """The worker in which the exception was first raised, if it came out of a call."""
+    remote = [cause for cause in _causes(error) if isinstance(cause, courier.RemoteTraceback)]
+    return remote[-1].origin if remote else getattr(error, "server", "")
 
 
 STOPPING = stopping  # imported here so that code about to stop need not import it first

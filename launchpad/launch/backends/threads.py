@@ -92,7 +92,9 @@ class ThreadWorkers(Workers):
     def ask(self, worker: str) -> None:
         """Asks; handlers run in a thread of their own, since they may take their time."""
         live = self._live[worker]
-        threading.Thread(target=live.worker.ask_to_stop, name=f"{worker}-stop", daemon=True).start()
+        threading.Thread(
+            target=_ask_to_stop, args=(live,), name=f"{worker}-stop", daemon=True
+        ).start()
 
     def kill(self, worker: str) -> None:
         """Gives the thread up."""
@@ -125,6 +127,11 @@ class ThreadWorkers(Workers):
             finally:
                 capture.end(live.context)
         self._report(Ended(ended))
+
+
+def _ask_to_stop(live: _Live) -> None:
+    with context.entered(live.context):  # the user's handlers are the worker's code
+        live.worker.ask_to_stop()
 
 
 def _raise_in(thread: threading.Thread) -> None:

@@ -1,0 +1,36 @@
+"""multiprocessing's own way to start N processes and hear from each: `_bare_processes.py METHOD N`.
+
+A script of its own that imports nothing else, since every child imports its parent's main module first.
+"""
+
+import multiprocessing
+import sys
+import time
+
+
+def echo_once(pipe):  # type: ignore[no-untyped-def]
+    pipe.send(pipe.recv())
+
+
+def seconds(method: str, nodes: int) -> float:
+    context = multiprocessing.get_context(method)
+    began = time.perf_counter()
+    ends, processes = [], []
+    for _ in range(nodes):
+        here, there = context.Pipe()
+        process = context.Process(target=echo_once, args=(there,))  # type: ignore[attr-defined]
+        process.start()
+        there.close()
+        ends.append(here)
+        processes.append(process)
+    for i, end in enumerate(ends):
+        end.send(i)
+    assert [end.recv() for end in ends] == list(range(nodes))
+    took = time.perf_counter() - began
+    for process in processes:
+        process.join()
+    return took
+
+
+if __name__ == "__main__":
+    print(seconds(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,363 @@
+"""A script whose last line is lp.launch(program): flags, exit codes, what is on the last screen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+PREAMBLE = """
+import sys, time, threading
+import launchpad as lp
+from tests import nodes
+
+def program_of(*made, name="script"):
+    program = lp.Program(name)
+    for label, node in made:
+        program.add_node(node, label=label)
+    return program
+"""
+ROOT = Path(__file__).resolve().parents[2]
+LOCAL = ["local_mt", "local_mp"]
+both = pytest.mark.parametrize("launch_type", LOCAL)
+
+
+def script(tmp_path: Path, body: str) -> list[str]:
+    """A command that runs the body as a script."""
+    path = tmp_path / "script.py"
+    path.write_text(PREAMBLE + body)
+    return [sys.executable, str(path)]
+
+
+def run(
+    command: list[str], *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+    )
+
+
+def start(command: list[str], *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """What it prints, up to the line with the text."""
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if text in line:
+            return seen
+    raise AssertionError(f"{text!r} never came:\n{seen}")
+
+
+COUNTS = """
+counter = lp.CourierNode(nodes.Counter)
+lp.launch(program_of(("counter", counter), ("caller", lp.PyClassNode(nodes.Caller, counter.create_handle()))))
+"""
+
+
+@both
+def test_a_script_runs_until_its_program_ends_and_exits_with_0(
+    tmp_path: Path, launch_type: str
+) -> None:
+    done = run(script(tmp_path, COUNTS), f"--lp_launch_type={launch_type}")
+
+    assert done.returncode == 0, done.stderr
+    assert "caller-0  | caller-0 counted" in done.stdout
+    assert done.stderr == ""
+
+
+@both
+def test_a_failing_worker_makes_it_exit_with_1_and_the_report_comes_last(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+loop, bad = lp.PyClassNode(nodes.Loop), lp.PyClassNode(nodes.FailsInRun)
+lp.launch(program_of(("loop", loop), ("bad", bad)))
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert done.returncode == 1
+    assert "program 'script' failed: bad-0 failed in run" in done.stderr
+    assert "ValueError: it broke" in done.stderr
+    log = done.stderr.strip().splitlines()[-1].partition("log:")[2].strip()
+    assert Path(log).name == "bad-0.log"
+    assert Path(log).exists()
+
+
+@both
+def test_output_of_workers_goes_to_files_only_when_asked(tmp_path: Path, launch_type: str) -> None:
+    done = run(
+        script(tmp_path, COUNTS),
+        f"--lp_launch_type={launch_type}",
+        env={
+            "LAUNCHPAD_LAUNCH_LOCAL_TERMINAL": "output_to_files",
+            "LAUNCHPAD_LOGGING_DIR": str(tmp_path / "logs"),
+        },
+    )
+
+    assert (done.returncode, done.stdout) == (0, "")
+    (log,) = (tmp_path / "logs").glob("script-*/caller-0.log")
+    assert log.read_text() == "caller-0 counted\n"
+
+
+@both
+def test_waiting_raises_the_failure_where_the_script_can_catch_it(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+running = lp.launch(program_of(("bad", lp.PyClassNode(nodes.FailsInRun))))
+try:
+    running.wait(30)
+except lp.ProgramFailed as failure:
+    print("caught", failure.worker, failure.phase)
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert done.returncode == 0
+    assert "caught bad-0 run" in done.stdout
+
+
+@both
+def test_an_exception_in_the_script_stops_the_program(tmp_path: Path, launch_type: str) -> None:
+    body = """
+lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop))))
+raise KeyError("the script itself")
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert done.returncode == 1
+    assert "KeyError: 'the script itself'" in done.stderr
+
+
+@both
+def test_it_works_under_absl_with_flags_of_the_scripts_own(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+from absl import app, flags
+TIMES = flags.DEFINE_integer("times", 1, "")
+
+def main(argv):
+    assert argv[1:] == ["positional"]
+    assert lp.LAUNCH_TYPE.value == sys.argv[1].partition("=")[2]
+    counter = lp.CourierNode(nodes.Counter)
+    caller = lp.PyClassNode(nodes.Caller, counter.create_handle(), TIMES.value)
+    lp.launch(program_of(("counter", counter), ("caller", caller)))
+
+app.run(main)
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}", "--times=2", "positional")
+
+    assert done.returncode == 0, done.stderr
+    assert "counted" in done.stdout
+
+
+def test_without_absl_only_our_flags_are_read_and_absl_is_left_alone(tmp_path: Path) -> None:
+    body = """
+from absl import flags
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--mine")
+mine, _ = parser.parse_known_args()
+plan = lp.plan(program_of(("counter", lp.CourierNode(nodes.Counter))))
+print(mine.mine, plan.launch_type, flags.FLAGS.is_parsed(), sys.argv[1:])
+"""
+
+    done = run(script(tmp_path, body), "--mine=3", "--lp_launch_type", "local_mp", "--unknown")
+
+    assert (
+        done.stdout
+        == "3 local_mp False ['--mine=3', '--lp_launch_type', 'local_mp', '--unknown']\n"
+    )
+
+
+def test_the_environment_variable_counts_where_there_is_no_flag(tmp_path: Path) -> None:
+    body = 'print(lp.plan(program_of(("counter", lp.CourierNode(nodes.Counter)))).launch_type)'
+    command = script(tmp_path, body)
+
+    assert run(command).stdout == "local_mt\n"
+    assert run(command, env={"LP_LAUNCH_TYPE": "local_mp"}).stdout == "local_mp\n"
+    assert (
+        run(command, "--lp_launch_type=test_mt", env={"LP_LAUNCH_TYPE": "local_mp"}).stdout
+        == "test_mt\n"
+    )
+
+
+def test_a_launch_type_that_does_not_exist_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    done = run(script(tmp_path, COUNTS), "--lp_launch_type=local_mb")
+
+    assert done.returncode == 1
+    assert "there is no launch type 'local_mb'" in done.stderr
+
+
+@both
+def test_ctrl_c_stops_the_program_and_exits_with_130(tmp_path: Path, launch_type: str) -> None:
+    process = start(
+        script(tmp_path, 'lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop))))'),
+        f"--lp_launch_type={launch_type}",
+    )
+    read_until(process, "looping")
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest
+    assert "stopped in good order" in rest
+
+
+@both
+def test_ctrl_c_unwinds_a_run_that_never_asks_about_stopping(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+class Deaf:
+    def run(self):
+        print("deaf", flush=True)
+        while True:
+            time.sleep(0.01)
+lp.launch(program_of(("deaf", lp.PyClassNode(Deaf))))
+"""
+    process = start(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+    read_until(process, "| deaf")
+    began = time.monotonic()
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 130, rest
+    assert time.monotonic() - began < 5
+
+
+def test_the_grace_period_is_what_the_flag_says(tmp_path: Path) -> None:
+    body = """
+class Stubborn:
+    def run(self):
+        print("stubborn", lp.stop_event().is_set(), flush=True)
+        while True:
+            time.sleep(0.01)
+lp.launch(program_of(("stubborn", lp.PyClassNode(Stubborn))))
+"""
+    process = start(
+        script(tmp_path, body), "--lp_launch_type=local_mp", "--lp_termination_notice_secs=1"
+    )
+    read_until(process, "stubborn False")
+    began = time.monotonic()
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert 1 <= time.monotonic() - began < 5
+    assert "stubborn-0 did not stop when asked" in rest
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_grace_period(tmp_path: Path) -> None:
+    body = """
+class Stubborn:
+    def run(self):
+        print("stubborn", lp.stop_event().is_set(), flush=True)
+        while True:
+            time.sleep(0.01)
+lp.launch(program_of(("stubborn", lp.PyClassNode(Stubborn))))
+"""
+    process = start(
+        script(tmp_path, body), "--lp_launch_type=local_mp", "--lp_termination_notice_secs=50"
+    )
+    read_until(process, "stubborn False")
+
+    process.send_signal(signal.SIGINT)
+    read_until(process, "stopping")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 130
+
+
+def test_kill_9_of_the_script_leaves_no_process_and_nothing_on_disk(tmp_path: Path) -> None:
+    body = """
+class Grandparent:
+    def run(self):
+        import subprocess
+        child = subprocess.Popen(["sleep", "1000"])
+        print("pids", lp.current().name, child.pid, flush=True)
+        lp.wait_for_stop()
+program = lp.Program("orphans")
+with program.group("worker"):
+    for _ in range(3):
+        program.add_node(lp.PyClassNode(Grandparent))
+program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+running = lp.launch(program)
+print("runtime", running._run.runtime, flush=True)
+running.client("counter").add()
+print("ready", flush=True)
+"""
+    process = start(script(tmp_path, body), "--lp_launch_type=local_mp")
+    text = read_until(process, "ready")
+    while text.count("pids worker") < 3:
+        text += read_until(process, "pids worker")
+    family = psutil.Process(process.pid).children(recursive=True)
+    runtime = Path(
+        next(line.split()[1] for line in text.splitlines() if line.startswith("runtime"))
+    )
+    assert len(family) >= 8
+    assert runtime.exists()
+
+    process.kill()
+    process.wait(10)
+    _, alive = psutil.wait_procs(family, timeout=2)
+
+    assert alive == []
+    deadline = time.monotonic() + 2
+    while runtime.exists():
+        assert time.monotonic() < deadline, list(runtime.iterdir())
+        time.sleep(0.005)
+    process.communicate()
+
+
+def test_a_program_in_an_interactive_session_keeps_the_prompt_free(tmp_path: Path) -> None:
+    session = """
+import launchpad as lp
+from tests import nodes
+program = lp.Program("cell")
+_ = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+running = lp.launch(program, "local_mp")
+print("answer", running.client("counter").add())
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"],
+        input=session,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    assert "answer 1" in done.stdout
+    assert done.returncode == 0
