@@ -23,6 +23,7 @@ from launchpad.courier.wire import Chunk
 
 _OUT_OF_BAND_FROM = 4 << 10
 _SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
+_SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
 _MAX_REPR = 10_000
 _OUR_FILES = os.path.dirname(__file__) + os.sep
 
@@ -31,7 +32,12 @@ _loads = pickle.loads
 
 
 def encode(value: object) -> tuple[bytes, list[memoryview]]:
-    """Pickles `value`; returns the stream and the buffers that it left out."""
+    """Pickles `value`; returns the stream and the buffers that it left out.
+
+    `pickle.loads(stream, buffers=buffers)` is the way back; buffers become part of the value.
+    """
+    if type(value) in _SCALARS:
+        return _dumps(value, 5), []
     found: list[pickle.PickleBuffer] = []
     try:
         body = _dumps(value, 5, buffer_callback=found.append)
@@ -70,11 +76,6 @@ def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exceptio
         return _dumps(value, 5, buffer_callback=keep)
     body: bytes = cloudpickle.dumps(value, 5, buffer_callback=keep)
     return body
-
-
-def decode(body: Chunk, buffers: Sequence[Chunk] = ()) -> Any:
-    """The value that `encode` was given. Buffers become part of it and are not copied."""
-    return _loads(body, buffers=buffers) if buffers else _loads(body)
 
 
 def copy_buffers(buffers: Sequence[memoryview]) -> list[Chunk]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from launchpad.courier.errors import MethodNotFound, RemoteError
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 Reply = tuple[int, bytes, list[memoryview]]
 
-_decode, _encode = codec.decode, codec.encode
+_loads, _encode = pickle.loads, codec.encode
 
 # Names with a slash cannot be written as `client.name`: they are courier's own.
 LIST_METHODS = b"courier/list_methods"
@@ -54,7 +55,7 @@ class Methods:
         try:
             fn = self._table.get(method) or self._find_fallback(method)
             try:
-                args, kwargs = _decode(body, buffers)
+                args, kwargs = _loads(body) if not buffers else _loads(body, buffers=buffers)
             except Exception as error:
                 raise self._bad_arguments(method, error) from error
             result = fn(*args, **kwargs)

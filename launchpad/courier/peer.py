@@ -5,6 +5,7 @@ The same for every carrier. One client has one `Peer`.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from launchpad.courier.errors import (
 
 R = TypeVar("R")
 
-_decode = codec.decode
+_loads = pickle.loads
 
 _FIRST_PAUSE_S = 0.001
 _LAST_PAUSE_S = 0.02  # the most that a server which has just come up goes unnoticed
@@ -123,7 +124,7 @@ class Peer:
         """The value that a reply carries, or raises the exception that it carries."""
         if kind == wire.RESULT:
             try:
-                return _decode(body, buffers)
+                return _loads(body) if not buffers else _loads(body, buffers=buffers)
             except Exception as error:
                 error.add_note(
                     f"(the result of {method.decode()!r}, which has run at {self}, cannot be "

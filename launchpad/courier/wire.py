@@ -153,9 +153,10 @@ class Decoder:
                 and kind in KINDS
                 and self._large is None
             ):
-                data = bytes(self._scratch[:n])
-                method = data[_HEADER_SIZE:body_at]
-                return [_new(Frame, (kind, call_id, method, data[body_at:], (), timeout_us))]
+                method, body = b"", bytes(self._scratch[_HEADER_SIZE:n])
+                if name_len:
+                    method, body = body[:name_len], body[name_len:]
+                return [_new(Frame, (kind, call_id, method, body, (), timeout_us))]
         return self._received(n)
 
     def _received(self, n: int) -> list[Frame]:

@@ -24,6 +24,7 @@ from launchpad.address import Address
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import Deferred, Handle
+from launchpad.launch import flag_values
 from launchpad.nodes.base import Node
 from launchpad.traverse import Found, Step, children, contains_itself, walk
 
@@ -209,6 +210,7 @@ _REDUCERS: tuple[tuple[type, Callable[[Any, Packer], Any]], ...] = (
     (Address, _reduce_address),
     (Code, _reduce_code),
     (Node, _refuse_node),
+    *flag_values.REDUCERS,
 )
 
 
@@ -220,6 +222,7 @@ def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:
 
 def _built(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
+        flag_values.refresh()
         return fn(*args, **kwargs)
     except Exception as error:
         raise BuildFailed(error) from error

@@ -20,7 +20,7 @@ from launchpad import courier, outcome, stopping
 from launchpad.context import RunContext
 from launchpad.errors import Stopped
 from launchpad.executable import Executable
-from launchpad.launch import payload
+from launchpad.launch import flag_values, payload
 from launchpad.launch.backend import Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import WorkerPlan
 from launchpad.outcome import Outcome
@@ -89,6 +89,7 @@ class Worker:
     def _open_and_run(self, executable: Executable) -> None:
         self._context.phase = "init"
         self._on_phase("init")
+        flag_values.refresh()
         run = executable.open()
         self._context.phase = "run"
         self._report(Ready(self._plan.name, self._context.attempt, run is not None))

@@ -175,6 +175,55 @@ app.run(main)
     assert "counted" in done.stdout
 
 
+@both
+def test_absl_flags_of_the_script_hold_in_its_workers(tmp_path: Path, launch_type: str) -> None:
+    body = """
+from absl import app, flags
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("steps", 1, "")
+COLOR = flags.DEFINE_string("color", "red", "")
+
+class Shows:
+    def __init__(self, deferred):
+        self.deferred = deferred
+
+    def run(self):
+        print("values", FLAGS.steps, COLOR.value, self.deferred)
+
+def main(argv):
+    node = lp.PyClassNode(Shows, lp.Deferred(lambda: FLAGS.steps + 1))
+    lp.launch(program_of(("shows", node)))
+
+app.run(main)
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}", "--steps=5", "--color=blue")
+
+    assert done.returncode == 0, done.stderr
+    assert "values 5 blue 6" in done.stdout
+
+
+def test_flags_of_one_process_come_on_top(tmp_path: Path) -> None:
+    body = """
+from absl import app, flags
+STEPS = flags.DEFINE_integer("steps", 1, "")
+
+def show():
+    print("steps", STEPS.value, sys.argv[-1])
+
+def main(argv):
+    program = program_of(("one", lp.PyNode(show)))
+    lp.launch(program, local_resources={"one": lp.PythonProcess(args={"verbosity": 1})})
+
+app.run(main)
+"""
+
+    done = run(script(tmp_path, body), "--lp_launch_type=local_mp", "--steps=5")
+
+    assert done.returncode == 0, done.stderr
+    assert "steps 5 --verbosity=1" in done.stdout
+
+
 def test_without_absl_only_our_flags_are_read_and_absl_is_left_alone(tmp_path: Path) -> None:
     body = """
 from absl import flags

@@ -19,6 +19,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from launchpad.courier import keyring
+from launchpad.launch import flag_values
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Briefing:
     payloads: Mapping[str, tuple[int, int]]
     logs: Mapping[str, str]
     argv: Sequence[str]
+    flags: bytes
     scope: str
     token: bytes
 
@@ -93,6 +95,7 @@ def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
         payloads=dict(zip(names, places, strict=True)),
         logs={name: str(run.log(name)) for name in names},
         argv=tuple(sys.argv),
+        flags=flag_values.capture(sys.argv[0]),
         scope=run.scope,
         token=keyring.find(run.scope),
     )

@@ -28,6 +28,7 @@ from typing import Any, NoReturn, cast
 from launchpad import context
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
+from launchpad.launch import flag_values
 from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
 from launchpad.launch.backends.processes.briefing import Briefing
 from launchpad.launch.backends.processes.messages import Ask, Over, Phase
@@ -145,6 +146,7 @@ def _furnish(plan: WorkerPlan, given: Briefing) -> None:
     """The process as user code expects to find it."""
     os.environ.update(plan.env)
     sys.argv = [*given.argv, *plan.args]
+    flag_values.expect(given.flags, plan.args)
     sys.modules["__main__"] = types.ModuleType("__main__")
     for stream in (sys.stdout, sys.stderr):
         cast(Any, stream).reconfigure(line_buffering=True)
