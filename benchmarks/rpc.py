@@ -6,11 +6,12 @@ Measured twice: with both processes on one core, where it shows what the code co
 cores, where it shows what the kernel needs to wake the other one up. Left to itself, the scheduler
 goes back and forth between the two, and figures follow it.
 
-Each contender has a client process and a server process of its own, and they take turns within each
-round, so that whatever else the machine does hits all of them alike; figures are medians over the
-rounds, with the range. `raw` is the best that plain Python can do: a blocking unix socket, a length
-before each pickle, one send and one receive on either side, no method names, no errors, no threads.
-grpcio takes part where it is installed.
+Each contender has a client process and a server process of its own, new in every round, because
+where the loader happens to place a process moves its figures by a third. They take turns, so that
+whatever else the machine does hits all of them alike; figures are medians over the rounds, with the
+range. `raw` is the best that plain Python can do: a blocking unix socket, a length before each
+pickle, one send and one receive on either side, no method names, no errors, no threads. grpcio
+takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -230,9 +231,9 @@ def measure(names: list[str], directory: str, rounds: int, seconds: float) -> di
         placement: {name: [] for name in names} for placement in placements()
     }
     rates = []
-    with ExitStack() as stack:
-        pairs = {name: start_pair(stack, name, os.path.join(directory, name)) for name in names}
-        for i in range(rounds):
+    for i in range(rounds):
+        with ExitStack() as stack:
+            pairs = {name: start_pair(stack, name, f"{directory}/{name}{i}") for name in names}
             for placement, cores in placements().items():
                 for name in names if i % 2 else reversed(names):
                     pin_pair(pairs[name], cores)
@@ -306,8 +307,8 @@ def available() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="also write the report to this file")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.6, help="per contender and round")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.4, help="per contender and round")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         report = summarize(measure(available(), directory, options.rounds, options.seconds))
