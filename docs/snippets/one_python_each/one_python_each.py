@@ -1,0 +1,176 @@
+"""A whole backend in one file: every worker is a Python interpreter of its own.
+
+launcher   start ── python -m one_python_each BIRTH FD ──▶ live   worker
+           ask, tell_gone ────── a pipe ─────────────────▶ obey
+           watch ◀─── Ready · Waiting · StopRequested · Outcome ── say
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+from launchpad import context, outcome
+from launchpad.courier import keyring
+from launchpad.errors import Stopped
+from launchpad.launch.backend import Backend, Ended, Report, Workers
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.run_directory import RunDirectory, socket_name
+from launchpad.launch.worker import Worker, context_of
+from launchpad.outcome import Outcome
+
+# part: launcher
+
+
+class OnePythonEach(Backend):
+    """Says where addresses will be, and starts."""
+
+    def endpoint(self, address: str, kind: str) -> str:
+        return f"unix:{{run}}/{socket_name(address)}" if kind == "courier" else "localhost:{port}"
+
+    def start(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> Workers:
+        return Interpreters(plan, run, report)
+
+
+class Interpreters(Workers):
+    """The workers of one launch: a process, a pipe and a watching thread for each."""
+
+    def __init__(self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]):
+        self.plan, self.run, self.report = plan, run, report
+        self.live: dict[str, tuple[subprocess.Popen[bytes], Connection, threading.Thread]] = {}
+        self.killed: set[str] = set()
+
+    def start(self, worker: str, attempt: int) -> None:
+        ours, theirs = Pipe()
+        try:
+            process = self.popen(worker, attempt, theirs.fileno())
+        except OSError as error:
+            self.report(Ended(Outcome(worker, outcome.FAILED, "start", attempt, str(error))))
+            return
+        finally:
+            theirs.close()
+        watcher = threading.Thread(target=self.watch, args=(worker, attempt, process, ours))
+        self.live[worker] = process, ours, watcher
+        watcher.start()
+
+    def popen(self, worker: str, attempt: int, pipe: int) -> subprocess.Popen[bytes]:
+        plan = self.plan.worker(worker)
+        birth = self.run.runtime / f"{worker}.{attempt}"  # nobody else can read that directory
+        scope = self.run.scope
+        token = keyring.find(scope)
+        given = (plan, replace(self.plan, workers=()), self.plan.endpoints, attempt, scope, token)
+        birth.write_bytes(pickle.dumps((given, sys.argv)))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **plan.env}
+        with self.run.log(worker).open("ab") as log:
+            return subprocess.Popen(
+                [plan.python or sys.executable, "-m", "one_python_each", str(birth), str(pipe)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[pipe],
+                start_new_session=True,
+            )
+
+    def watch(
+        self, worker: str, attempt: int, process: subprocess.Popen[bytes], pipe: Connection
+    ) -> None:
+        said: Outcome | None = None
+        with pipe, contextlib.suppress(EOFError, OSError):
+            while True:
+                message = pipe.recv()
+                if isinstance(message, Outcome):
+                    said = message
+                else:
+                    self.report(message)
+        code = process.wait()
+        kind = outcome.STOPPED if worker in self.killed else outcome.FAILED
+        unsaid = Outcome(worker, kind, "run", attempt, f"exited with code {code}", exit_code=code)
+        self.report(Ended(said or unsaid))
+
+    def ask(self, worker: str) -> None:
+        self.tell(worker, "stop")
+
+    def tell_gone(self, worker: str, why: str) -> None:
+        for other in list(self.live):
+            self.tell(other, (worker, why))
+
+    def tell(self, worker: str, message: Any) -> None:
+        with contextlib.suppress(OSError):  # it has ended: its watcher reports that
+            self.live[worker][1].send(message)
+
+    def kill(self, worker: str) -> None:
+        self.killed.add(worker)
+        with contextlib.suppress(OSError):
+            os.killpg(self.live[worker][0].pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        for worker, (process, _, watcher) in self.live.items():
+            if process.poll() is None:
+                self.kill(worker)
+            watcher.join()
+
+
+# part: worker
+
+
+def live(birth: str, fd: str) -> int:
+    """What the new interpreter does. Its exit code."""
+    (plan, program, endpoints, attempt, scope, token), argv = pickle.loads(Path(birth).read_bytes())
+    Path(birth).unlink()
+    os.set_inheritable(int(fd), False)
+    pipe, lock = Connection(int(fd)), threading.Lock()
+
+    def say(message: Any) -> None:
+        with lock, contextlib.suppress(OSError):
+            pipe.send(message)
+
+    sys.argv = [*argv, *plan.args]
+    keyring.add(scope, token)
+    me = context_of(plan, program.program, program.launch_type, attempt, endpoints, say)
+    context.enter_process(me)
+    signal.signal(signal.SIGUSR1, raise_stopped)
+    worker = Worker(plan, me, say, interrupt)
+    threading.Thread(target=obey, args=(pipe, worker, me), daemon=True).start()
+    ended = worker.main()
+    if ended.traceback:
+        print(ended.traceback, file=sys.stderr)
+    say(ended)
+    return int(ended.is_failure)
+
+
+def obey(pipe: Connection, worker: Worker, me: context.RunContext) -> None:
+    """Does as the launcher says; when the launcher is gone, takes this process group along."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            message = pipe.recv()
+            if message == "stop":  # handlers of the user's may take their time
+                threading.Thread(target=worker.ask_to_stop, daemon=True).start()
+            else:
+                me.mark_gone(*message)
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def interrupt() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
+def raise_stopped(number: int, frame: object) -> None:
+    raise Stopped
+
+
+if __name__ == "__main__" and len(sys.argv) == 3:
+    sys.exit(live(*sys.argv[1:]))
+# end

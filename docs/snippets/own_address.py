@@ -1,0 +1,47 @@
+"""A service that launchpad knows nothing about, at an address it places."""
+
+import http.server
+import urllib.request
+
+import launchpad as lp
+
+
+class Board:
+    def __init__(self, address: lp.Address):
+        port = lp.get_port_from_address(address.resolve())
+        self.server = http.server.ThreadingHTTPServer(("localhost", port), Pages)
+        lp.register_stop_handler(self.server.shutdown)
+
+    def ready(self) -> None:
+        """Answers once the constructor has bound the port: a reader calls it first."""
+
+    def run(self):
+        with self.server:
+            self.server.serve_forever()
+
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"hello from {lp.current().name}".encode())
+
+    def log_message(self, *args):
+        """Quiet."""
+
+
+def read(board, address):
+    board.ready()
+    with urllib.request.urlopen(f"http://{address.resolve()}/") as page:
+        print(page.read().decode())
+
+
+address = lp.Address("http")
+node = lp.CourierNode(Board, address)
+node.allocate_address(address)  # this node owns it; others may resolve it
+
+program = lp.Program("board")
+board = program.add_node(node, label="board")
+with program.group("reader", main=True):
+    program.add_node(lp.PyNode(read, board, address))
+lp.launch(program)

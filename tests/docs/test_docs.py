@@ -1,0 +1,213 @@
+"""The documentation does what it says: its code runs, its output is real, its pointers lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from tests.docs import pages
+from tests.docs.pages import PAGES, ROOT, SNIPPETS, Block, blocks
+
+KNOWN_COMMANDS = [
+    r"make( (demo|test|check|bench))?",
+    r"git clone \S+",
+    r"cd \S+",
+    r"(\.venv/bin/)?(pip|python -m pip) install \S+",
+    r"LP_CONTRACT_BACKENDS=\w+ (\.venv/bin/)?python -m pytest tests/contract",
+    r"(\.venv/bin/)?python -m pytest tests/\S+( -k \w+)?",
+    r"(\.venv/bin/)?python -m examples\.\w+( --\S+)*",
+    r"(\.venv/bin/)?python (docs/snippets|benchmarks)/\w+\.py( --\S+)*",
+]
+SCRIPTS = sorted(p for p in SNIPPETS.rglob("*.py") if not p.name.startswith("test_"))
+EXIT_CODES = {"failing.py": 1}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# --- code ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", blocks("python", "toml"), ids=str)
+def test_code_in_a_page_is_the_text_of_a_file_that_runs(block: Block) -> None:
+    assert block.marker.startswith("snippet: "), "put <!-- snippet: docs/snippets/… --> before it"
+
+    assert block.text.strip() == pages.snippet(block.marker.removeprefix("snippet: "))
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+@pytest.mark.parametrize("script", SCRIPTS, ids=_name)
+def test_a_snippet_runs(script: Path, launch_type: str) -> None:
+    flag = f" --lp_launch_type={launch_type}"
+
+    code, output = pages.run(f"python {_name(script)}{flag if _takes_flag(script) else ''}")
+
+    assert code == EXIT_CODES.get(script.name, 0), output
+
+
+def _takes_flag(script: Path) -> bool:
+    text = script.read_text()
+    return "lp.launch(" in text and "launch_type=" not in text
+
+
+def test_the_tests_among_the_snippets_pass() -> None:
+    code, output = pages.run(
+        "cd docs/snippets && python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider ."
+    )
+
+    assert code == 0, output
+
+
+def test_every_snippet_is_shown_in_a_page() -> None:
+    shown = {
+        block.marker.removeprefix("snippet: ").partition("#")[0]
+        for block in blocks("python", "toml")
+    }
+    files = {_name(path) for path in SNIPPETS.rglob("*.py")}
+
+    assert files <= shown
+
+
+# --- commands and their output -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", blocks("console"), ids=str)
+def test_a_command_prints_what_the_page_shows(block: Block) -> None:
+    if block.marker.startswith("run by: "):
+        assert (ROOT / block.marker.removeprefix("run by: ")).is_file()
+        return
+    for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
+        command, _, shown = part.partition("\n")
+
+        code, printed = pages.run(command)
+
+        assert code == 0, printed
+        assert not (why := pages.difference(shown, printed)), why
+
+
+@pytest.mark.parametrize("block", blocks("sh"), ids=str)
+def test_commands_without_output_are_known_ones(block: Block) -> None:
+    for line in block.text.splitlines():
+        command = line.partition(" #")[0].strip()
+
+        assert not command or any(re.fullmatch(known, command) for known in KNOWN_COMMANDS), command
+        assert all((ROOT / word).exists() for word in shlex.split(command) if _is_path(word))
+
+
+def _is_path(word: str) -> bool:
+    return word.startswith(("docs/", "tests/", "benchmarks/", "examples/"))
+
+
+def test_no_block_escapes_these_tests() -> None:
+    kinds = {
+        match for page in PAGES for match in re.findall(r"^```(\w*)$", page.read_text(), flags=re.M)
+    }
+
+    assert kinds <= {"", "python", "toml", "console", "sh", "mermaid", "text"}
+
+
+# --- pointers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", pages.prose(page)):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", pages.prose(page), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_files_and_functions_that_a_page_names_exist(page: Path) -> None:
+    pointers = re.findall(
+        r"`((?:launchpad|examples|tests|benchmarks|docs)/[\w/.-]+)(?::([\w.]+))?`",
+        pages.prose(page),
+    )
+    for path, name in pointers:
+        assert (ROOT / path).exists(), path
+        assert not name or name in _names_in(ROOT / path), f"{path} has no {name}"
+
+
+@functools.cache
+def _names_in(path: Path) -> frozenset[str]:
+    """The functions and classes of a file, methods as `Class.method`."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef):
+                found.add(prefix + child.name)
+                visit(child, f"{prefix}{child.name}.")
+
+    visit(ast.parse(path.read_text()), "")
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_names_of_launchpad_that_a_page_uses_exist(page: Path) -> None:
+    for dotted in re.findall(r"`lp\.([A-Za-z_][\w.]*)", pages.prose(page)):
+        functools.reduce(getattr, dotted.split("."), lp)
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    seen: set[Path] = set()
+    left = [ROOT / "docs" / "README.md"]
+    while left:
+        page = left.pop().resolve()
+        if page in seen or not page.is_file():
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)\s#]+\.md)[^)]*\)", page.read_text())
+        left += [page.parent / link for link in links if "://" not in link]
+
+    assert {page.resolve() for page in (ROOT / "docs").rglob("*.md")} <= seen
+
+
+# --- a backend of one's own ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_backend_that_the_docs_build_passes_the_contract(tmp_path: Path) -> None:
+    import tomllib
+
+    folder = SNIPPETS / "one_python_each"
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    installed = tmp_path / "one_python_each-1.0.dist-info"  # what pip would leave behind
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: one-python-each\nVersion: 1\n"
+    )
+    points = project["entry-points"]["launchpad.backends"]
+    lines = [f"{name} = {target}" for name, target in points.items()]
+    (installed / "entry_points.txt").write_text("\n".join(["[launchpad.backends]", *lines, ""]))
+
+    code, output = pages.run(
+        f"export PYTHONPATH={tmp_path}:{folder}:. LP_CONTRACT_BACKENDS=one_python_each;"
+        " python -m pytest -q tests/contract -p no:cacheprovider"
+    )
+
+    assert code == 0, output
+
+
+def test_modules_that_pages_name_can_be_imported() -> None:
+    for page in PAGES:
+        for name in re.findall(r"`(launchpad(?:\.[a-z_]+)+)`", pages.prose(page)):
+            if name != "launchpad.backends":  # an entry point
+                importlib.import_module(name)
