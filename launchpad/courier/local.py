@@ -147,8 +147,11 @@ class _Entry:
                 self.future.fail(error)
 
     def _try_send(self) -> None:
+        # True first: the call may come back, to be sent again, before `admit` has returned.
+        self.is_sent = True
         try:
-            self.is_sent = self._channel.admit(self.call)
+            if not self._channel.admit(self.call):
+                self.is_sent = False
         except Exception as error:
             self.future.fail(error)
 

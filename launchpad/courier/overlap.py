@@ -155,6 +155,7 @@ class Overlap(Connection):
             self.close()
         else:
             self.cut()  # another thread reads: the descriptor is that one's to close
+            self._close_if_done()  # unless it has come to the end already
 
     def _run_queue(self, turn: _Turn) -> bool:
         """Runs what has been read; False when another thread has taken over."""

@@ -107,6 +107,13 @@ class ThreadPool:
                 return not self._others()
         return True
 
+    def take_left(self) -> list[Job]:
+        """Jobs that were never begun; for after the stop."""
+        with self._lock:
+            left = list(self._jobs)
+            self._jobs.clear()
+            return left
+
     def _others(self) -> list[threading.Thread]:
         me = threading.current_thread()
         with self._lock:

@@ -38,16 +38,12 @@ server.join()
 
 
 @pytest.fixture(autouse=True)
-def no_directory_outlives_its_test() -> Iterator[None]:
+def no_directory_outlives_its_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Beyond what holds for every test: no socket, and no directory made for one, is left."""
-    before = _courier_directories()
-    yield
-    assert _courier_directories() <= before
-
-
-def _courier_directories() -> set[str]:
-    here = tempfile.gettempdir()
-    return {name for name in os.listdir(here) if name.startswith("courier-")}
+    with tempfile.TemporaryDirectory(prefix="lpt-", dir="/tmp") as own:
+        monkeypatch.setattr(tempfile, "tempdir", own)
+        yield
+        assert [name for name in os.listdir(own) if name.startswith("courier-")] == []
 
 
 @pytest.fixture
