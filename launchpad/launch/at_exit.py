@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 
+from launchpad.launch import end_of_script
 from launchpad.launch.running import Running, print_failure
 
 _runs: list[Running] = []
@@ -28,18 +29,18 @@ def watch(running: Running) -> None:
     _runs.append(running)
 
 
-def _wait_for_all() -> None:
+def _wait_for_all(script_failed: bool = False) -> None:
     for running in list(_runs):
         try:
-            _wait_for(running)
+            _wait_for(running, script_failed or _script_failed())
         except KeyboardInterrupt:
             _leave_now(130)  # a third Ctrl-C: the backend's lifeline ends what is left
 
 
-def _wait_for(running: Running) -> None:
+def _wait_for(running: Running, script_failed: bool) -> None:
     global _exit_code
     try:
-        if running.is_test or _script_failed() or hasattr(sys, "ps1"):
+        if running.is_test or script_failed or hasattr(sys, "ps1"):
             running.stop("the script has ended")
         running.wait(raise_error=False)
     except KeyboardInterrupt:
@@ -47,6 +48,7 @@ def _wait_for(running: Running) -> None:
     failure = running.failure()
     if failure is not None and not running.is_reported and not running.is_test:
         print_failure(failure)
+        running.is_reported = True
         _exit_code = _exit_code or 1
 
 
@@ -72,5 +74,9 @@ def _leave_now(code: int) -> None:
 
 
 atexit.register(_leave)
+if end_of_script.IS_TOO_LATE:
+    end_of_script.call_before(
+        lambda error: _wait_for_all(error is not None and not isinstance(error, SystemExit))
+    )
 # Private, but what concurrent.futures uses; without it the non-daemon thread of each run still waits.
 getattr(threading, "_register_atexit", lambda wait: atexit.register(wait))(_wait_for_all)
