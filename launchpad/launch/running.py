@@ -23,7 +23,8 @@ from launchpad.courier import Client, WorkerFailed, keyring
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.launch.backend import Backend, Ended, Report, Workers
 from launchpad.launch.output import Output
-from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.own_threads import OwnThreads
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory, last_lines
 from launchpad.launch.supervisor import (
     ENDED,
@@ -60,6 +61,11 @@ class _StopAsked:
     at_once: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class _Add:
+    plan: WorkerPlan
+
+
 class Running:
     """A program that was launched: wait for it, stop it, look at it, call into it.
 
@@ -82,12 +88,13 @@ class Running:
         self.is_test = backend.is_test
         self.is_reported = False
         self._run, self._output = run, output
-        self._inbox: queue.SimpleQueue[Report | _StopAsked] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Report | _StopAsked | _Add] = queue.SimpleQueue()
         self._supervisor = Supervisor(plan, grace_s)
         self._done = threading.Event()
         self._changed = threading.Condition()
         self._crash: BaseException | None = None
         self._published = {uid: plan.endpoints[name] for uid, name in plan.uids.items()}
+        self._own = OwnThreads(plan, self._inbox.put)
         self._workers: Workers = backend.start(plan, run, self._inbox.put)
         self._thread = threading.Thread(
             target=self._supervise, name=f"launchpad-{plan.program}", daemon=False
@@ -196,6 +203,19 @@ class Running:
             )
         return "".join(_text(self._run.log(name)) for name in names)
 
+    def thread_worker(self, name: str, function: Callable[[], object]) -> None:
+        """Runs a function in a thread of this process, as one more worker of the program.
+
+        The program does not end before it has ended, and fails if it raises. In it `lp.stop()` and
+        `lp.wait_for_stop()` mean this program. A program that is ending takes no more workers.
+
+        Raises:
+          ValueError: the name is taken.
+        """
+        if name in self._supervisor.workers or name in self._own:
+            raise ValueError(f"program {self.plan.program!r} has a worker {name!r} already")
+        self._inbox.put(_Add(self._own.add(name, function)))
+
     def client(self, label: str, index: int = 0) -> Client[Any]:
         """A client of a CourierNode, for the launching script.
 
@@ -301,8 +321,10 @@ class Running:
             self._changed.notify_all()
         return commands
 
-    def _decide(self, message: Report | _StopAsked) -> list[Command]:
+    def _decide(self, message: Report | _StopAsked | _Add) -> list[Command]:
         now = time.monotonic()
+        if isinstance(message, _Add):
+            return self._supervisor.add(message.plan)
         if isinstance(message, _StopAsked):
             return self._supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, Ended):
@@ -318,21 +340,30 @@ class Running:
 
     def _execute(self, commands: list[Command]) -> None:
         actions: dict[type, Callable[..., None]] = {
-            Start: lambda c: self._workers.start(c.worker, c.attempt),
-            Ask: lambda c: self._workers.ask(c.worker),
+            Start: lambda c: self._home_of(c.worker).start(c.worker, c.attempt),
+            Ask: lambda c: self._home_of(c.worker).ask(c.worker),
             Kill: self._kill,
-            TellGone: lambda c: self._workers.tell_gone(c.worker, c.why),
+            TellGone: self._tell_gone,
         }
         for command in commands:
             actions[type(command)](command)
 
     def _kill(self, command: Kill) -> None:
         self._output.note(f"{command.worker} did not stop when asked; it is ended by force")
-        self._workers.kill(command.worker)
+        self._home_of(command.worker).kill(command.worker)
+
+    def _tell_gone(self, command: TellGone) -> None:
+        for home in (self._workers, self._own):
+            home.tell_gone(command.worker, command.why)
+
+    def _home_of(self, worker: str) -> Workers:
+        """Who has started it: the backend, or this process for a thread of its own."""
+        return self._own if worker in self._own else self._workers
 
     def _tear_down(self) -> None:
-        with contextlib.suppress(Exception):
-            self._workers.close()
+        for home in (self._own, self._workers):
+            with contextlib.suppress(Exception):
+                home.close()
         with contextlib.suppress(Exception):
             self._output.close()
         context.retract(self._published)

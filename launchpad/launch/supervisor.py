@@ -98,6 +98,14 @@ class Supervisor:
         """Starts everyone."""
         return [self._start(worker) for worker in self.workers.values()]
 
+    def add(self, plan: WorkerPlan) -> list[Command]:
+        """Starts one more worker, if the program is not about to end. The last to start is asked first."""
+        if self.is_stopping:
+            return []
+        self.workers[plan.name] = Watched(plan, runs=plan.runs)
+        self._order.insert(0, plan.group)
+        return [self._start(self.workers[plan.name])]
+
     def on(self, report: Report, now: float) -> list[Command]:
         """What to do about a report that arrived at `now` (monotonic seconds)."""
         handlers: dict[type, Callable[..., list[Command]]] = {

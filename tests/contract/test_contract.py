@@ -399,6 +399,32 @@ def test_a_part_of_a_process_colocation_is_tried_again(launch_type: str, tmp_pat
     ]
 
 
+# --- threads of the script ----------------------------------------------------------------------
+
+
+def test_a_thread_of_the_script_is_one_more_worker(launch_type: str) -> None:
+    names: list[str] = []
+    running = lp.launch(counter_program(), launch_type)
+
+    running.thread_worker("mine", lambda: names.append(lp.current().name))
+    running.wait(DEADLINE_S)
+
+    assert names == ["mine"]
+    assert {s.worker: s.state for s in running.status()} == {
+        "counter-0": "stopped",
+        "mine": "succeeded",
+    }
+
+
+def test_a_thread_of_the_script_that_raises_fails_the_program(launch_type: str) -> None:
+    running = lp.launch(counter_program(), launch_type)
+
+    running.thread_worker("mine", nodes.fail_at_once)
+
+    with pytest.raises(lp.ProgramFailed, match=r"mine failed in run.*it broke"):
+        running.wait(DEADLINE_S)
+
+
 # --- colocation and caching --------------------------------------------------------------------
 
 

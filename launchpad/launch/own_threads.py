@@ -1,0 +1,97 @@
+"""Threads of the launching script that belong to a program: `Running.thread_worker`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+from launchpad import context, outcome
+from launchpad.context import RunContext
+from launchpad.launch.backend import Ended, Report, Workers
+from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
+from launchpad.launch.worker import context_of, describe, trimmed_traceback
+from launchpad.outcome import Outcome
+
+
+class OwnThreads(Workers):
+    """Workers that are functions of the launching script; nothing is pickled, and nothing captured."""
+
+    def __init__(self, plan: LaunchPlan, report: Callable[[Report], None]) -> None:
+        self._plan, self._report = plan, report
+        self._functions: dict[str, Callable[[], object]] = {}
+        self._contexts: dict[str, RunContext] = {}
+        self._threads: list[threading.Thread] = []
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._functions
+
+    def add(self, worker: str, function: Callable[[], object]) -> WorkerPlan:
+        """What the supervisor has to know of a new worker."""
+        self._functions[worker] = function
+        kind = f"thread_worker({getattr(function, '__qualname__', function)})"
+        return WorkerPlan(
+            worker, worker, 0, 1, kind, seed_of(self._plan.program, worker), runs=True
+        )
+
+    def start(self, worker: str, attempt: int) -> None:
+        """Starts the thread."""
+        plan = WorkerPlan(worker, worker, 0, 1, "", seed_of(self._plan.program, worker))
+        me = context_of(
+            plan,
+            self._plan.program,
+            self._plan.launch_type,
+            attempt,
+            self._plan.endpoints,
+            self._report,
+        )
+        context.inherit()
+        self._contexts[worker] = me
+        thread = threading.Thread(target=self._run, args=(me,), name=worker, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def ask(self, worker: str) -> None:
+        """Sets its stop event and calls its handlers."""
+        threading.Thread(target=self._contexts[worker].ask_to_stop, daemon=True).start()
+
+    def kill(self, worker: str) -> None:
+        """Gives the thread up."""
+        self._report(Ended(self._outcome(self._contexts[worker], outcome.STOPPED, "left behind")))
+
+    def tell_gone(self, worker: str, why: str) -> None:
+        """Writes it into every context."""
+        for me in list(self._contexts.values()):
+            me.mark_gone(worker, why)
+
+    def close(self) -> None:
+        """Waits a moment for the threads, which have all reported their end."""
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(1.0)
+
+    def _run(self, me: RunContext) -> None:
+        me.phase = "run"
+        with context.entered(me):
+            try:
+                self._functions[me.name]()
+            except Exception as error:
+                failed = self._outcome(
+                    me, outcome.FAILED, describe(error), trimmed_traceback(error)
+                )
+                self._report(Ended(failed))
+                return
+        kind = outcome.STOPPED if me.stop_event.is_set() else outcome.SUCCEEDED
+        self._report(Ended(self._outcome(me, kind, "")))
+
+    def _outcome(self, me: RunContext, kind: str, cause: str, trace: str = "") -> Outcome:
+        return Outcome(
+            worker=me.name,
+            kind=kind,
+            attempt=me.attempt,
+            cause=cause,
+            traceback=trace,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        )
