@@ -26,6 +26,7 @@ from launchpad.errors import NotRunningError
 from launchpad.interruption import Interruption
 
 _WORTH_TELLING_S = 1.0
+_HANDLERS_S = 5.0
 
 
 @dataclass(eq=False)
@@ -58,13 +59,15 @@ class RunContext:
     launch_type: str
     endpoints: Mapping[str, str]
     report: Callable[[str, str], None] = field(repr=False, default=lambda event, text: None)
-    """Tells the supervisor: ("stop", why) or ("waiting", worker)."""
+    """Tells the supervisor: ("stop", why), ("waiting", worker) or ("done", "")."""
     phase: str = "import"
     stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
     heeds_stop: bool = False
     """Whether this worker asked about stopping at all; one that did is not interrupted."""
     interruption: Interruption = field(default_factory=Interruption, repr=False)
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    _stop_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _handlers_called: threading.Event = field(default_factory=threading.Event, repr=False)
     _gone: dict[str, str] = field(default_factory=dict, repr=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
 
@@ -78,12 +81,21 @@ class RunContext:
             ) from None
 
     def ask_to_stop(self) -> None:
-        """What the supervisor does to this worker: the event is set, then the handlers are called."""
-        if self.stop_event.is_set():
+        """What the supervisor does to this worker: the event is set, then the handlers are called.
+
+        Whoever comes second waits a while for the handlers: a worker does not end while they run.
+        """
+        with self._stop_lock:
+            is_first = not self.stop_event.is_set()
+            self.stop_event.set()
+        if not is_first:
+            self._handlers_called.wait(_HANDLERS_S)
             return
-        self.stop_event.set()
-        for handler in list(self._stop_handlers):
-            handler()
+        try:
+            for handler in list(self._stop_handlers):
+                handler()
+        finally:
+            self._handlers_called.set()
 
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
         """Calls `handler` when the program stops; at once if it is stopping already."""

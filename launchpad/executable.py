@@ -28,10 +28,6 @@ class Executable(abc.ABC):
         """Undoes `open`. Called once, however the run ended."""
         return None
 
-    def parts(self) -> tuple[Executable, ...]:
-        """The executables that run as workers of their own; itself, unless it stands for several."""
-        return (self,)
-
 
 @dataclass(frozen=True)
 class Code:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
 """It did its work; it raised or died by itself; it ended because it was told to; nobody can say."""
 
+_SHOWN_LINES = 20
+
 PHASES = ("start", "import", "init", "run", "stop")
 """How far a worker had come: being started, unpickling its node, in constructors, running, closing."""
 
@@ -71,12 +73,13 @@ def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ())
     return "\n".join(lines)
 
 
-def _without_traceback(first: Outcome) -> tuple[str, ...]:
-    """The last lines up to the traceback, which the report shows by itself."""
-    begins = first.traceback.partition("\n")[0]
-    if not begins or begins not in first.last_lines:
-        return first.last_lines
-    return first.last_lines[: first.last_lines.index(begins)]
+def _without_traceback(first: Outcome) -> list[str]:
+    """The last lines but for the traceback at their end, which the report shows by itself."""
+    lines = list(first.last_lines)
+    for line in reversed(first.traceback.splitlines()):
+        if lines and lines[-1] == line:
+            lines.pop()
+    return lines[-_SHOWN_LINES:]
 
 
 def _block(title: str, text: str) -> list[str]:

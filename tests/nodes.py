@@ -140,6 +140,13 @@ class CallsTheEnded:
                 return
 
 
+class StopHandler:
+    """Has something to say when the program stops."""
+
+    def register(self) -> None:
+        lp.register_stop_handler(lambda: print(lp.current().name, "handles the stop", flush=True))
+
+
 class DeafLoop:
     """Runs for ever and never asks about stopping."""
 

@@ -39,6 +39,7 @@ _GREETING_S = 2.0  # then connect anew, and look at the verdict in between
 
 _monotonic = time.monotonic
 _encode = codec.encode
+_encode_small = wire.encode_small
 
 
 class Line:
@@ -63,7 +64,7 @@ class Line:
 
     def exchange(
         self, method: bytes, body: bytes, buffers: Sequence[memoryview], timeout_us: int
-    ) -> wire.Frame:
+    ) -> wire.Fields:
         """Writes a call and reads its answer.
 
         Raises OSError; BlockingIOError when the limit has passed. `is_sent` then tells whether
@@ -73,26 +74,30 @@ class Line:
         if buffers or len(body) > wire.SMALL:
             send_all(self.sock, wire.encode(wire.CALL, 0, method, body, buffers, timeout_us))
         else:
-            frame = wire.encode_small(wire.CALL, 0, method, body, timeout_us)
+            frame = _encode_small(wire.CALL, 0, method, body, timeout_us)
             if (n := self._send(frame, NO_SIGNAL)) != len(frame):
                 send_all(self.sock, [frame[n:]])
         self.is_sent = True
         return self.receive()
 
-    def receive(self) -> wire.Frame:
+    def receive(self) -> wire.Fields:
         """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
         decoder = self._decoder
         while True:
             n = self._recv_into(decoder.buffer)
-            if not n:
-                raise ConnectionResetError("the connection ended")
-            try:
-                frames = decoder.received(n)
-            except ProtocolError as error:
-                raise ConnectionAbortedError(str(error)) from error
-            if frames:
+            reply = decoder.received_alone(n) or self._received(n)
+            if reply is not None:
                 self.was_used = True
-                return frames[0]
+                return reply
+
+    def _received(self, n: int) -> wire.Frame | None:
+        if not n:
+            raise ConnectionResetError("the connection ended")
+        try:
+            frames = self._decoder.received(n)
+        except ProtocolError as error:
+            raise ConnectionAbortedError(str(error)) from error
+        return frames[0] if frames else None
 
     def close(self) -> None:
         self.sock.close()
@@ -216,7 +221,7 @@ class SocketChannel:
 
     def _receive_on(
         self, error: OSError, line: Line, method: bytes, deadline: float | None
-    ) -> wire.Frame:
+    ) -> wire.Fields:
         """Goes on receiving after the kernel's timer, while there is time left."""
         while isinstance(error, BlockingIOError):
             left = self._peer.time_left(method, deadline)

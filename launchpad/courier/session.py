@@ -148,22 +148,20 @@ class Session(Connection):
             if not n:
                 self.close()
                 return
-            self._answer_all(n)
+            frame = decoder.received_alone(n)
+            for each in decoder.received(n) if frame is None else (frame,):
+                if each[0] == wire.CALL:
+                    self._answer(each)
+            self._noticed_at = 0.0
             if not pool.may_linger:
                 break
         self._park()
-
-    def _answer_all(self, n: int) -> None:
-        for frame in self._decoder.received(n):
-            if frame[0] == wire.CALL:
-                self._answer(frame)
-        self._noticed_at = 0.0
 
     def _is_late(self, timeout_us: int) -> bool:
         waited_s = time.monotonic() - self._noticed_at if self._noticed_at else 0.0
         return waited_s * 1e6 > timeout_us
 
-    def _answer(self, frame: wire.Frame) -> None:
+    def _answer(self, frame: wire.Fields) -> None:
         _, call_id, method, body, buffers, timeout_us = frame
         if self._house.is_stopping:
             kind, result, views = wire.NOT_RUN, wire.STOPPING, _NO_BUFFERS

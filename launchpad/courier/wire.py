@@ -70,7 +70,8 @@ class Frame(NamedTuple):
     timeout_us: int
 
 
-_new = tuple.__new__  # half the cost of calling the class
+# The same without the names: making a Frame costs as much as everything else about a small one.
+Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int]
 
 
 def encode_small(kind: int, call_id: int, method: bytes, body: bytes, timeout_us: int = 0) -> bytes:
@@ -132,35 +133,39 @@ class Decoder:
         self._is_direct = False
         #: Where the next bytes of the stream shall be written. Never empty.
         self.buffer = self._scratch
-
-    @property
-    def is_between_frames(self) -> bool:
-        """Nothing of an unfinished frame has been received."""
-        return self._large is None and self._end == 0
+        #: Nothing of an unfinished frame has been received.
+        self.is_between_frames = True
 
     def received(self, n: int) -> list[Frame]:
         """`n` bytes were written to `buffer`; returns the frames now complete."""
-        if not self._end and not self._is_direct and n >= _HEADER_SIZE:
-            # One small frame and nothing else, as nearly always: no state changes, one copy.
-            magic, kind, name_len, n_buffers, call_id, body_len, timeout_us = _unpack_from(
-                self._scratch
-            )
-            body_at = _HEADER_SIZE + name_len
-            if (
-                body_at + body_len == n
-                and not n_buffers
-                and magic == _MAGIC
-                and kind in KINDS
-                and self._large is None
-            ):
-                method, body = b"", bytes(self._scratch[_HEADER_SIZE:n])
-                if name_len:
-                    method, body = body[:name_len], body[name_len:]
-                return [_new(Frame, (kind, call_id, method, body, (), timeout_us))]
-        return self._received(n)
+        fields = self.received_alone(n)
+        return self._received(n) if fields is None else [Frame._make(fields)]
+
+    def received_alone(self, n: int) -> Fields | None:
+        """`received` for one small frame and nothing else, as nearly always; None otherwise.
+
+        None changes nothing: `received` then has to be called for the same `n`.
+        """
+        magic, kind, name_len, n_buffers, call_id, body_len, timeout_us = _unpack_from(
+            self._scratch
+        )
+        # The lengths also say that the header itself is new, and not of the frame before.
+        if (
+            _HEADER_SIZE + name_len + body_len != n
+            or n_buffers
+            or magic != _MAGIC
+            or kind not in KINDS
+            or not self.is_between_frames
+        ):
+            return None
+        body = bytes(self._scratch[_HEADER_SIZE:n])
+        if name_len:
+            return kind, call_id, body[:name_len], body[name_len:], (), timeout_us
+        return kind, call_id, b"", body, (), timeout_us
 
     def _received(self, n: int) -> list[Frame]:
         frames: list[Frame] = []
+        self.is_between_frames = False
         if self._is_direct:
             self._is_direct = False
             self._advance_large(n, frames)
@@ -169,6 +174,7 @@ class Decoder:
         while (frame := self._parse()) is not None:
             frames.append(frame)
         self._compact()
+        self.is_between_frames = self._large is None and self._end == 0
         self.buffer = self._next_buffer()
         return frames
 

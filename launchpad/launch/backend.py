@@ -7,7 +7,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
     endpoint(name, kind) ◀── plan
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
-                               ◀── report ───── Ready · Waiting · StopRequested · Ended
+                               ◀── report ───── Ready · Done · Waiting · StopRequested · Ended
       .ask(worker) ───────────────────────────────────────────────▶ worker.ask_to_stop()
       .tell_gone(worker, why) ──────────────────────────────────▶ all others: context.mark_gone()
       .kill(worker) ──────────────────────────▶ makes an end
@@ -37,6 +37,14 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Done:
+    """What the worker had to run has ended well; it goes on serving, and does not keep the program alive."""
+
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True)
 class Waiting:
     """The worker's constructor has been waiting for a server of worker `on` for over a second."""
 
@@ -59,7 +67,7 @@ class Ended:
     outcome: Outcome
 
 
-Report = Ready | Waiting | StopRequested | Ended
+Report = Ready | Done | Waiting | StopRequested | Ended
 
 
 class Workers(abc.ABC):

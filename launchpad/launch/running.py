@@ -40,6 +40,9 @@ from launchpad.launch.supervisor import (
 )
 from launchpad.outcome import Outcome
 
+_KEPT_LINES = 200
+"""Of a failed worker's log: enough for its traceback, and some lines before it."""
+
 _ALIVE = (STARTING, RUNNING, STOPPING)
 
 
@@ -335,7 +338,7 @@ class Running:
 
     def _with_log(self, ended: Outcome) -> Outcome:
         log = self._run.log(ended.worker)
-        lines = last_lines(log) if ended.is_failure else ()
+        lines = last_lines(log, _KEPT_LINES) if ended.is_failure else ()
         return dataclasses.replace(ended, log_path=str(log), last_lines=lines)
 
     def _execute(self, commands: list[Command]) -> None:

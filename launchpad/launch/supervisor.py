@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from launchpad import outcome
-from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Waiting
+from launchpad.launch.backend import Done, Ended, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.outcome import Outcome
 
@@ -71,6 +71,7 @@ class Watched:
     state: str = PENDING
     attempt: int = 0
     runs: bool | None = None
+    is_done: bool = False
     waits_for: set[str] = field(default_factory=set)
     asked: bool = False
     killed: bool = False
@@ -110,6 +111,7 @@ class Supervisor:
         """What to do about a report that arrived at `now` (monotonic seconds)."""
         handlers: dict[type, Callable[..., list[Command]]] = {
             Ready: self._on_ready,
+            Done: self._on_done,
             Waiting: self._on_waiting,
             StopRequested: self._on_stop_requested,
             Ended: self._on_ended,
@@ -161,6 +163,13 @@ class Supervisor:
             worker.state = RUNNING
         return self._stop_if_done(now)
 
+    def _on_done(self, report: Done, now: float) -> list[Command]:
+        worker = self.workers[report.worker]
+        if report.attempt != worker.attempt:
+            return []
+        worker.is_done = True
+        return self._stop_if_done(now)
+
     def _on_waiting(self, report: Waiting, now: float) -> list[Command]:
         worker = self.workers[report.worker]
         worker.waits_for.add(report.on)
@@ -205,6 +214,7 @@ class Supervisor:
     def _start(self, worker: Watched) -> Command:
         worker.state, worker.attempt, worker.outcome = STARTING, worker.attempt + 1, None
         worker.waits_for.clear()
+        worker.is_done = False
         return Start(worker.plan.name, worker.attempt)
 
     def _stop_if_done(self, now: float) -> list[Command]:
@@ -217,11 +227,11 @@ class Supervisor:
         workers = list(self.workers.values())
         mains = [worker for worker in workers if worker.plan.main]
         if mains:
-            return all(worker.state == ENDED for worker in mains)
+            return all(_has_finished(worker) for worker in mains)
         if any(w.runs is None and w.state != ENDED for w in workers):
             return False
         runners = [w for w in workers if w.runs or (w.state == ENDED and w.runs is None)]
-        return bool(runners) and all(worker.state == ENDED for worker in runners)
+        return bool(runners) and all(_has_finished(worker) for worker in runners)
 
     def _ask_next_groups(self, now: float) -> list[Command]:
         if not self.is_stopping:
@@ -275,6 +285,10 @@ class Supervisor:
                 return True
             path.pop()
         return False
+
+
+def _has_finished(worker: Watched) -> bool:
+    return worker.is_done or worker.state == ENDED
 
 
 def _deadlock(ring: list[str], worker: Watched) -> Outcome:

@@ -21,7 +21,7 @@ from launchpad.context import RunContext
 from launchpad.errors import Stopped
 from launchpad.executable import Executable
 from launchpad.launch import flag_values, payload
-from launchpad.launch.backend import Ready, Report, StopRequested, Waiting
+from launchpad.launch.backend import Done, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import WorkerPlan
 from launchpad.outcome import Outcome
 
@@ -154,9 +154,11 @@ def context_of(
     report: Callable[[Report], None],
 ) -> RunContext:
     """The run context of a worker."""
-
-    def report_event(event: str, text: str) -> None:
-        report(StopRequested(plan.name, text) if event == "stop" else Waiting(plan.name, text))
+    reports: dict[str, Callable[[str], Report]] = {
+        "stop": lambda why: StopRequested(plan.name, why),
+        "waiting": lambda other: Waiting(plan.name, other),
+        "done": lambda _: Done(plan.name, attempt),
+    }
 
     return RunContext(
         program=program,
@@ -168,7 +170,7 @@ def context_of(
         seed=plan.seed,
         launch_type=launch_type,
         endpoints=endpoints,
-        report=report_event,
+        report=lambda event, text: report(reports[event](text)),
     )
 
 

@@ -43,6 +43,9 @@ class Colocation(Node[PyHandle]):
 class MultiThreadingColocation(Colocation):
     """Runs several nodes as threads of one worker; they still call each other through clients.
 
+    When all that had something to run have ended, servers in it go on serving until the program stops;
+    without any the worker ends.
+
     Example:
       replay, learner = lp.CourierNode(Replay), lp.CourierNode(Learner)
       learner.configure(replay.create_handle())
@@ -84,23 +87,8 @@ class MultiProcessingColocation(Colocation):
         self.num_retries_on_failure = num_retries_on_failure
 
     def to_executable(self) -> Executable:
-        """Its nodes, as workers of their own."""
-        return SeparateWorkers([node.to_executable() for node in self._nodes])
-
-
-@dataclass
-class SeparateWorkers(Executable):
-    """Stands for executables that are workers of their own; the plan takes it apart."""
-
-    members: list[Executable]
-
-    def open(self) -> Run | None:
-        """Never reached: a plan holds its parts."""
-        raise AssertionError("a colocation of processes is taken apart by the plan")
-
-    def parts(self) -> tuple[Executable, ...]:
-        """One worker each."""
-        return tuple(self.members)
+        """Never reached: its nodes are workers of their own, and setup asks each of them."""
+        raise AssertionError("setup takes a colocation of processes apart")
 
 
 @dataclass
@@ -136,7 +124,15 @@ class RunThreads(Executable):
             [functools.partial(open_one, i) for i in range(len(self.members))], first=False
         )
         to_run = [run for run in runs if run is not None]
-        return (lambda: self._together(to_run, self.return_on_first_completed)) if to_run else None
+        return functools.partial(self._run, to_run, len(to_run) < len(runs)) if to_run else None
+
+    def _run(self, calls: Sequence[Run], are_there_servers: bool) -> None:
+        self._together(calls, self.return_on_first_completed)
+        if are_there_servers and not self.return_on_first_completed:
+            me = context.current()
+            me.report("done", "")
+            me.heeds_stop = True
+            me.stop_event.wait()
 
     def _together(self, calls: Sequence[Run], first: bool) -> None:
         """Runs the calls in threads until all have ended, or one if `first`; raises the first error."""

@@ -430,7 +430,7 @@ def test_a_thread_of_the_script_that_raises_fails_the_program(launch_type: str) 
 
 def test_colocated_threads_call_each_other_and_others_call_them(launch_type: str) -> None:
     counter = lp.CourierNode(nodes.Counter)
-    caller = lp.PyClassNode(nodes.CountsTo, counter.create_handle(), 2)
+    caller = lp.PyClassNode(nodes.Caller, counter.create_handle())
     program = lp.Program("colocated")
     program.add_node(lp.MultiThreadingColocation([counter, caller]), label="both")
     program.add_node(lp.PyNode(nodes.add_once, counter.create_handle()), label="outside")
@@ -567,6 +567,17 @@ def test_a_program_can_be_launched_from_any_thread(launch_type: str) -> None:
     thread.join(DEADLINE_S)
 
     assert errors == []
+
+
+def test_stop_handlers_are_called_as_the_worker(launch_type: str) -> None:
+    program = lp.Program("handlers")
+    program.add_node(lp.CourierNode(nodes.StopHandler), label="handler")
+    running = lp.launch(program, launch_type)
+    running.client("handler").register()
+
+    running.stop()
+
+    assert "handler-0 handles the stop" in running.logs("handler")
 
 
 def test_disable_run_builds_and_serves_without_running(launch_type: str) -> None:

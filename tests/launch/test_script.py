@@ -197,7 +197,9 @@ def main(argv):
 app.run(main)
 """
 
-    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}", "--steps=5", "--color=blue")
+    done = run(
+        script(tmp_path, body), f"--lp_launch_type={launch_type}", "--steps=5", "--color=blue"
+    )
 
     assert done.returncode == 0, done.stderr
     assert "values 5 blue 6" in done.stdout

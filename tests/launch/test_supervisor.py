@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Waiting
+from launchpad.launch.backend import Done, Ended, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervisor import Ask, Kill, Start, Supervisor, TellGone
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
@@ -67,6 +67,13 @@ def test_nobody_stops_before_the_last_one_is_known_to_run_nothing() -> None:
 
     assert watcher.on(ended("a-0"), 1.0) == []
     assert watcher.on(ready("slow-0", runs=False), 2.0) == [Ask("slow-0")]
+
+
+def test_a_worker_that_is_done_and_only_serves_does_not_keep_the_program_alive() -> None:
+    watcher = running(worker("a-0"), worker("b-0"))
+
+    assert watcher.on(Done("a-0", 1), 1.0) == []
+    assert watcher.on(ended("b-0"), 2.0) == [Ask("a-0")]
 
 
 def test_the_program_ends_when_the_main_groups_have_ended() -> None:

@@ -7,13 +7,14 @@ against their will. A worker that does not stop when its grace period is over is
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from launchpad import context, outcome
@@ -118,15 +119,24 @@ class ThreadWorkers(Workers):
 
     def _live_and_end(self, worker: str) -> None:
         live = self._live[worker]
-        with context.entered(live.context):
-            capture.begin(live.context, self._run.log(worker))
-            try:
+        ended = Outcome(
+            worker, outcome.LOST, attempt=live.context.attempt, cause="it could not say why"
+        )
+        try:
+            with context.entered(live.context), self._captured(live.context):
                 ended = live.worker.main()
                 if ended.is_failure and ended.traceback:
                     print(ended.traceback)
-            finally:
-                capture.end(live.context)
-        self._report(Ended(ended))
+        finally:
+            self._report(Ended(ended))
+
+    @contextlib.contextmanager
+    def _captured(self, me: context.RunContext) -> Iterator[None]:
+        capture.begin(me, self._run.log(me.name))
+        try:
+            yield
+        finally:
+            capture.end(me)
 
 
 def _ask_to_stop(live: _Live) -> None:
