@@ -158,7 +158,7 @@ class Decoder:
             or not self.is_between_frames
         ):
             return None
-        body = bytes(self._scratch[_HEADER_SIZE:n])
+        body = self._scratch[_HEADER_SIZE:n].tobytes()
         if name_len:
             return kind, call_id, body[:name_len], body[name_len:], (), timeout_us
         return kind, call_id, b"", body, (), timeout_us

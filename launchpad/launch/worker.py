@@ -180,11 +180,16 @@ def describe(error: BaseException) -> str:
 
 
 def trimmed_traceback(error: BaseException) -> str:
-    """The traceback without the frames of this file and of unpickling, which are not the user's concern."""
-    tb = error.__traceback__
-    while tb is not None and tb.tb_next is not None and _is_ours(tb.tb_frame.f_code.co_filename):
-        tb = tb.tb_next
-    return "".join(traceback.format_exception(type(error), error, tb)).rstrip()
+    """The traceback and its causes, without the frames of launchpad, which are not the user's concern."""
+    whole = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = whole
+    seen: set[int] = set()
+    while part is not None and id(part) not in seen:
+        seen.add(id(part))
+        theirs = [frame for frame in part.stack if not _is_ours(frame.filename)]
+        part.stack = traceback.StackSummary.from_list(theirs) if theirs else part.stack
+        part = part.__cause__ or part.__context__
+    return "".join(whole.format()).rstrip()
 
 
 def _is_ours(filename: str) -> bool:
