@@ -38,7 +38,7 @@ _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
 _GREETING_S = 2.0  # then connect anew, and look at the verdict in between
 
 _monotonic = time.monotonic
-_encode = codec.encode
+_encode_call = codec.encode_call
 _encode_small = wire.encode_small
 
 
@@ -78,17 +78,16 @@ class Line:
             if (n := self._send(frame, NO_SIGNAL)) != len(frame):
                 send_all(self.sock, [frame[n:]])
         self.is_sent = True
-        return self.receive()
+        decoder = self._decoder
+        n = self._recv_into(decoder.buffer)
+        return decoder.received_alone(n) or self._received(n) or self.receive()
 
     def receive(self) -> wire.Fields:
         """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
-        decoder = self._decoder
-        while True:
-            n = self._recv_into(decoder.buffer)
-            reply = decoder.received_alone(n) or self._received(n)
-            if reply is not None:
-                self.was_used = True
-                return reply
+        reply = None
+        while reply is None:
+            reply = self._received(self._recv_into(self._decoder.buffer))
+        return reply
 
     def _received(self, n: int) -> wire.Frame | None:
         if not n:
@@ -139,7 +138,7 @@ class SocketChannel:
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer in this thread."""
-        body, buffers = _encode((args, kwargs))
+        body, buffers = _encode_call(args, kwargs)
         idle = self._idle
         deadline = None if self._timeout_s is None else _monotonic() + self._timeout_s
         tries = timeout_us = 0
@@ -164,6 +163,7 @@ class SocketChannel:
                 line.close()
                 raise
             if len(idle) < _MAX_IDLE:
+                line.was_used = True
                 idle.append(line)
             else:
                 line.close()
