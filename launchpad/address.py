@@ -61,10 +61,10 @@ class Address:
         me = context.try_current()
         if me is not None and self.name:
             return me.endpoint(self.name)
-        endpoint = context.published(self.uid)
-        if endpoint is None:
+        place = context.published(self.uid)
+        if place is None:
             raise NotRunningError(self._why_nowhere())
-        return endpoint
+        return place.endpoint
 
     def _why_nowhere(self) -> str:
         owner = self.owner or "a node that was not added to a program"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -113,12 +112,12 @@ class RunContext:
         self._gone[worker] = why
 
     def note_waiting(self, worker: str) -> None:
-        """A constructor waits for that worker; told once it takes long, since two may wait for each other."""
+        """A constructor waits for that worker; told every second, since two may wait for each other."""
         if self.phase != "init":
             return
-        since = self._waiting_since.setdefault(worker, time.monotonic())
-        if time.monotonic() - since > _WORTH_TELLING_S:
-            self._waiting_since[worker] = math.inf
+        now = time.monotonic()
+        if now - self._waiting_since.setdefault(worker, now) > _WORTH_TELLING_S:
+            self._waiting_since[worker] = now
             self.report("waiting", worker)
 
     def why_gone(self, worker: str) -> str:
@@ -188,22 +187,34 @@ def inherit() -> None:
     threading.Thread.start = start_with_context  # type: ignore[method-assign,assignment]
 
 
-# What the launching script can reach: address uid → endpoint, for each program that runs now.
-_launched: dict[str, str] = {}
+@dataclass(frozen=True)
+class Place:
+    """Where an address is, as the launching script knows it.
+
+    `verdict` tells clients when `worker` has ended and nobody answers there any more.
+    """
+
+    endpoint: str
+    worker: str
+    verdict: Callable[[], Exception | None]
 
 
-def publish(endpoints: Mapping[str, str]) -> None:
+# What the launching script can reach: address uid → place, for each program that runs now.
+_launched: dict[str, Place] = {}
+
+
+def publish(places: Mapping[str, Place]) -> None:
     """Lets this process resolve these addresses (by uid) outside workers."""
-    _launched.update(endpoints)
+    _launched.update(places)
 
 
-def retract(endpoints: Mapping[str, str]) -> None:
+def retract(places: Mapping[str, Place]) -> None:
     """Takes back what `publish` gave, unless another launch has published over it."""
-    for uid, endpoint in endpoints.items():
-        if _launched.get(uid) == endpoint:
+    for uid, place in places.items():
+        if _launched.get(uid) is place:
             del _launched[uid]
 
 
-def published(uid: str) -> str | None:
-    """The endpoint of an address in a program that this process launched and that still runs."""
+def published(uid: str) -> Place | None:
+    """The place of an address in a program that this process launched and that still runs."""
     return _launched.get(uid)

@@ -1,55 +1,82 @@
 """The end of a script: programs still running are waited for, and a failure becomes the exit code.
 
     last line of the script
-      → threading's shutdown     _wait_for_all: wait, or stop if the script itself failed or was interrupted
-      → atexit                   _leave: exit code ≠ 0 if a program failed and nobody was told
+      → threading's shutdown    _wait_for_all   wait, or stop if the script itself failed or was interrupted
+      → atexit                  _leave          exit code ≠ 0 if a program failed and nobody was told
 
 Waiting has to be in threading's shutdown, before the interpreter forbids new threads. An exit code can be
-changed only by leaving at once, which skips what was registered with atexit before launchpad was imported;
-of that, logging is flushed by hand.
+changed only by leaving at once, so whatever else is registered with atexit is called first.
 """
 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  cannot be imported once the script has ended; workers may need it
+import contextlib
 import os
 import sys
 import threading
 
 from launchpad.launch import end_of_script
-from launchpad.launch.running import Running, print_failure
+from launchpad.launch.running import Running
 
+_POLL_S = 0.1
 _runs: list[Running] = []
 _exit_code = 0
 
 
 def watch(running: Running) -> None:
     """From now on the end of the script cares for this run."""
-    _runs[:] = [r for r in _runs if not r.is_done or (r.failure() and not r.is_reported)]
+    _runs[:] = [r for r in _runs if not _is_settled(r)]
     _runs.append(running)
 
 
+def _is_settled(running: Running) -> bool:
+    """Whether nothing is left to wait for or to tell."""
+    return running.is_done and (running.is_test or running.is_reported or running.failure() is None)
+
+
+def _forget_all() -> None:
+    """In a forked child: the programs are the parent's."""
+    global _exit_code
+    _runs.clear()
+    _exit_code = 0
+
+
 def _wait_for_all(script_failed: bool = False) -> None:
+    """Waits for all that run, tells about each failure as it comes, and arranges the exit code."""
+    try:
+        _stop_what_must_not_go_on(script_failed or _script_failed())
+        while open_runs := [running for running in _runs if not _is_settled(running)]:
+            for running in open_runs:
+                _look_at(running)
+    except KeyboardInterrupt:
+        _leave_now(130)  # one more Ctrl-C: the backend's lifeline ends what is left
+    if _exit_code:
+        atexit.register(_leave)  # the last to be registered is the first to be called
+
+
+def _stop_what_must_not_go_on(script_failed: bool) -> None:
     for running in list(_runs):
-        try:
-            _wait_for(running, script_failed or _script_failed())
-        except KeyboardInterrupt:
-            _leave_now(130)  # a third Ctrl-C: the backend's lifeline ends what is left
+        if running.is_test or script_failed or hasattr(sys, "ps1"):
+            with contextlib.suppress(KeyboardInterrupt):
+                running.stop("the script has ended")
 
 
-def _wait_for(running: Running, script_failed: bool) -> None:
+def _look_at(running: Running) -> None:
     global _exit_code
     try:
-        if running.is_test or script_failed or hasattr(sys, "ps1"):
-            running.stop("the script has ended")
-        running.wait(raise_error=False)
+        running.wait(_POLL_S, raise_error=False)
+    except TimeoutError:
+        return
     except KeyboardInterrupt:
         _exit_code = 130
     failure = running.failure()
-    if failure is not None and not running.is_reported and not running.is_test:
-        print_failure(failure)
+    if failure is not None and not running.is_reported:
         running.is_reported = True
         _exit_code = _exit_code or 1
+        with contextlib.suppress(Exception):  # nobody may be there to read it
+            print(failure, file=sys.stderr, flush=True)
 
 
 def _script_failed() -> bool:
@@ -58,22 +85,29 @@ def _script_failed() -> bool:
 
 
 def _leave() -> None:
+    """Lets all others that registered with atexit have their turn, then leaves."""
+    atexit.unregister(_leave)
+    atexit._run_exitfuncs()
+    _leave_now(_exit_code)
+
+
+def _leave_now(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _at_last() -> None:
+    """For programs launched by a thread when the script had ended already."""
+    for running in [running for running in _runs if running.is_done and not _is_settled(running)]:
+        _look_at(running)
     if _exit_code:
         _leave_now(_exit_code)
 
 
-def _leave_now(code: int) -> None:
-    if "logging" in sys.modules:
-        sys.modules["logging"].shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue
-    os._exit(code)
-
-
-atexit.register(_leave)
+os.register_at_fork(after_in_child=_forget_all)
+atexit.register(_at_last)
 if end_of_script.IS_TOO_LATE:
     end_of_script.call_before(
         lambda error: _wait_for_all(error is not None and not isinstance(error, SystemExit))

@@ -84,7 +84,7 @@ def launch(
       LaunchError: the backend could not start; nothing is left running.
     """
     from launchpad.errors import DefinitionError
-    from launchpad.launch import at_exit, registry, setup
+    from launchpad.launch import registry, setup
     from launchpad.launch.run_directory import RunDirectory
 
     if xm_resources is not None or controller_xm_requirements is not None:
@@ -97,17 +97,21 @@ def launch(
     planned = setup.plan(program, backend, name, local_resources)
     run = RunDirectory.create(program.name, planned.endpoints)
     running = _start(planned, backend, run, _output(run, planned, backend, terminal))
-    at_exit.watch(running)
-    if test_case is not None:
-        test_case.addCleanup(running.stop)
+    _hand_over(running, test_case)
     return running
 
 
 def _start(planned: LaunchPlan, backend: Backend, run: RunDirectory, output: Output) -> Running:
     """Begins the run; leaves nothing behind when that fails."""
     from launchpad.courier import keyring
+    from launchpad.errors import LaunchError
     from launchpad.launch.running import Running
 
+    try:
+        from launchpad.launch import at_exit  # noqa: F401  now, while it can still be registered
+    except RuntimeError as error:
+        run.remove()
+        raise LaunchError(f"the script has ended, too late to launch a program: {error}") from error
     keyring.add(run.scope, os.urandom(32))
     try:
         running = Running(_placed(planned, run), backend, run, output, flags.termination_notice_s())
@@ -117,6 +121,21 @@ def _start(planned: LaunchPlan, backend: Backend, run: RunDirectory, output: Out
         run.remove()
         raise
     return running
+
+
+def _hand_over(running: Running, test_case: unittest.TestCase | None) -> None:
+    """Sees to it that somebody ends the program: the test, the worker that launched it, or the script."""
+    from launchpad import context
+    from launchpad.launch import at_exit
+
+    at_exit.watch(running)
+    if test_case is not None:
+        test_case.addCleanup(running.stop_and_wait)
+    launcher = context.try_current()
+    if launcher is not None:
+        launcher.add_stop_handler(
+            lambda: running.stop(f"{launcher.name}, which launched it, stops")
+        )
 
 
 def _placed(planned: LaunchPlan, run: RunDirectory) -> LaunchPlan:

@@ -54,7 +54,7 @@ class OwnThreads(Workers):
 
     def ask(self, worker: str) -> None:
         """Sets its stop event and calls its handlers."""
-        threading.Thread(target=self._contexts[worker].ask_to_stop, daemon=True).start()
+        threading.Thread(target=self._ask, args=(self._contexts[worker],), daemon=True).start()
 
     def kill(self, worker: str) -> None:
         """Gives the thread up."""
@@ -71,12 +71,16 @@ class OwnThreads(Workers):
             if thread is not threading.current_thread():
                 thread.join(1.0)
 
+    def _ask(self, me: RunContext) -> None:
+        with context.entered(me):
+            me.ask_to_stop()
+
     def _run(self, me: RunContext) -> None:
         me.phase = "run"
         with context.entered(me):
             try:
                 self._functions[me.name]()
-            except Exception as error:
+            except BaseException as error:
                 failed = self._outcome(
                     me, outcome.FAILED, describe(error), trimmed_traceback(error)
                 )

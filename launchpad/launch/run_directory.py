@@ -13,6 +13,7 @@ at the next launch: a directory whose lock nobody holds has no owner.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from launchpad.errors import LaunchError
 
+_SHORT_ID = 8
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 
 
@@ -44,15 +46,11 @@ class RunDirectory:
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
         """Makes the directories of a new run, and sweeps those of dead ones."""
         name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
-        run_id = f"{name}-{time.strftime('%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-        short_id = run_id.rpartition("-")[2] + os.urandom(2).hex()
-        base = _runtime_base(1 + len(short_id), [socket_name(a) for a in addresses])
+        logs = _made_log_directory(f"{name}-{time.strftime('%m%d-%H%M%S')}")
+        base = _runtime_base(1 + _SHORT_ID, [socket_name(a) for a in addresses])
         sweep(base)
-        runtime = base / short_id
-        runtime.mkdir(mode=0o700)
-        logs = _log_base() / run_id
-        logs.mkdir(parents=True, mode=0o700)
-        return cls(run_id, runtime, logs, _hold(runtime / "lock"))
+        runtime, lock = _made_runtime_directory(base)
+        return cls(logs.name, runtime, logs, lock)
 
     def place(self, endpoint: str) -> str:
         """A planned endpoint with this run's directory and a free port filled in."""
@@ -119,10 +117,28 @@ def last_lines(path: Path, count: int = 20) -> tuple[str, ...]:
         return ()
 
 
-def _hold(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    return fd
+def _made_log_directory(name: str) -> Path:
+    base = _log_base()
+    logs = base / f"{name}-{os.urandom(2).hex()}"
+    try:
+        logs.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        text = f"no directory for logs: {error}. Set LAUNCHPAD_LOGGING_DIR to one that can be written to."
+        raise LaunchError(text) from error
+    return logs
+
+
+def _made_runtime_directory(base: Path) -> tuple[Path, int]:
+    """A new directory with its lock held. Another run's sweep may take it while it has no owner yet."""
+    while True:
+        runtime = base / os.urandom(_SHORT_ID // 2).hex()
+        runtime.mkdir(mode=0o700)
+        with contextlib.suppress(OSError):
+            lock = os.open(runtime / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock).st_nlink:
+                return runtime, lock
+            os.close(lock)
 
 
 def _runtime_base(id_length: int, names: list[str]) -> Path:

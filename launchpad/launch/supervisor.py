@@ -26,6 +26,9 @@ from launchpad.outcome import Outcome
 
 PENDING, STARTING, RUNNING, STOPPING, ENDED = "pending", "starting", "running", "stopping", "ended"
 
+_STALE_WAIT_S = 2.5
+"""A constructor that waits says so every second; one that has fallen silent waits no more."""
+
 _ORDERLY_S = 0.2
 """How long a group is waited for before the one started before it is asked too."""
 
@@ -72,7 +75,8 @@ class Watched:
     attempt: int = 0
     runs: bool | None = None
     is_done: bool = False
-    waits_for: set[str] = field(default_factory=set)
+    waits_for: dict[str, float] = field(default_factory=dict)
+    """Whom its constructor waits for, and when it last said so."""
     asked: bool = False
     killed: bool = False
     outcome: Outcome | None = None
@@ -172,8 +176,8 @@ class Supervisor:
 
     def _on_waiting(self, report: Waiting, now: float) -> list[Command]:
         worker = self.workers[report.worker]
-        worker.waits_for.add(report.on)
-        ring = self._ring_through(report.worker)
+        worker.waits_for[report.on] = now
+        ring = self._ring_through(report.worker, now)
         if not ring or worker.state != STARTING:
             return []
         return self._fail(_deadlock(ring, worker), now)
@@ -187,7 +191,7 @@ class Supervisor:
             return []  # an attempt that was replaced has no say
         worker.state, worker.outcome = ENDED, report.outcome
         if not report.outcome.is_failure:
-            return self._tell_ended(worker) + self._stop_if_done(now)
+            return self._stop_if_done(now) or self._tell_ended(worker)
         if self._may_retry(worker):
             return [self._start(worker)]
         return self._fail(report.outcome, now)
@@ -267,24 +271,34 @@ class Supervisor:
     def _alive(self) -> Sequence[Watched]:
         return [worker for worker in self.workers.values() if worker.state not in (PENDING, ENDED)]
 
-    def _ring_through(self, start: str) -> list[str]:
+    def _ring_through(self, start: str, now: float) -> list[str]:
         """The constructors that wait for each other in a ring through `start`, if they do."""
-        path = [start]
-        seen = {start}
-        return path if self._closes(path, seen, start) else []
+        came_from = {start: ""}
+        to_visit = [start]
+        while to_visit:
+            name = to_visit.pop()
+            for other in self._waited_for(name, now):
+                if other == start:
+                    return _path_to(name, came_from)
+                if other not in came_from:
+                    came_from[other] = name
+                    to_visit.append(other)
+        return []
 
-    def _closes(self, path: list[str], seen: set[str], start: str) -> bool:
-        for name in sorted(self.workers[path[-1]].waits_for):
-            if name == start:
-                return True
-            if name in seen or name not in self.workers or self.workers[name].state != STARTING:
-                continue
-            seen.add(name)
-            path.append(name)
-            if self._closes(path, seen, start):
-                return True
-            path.pop()
-        return False
+    def _waited_for(self, name: str, now: float) -> list[str]:
+        """Whom a worker that is being built waits for."""
+        worker = self.workers.get(name)
+        if worker is None or worker.state != STARTING:
+            return []
+        return [other for other, said in worker.waits_for.items() if now - said < _STALE_WAIT_S]
+
+
+def _path_to(name: str, came_from: dict[str, str]) -> list[str]:
+    path = []
+    while name:
+        path.append(name)
+        name = came_from[name]
+    return path[::-1]
 
 
 def _has_finished(worker: Watched) -> bool:

@@ -45,10 +45,8 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
           NotRunningError: outside a running program.
         """
         endpoint = self._address.resolve()
-        worker = self._address.name.rpartition("/")[0]
-        return CourierClient(
-            endpoint, name=worker or None, verdict=_verdict_on(worker), **self._client_kwargs
-        )
+        worker, verdict = _who_answers(self._address)
+        return CourierClient(endpoint, name=worker or None, verdict=verdict, **self._client_kwargs)
 
 
 class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
@@ -137,12 +135,14 @@ def serve(address: Address, built: object, server_kwargs: Mapping[str, Any]) -> 
     return server
 
 
-def _verdict_on(worker: str) -> Callable[[], Exception | None] | None:
-    """What a waiting call asks: has that worker failed? Also tells the supervisor who waits for whom."""
+def _who_answers(address: Address) -> tuple[str, Callable[[], Exception | None] | None]:
+    """The worker behind an address, and what a waiting call asks about it: has it ended?"""
     me = context.try_current()
-    if me is None or not worker:
-        return None
-    return _Verdict(me, worker)
+    if me is not None and address.name:
+        worker = address.name.partition("/")[0]
+        return worker, _Verdict(me, worker)
+    place = context.published(address.uid)
+    return (place.worker, place.verdict) if place is not None else ("", None)
 
 
 class _Verdict:

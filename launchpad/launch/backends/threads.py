@@ -72,6 +72,7 @@ class ThreadWorkers(Workers):
         self._endpoints = plan.endpoints
         self._plans = {worker.name: worker for worker in plan.workers}
         self._live: dict[str, _Live] = {}
+        self._left_behind: set[str] = set()
         context.inherit()
 
     def start(self, worker: str, attempt: int) -> None:
@@ -93,13 +94,18 @@ class ThreadWorkers(Workers):
     def ask(self, worker: str) -> None:
         """Asks; handlers run in a thread of their own, since they may take their time."""
         live = self._live[worker]
-        threading.Thread(
+        thread = threading.Thread(
             target=_ask_to_stop, args=(live,), name=f"{worker}-stop", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # no thread to be had: better late than never
+            _ask_to_stop(live)
 
     def kill(self, worker: str) -> None:
         """Gives the thread up."""
         live = self._live[worker]
+        self._left_behind.add(worker)
         capture.end(live.context)
         cause = "did not stop in time; its thread was left behind"
         self._report(
@@ -112,10 +118,12 @@ class ThreadWorkers(Workers):
             live.context.mark_gone(worker, why)
 
     def close(self) -> None:
-        """Waits for the threads, which have all reported their end."""
-        for live in self._live.values():
-            if live.thread.ident is not None:
-                live.thread.join(_JOIN_S if live.context.stop_event.is_set() else None)
+        """Waits a moment for the threads, which have reported their end or were given up."""
+        deadline = time.monotonic() + _JOIN_S
+        for worker, live in self._live.items():
+            live.context.stop_event.set()
+            if live.thread.ident is not None and worker not in self._left_behind:
+                live.thread.join(max(0.0, deadline - time.monotonic()))
 
     def _live_and_end(self, worker: str) -> None:
         live = self._live[worker]
