@@ -81,13 +81,12 @@ def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[m
 
 def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exception | None) -> bytes:
     try:
-        import cloudpickle
+        from launchpad.courier import by_value
     except ImportError:
         if error is not None:
             raise error from None
         return _dumps(value, 5, buffer_callback=keep)
-    body: bytes = cloudpickle.dumps(value, 5, buffer_callback=keep)
-    return body
+    return by_value.dumps(value, 5, keep)
 
 
 def copy_buffers(buffers: Sequence[memoryview]) -> list[Chunk]:

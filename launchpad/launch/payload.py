@@ -18,9 +18,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import cloudpickle
-
 from launchpad.address import Address
+from launchpad.courier import by_value
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import Deferred, Handle
@@ -158,7 +157,7 @@ def load(payload: bytes) -> Executable:
     return executable
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
+class _Pickler(by_value.Pickler):
     def __init__(self, file: io.BytesIO, packer: Packer) -> None:
         super().__init__(file, protocol=5)
         self._packer = packer

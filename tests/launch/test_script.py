@@ -205,6 +205,54 @@ app.run(main)
     assert "values 5 blue 6" in done.stdout
 
 
+@both
+def test_classes_of_the_script_are_not_changed_by_launching(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+X = 1
+class Node:
+    launches = 0
+    def get(self):
+        return X
+    def run(self):
+        pass
+before, Node.launches = Node.get, 7
+lp.launch(program_of(("node", lp.PyClassNode(Node)))).wait(30)
+X = 2
+print("unchanged", Node.get is before, Node().get(), Node.launches)
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert "unchanged True 2 7" in done.stdout, done.stderr
+
+
+@both
+def test_messages_of_a_class_of_the_script_leave_the_receivers_class_alone(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+class Message:
+    count = 0
+
+class Server:
+    def take(self, message):
+        Message.count += 1
+        return Message.count
+
+def send(server):
+    print("counts", [server.take(Message()) for _ in range(3)])
+
+server = lp.CourierNode(Server)
+lp.launch(program_of(("server", server), ("sender", lp.PyNode(send, server.create_handle()))))
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert "counts [1, 2, 3]" in done.stdout, done.stderr
+
+
 def test_flags_of_one_process_come_on_top(tmp_path: Path) -> None:
     body = """
 from absl import app, flags

@@ -1,0 +1,119 @@
+"""Classes that travel by value keep their attributes where they arrive."""
+
+from __future__ import annotations
+
+import enum
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchpad.courier import by_value
+
+ROOT = Path(__file__).parents[2]
+
+
+def a_class() -> Any:
+    """One that can only travel by value, since no name leads to it."""
+
+    class Message:
+        count = 0
+
+        def method(self) -> int:
+            return type(self).count
+
+    return Message
+
+
+def copied(value: object) -> Any:
+    return pickle.loads(by_value.dumps(value, 5, lambda _: True))
+
+
+def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:
+    message = a_class()
+    method = message.method
+    body = by_value.dumps(message(), 5, lambda _: True)
+    message.count = 5
+
+    returned = pickle.loads(body)
+
+    assert type(returned) is message
+    assert (message.count, message.method) == (5, method)
+
+
+def test_an_enum_travels_by_value() -> None:
+    color = enum.Enum("color", {"RED": 1}, module="__main__")
+
+    assert copied(color.RED) is color.RED  # type: ignore[attr-defined]
+
+
+def test_a_class_is_whole_where_it_arrives_first_and_later_copies_change_nothing(
+    short_directory: Path,
+) -> None:
+    message = a_class()
+    for i in range(2):
+        (short_directory / str(i)).write_bytes(by_value.dumps(message(), 5, lambda _: True))
+    reader = """
+import pickle
+first = pickle.load(open("0", "rb"))
+type(first).count += 1
+second = pickle.load(open("1", "rb"))
+print(type(first) is type(second), second.count, first.method())
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
+        cwd=short_directory,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "True 1 1\n"
+
+
+def test_a_class_whose_attributes_could_not_be_read_gets_them_the_next_time(
+    short_directory: Path,
+) -> None:
+    message = a_class()
+    message.needs = Needs()
+    (short_directory / "body").write_bytes(by_value.dumps(message, 5, lambda _: True))
+    reader = """
+import pickle, types
+body = open("body", "rb").read()
+try:
+    pickle.loads(body)
+except ImportError:
+    sys.modules["comes_later"] = types.ModuleType("comes_later")
+print(pickle.loads(body).needs)
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
+        cwd=short_directory,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "comes_later" in done.stdout
+
+
+class Needs:
+    """Unpickles into a module that is not always there."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("comes_later",)
+
+
+def test_plain_cloudpickle_is_used_should_it_keep_its_classes_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(by_value, "_known_classes", dict)
+
+    body = by_value.dumps(a_class(), 5, lambda _: True)
+
+    assert b"by_value" not in body
