@@ -138,6 +138,29 @@ def test_a_small_frame_needs_one_read_and_is_one_piece() -> None:
     assert plain(received[0]) == (wire.CALL, 1, b"method", b"body", [], 0)
 
 
+def test_a_read_as_long_as_the_frame_it_continues_is_not_taken_for_that_frame() -> None:
+    sent = [wire.Frame(wire.CALL, i, b"name", _pattern(64), [], 0) for i in range(2)]
+    stream = b"".join(map(encode, sent))
+    assert len(stream) == 200
+
+    received = feed(wire.Decoder(), stream, [36, 100, 64])
+
+    assert [plain(frame) for frame in received] == [plain(frame) for frame in sent]
+
+
+@pytest.mark.parametrize("size", [0, 1, 470, 480, 490, 10_000])
+def test_a_frame_that_comes_alone_is_the_same_on_the_short_way(size: int) -> None:
+    sent = wire.Frame(wire.RESULT, 7, b"name", _pattern(size), [], 9)
+    stream = encode(sent)
+    decoder = wire.Decoder()
+    decoder.buffer[: len(stream)] = stream
+
+    fields = decoder.received_alone(len(stream))
+
+    assert fields == (*sent[:3], _pattern(size), (), 9)
+    assert decoder.received(len(stream)) == [fields]
+
+
 def test_a_large_buffer_is_received_into_the_memory_that_the_frame_then_has() -> None:
     stream = encode(wire.Frame(wire.RESULT, 1, b"", b"b", [_pattern(1 << 20)], 0))
     decoder = wire.Decoder()
