@@ -9,10 +9,16 @@ What is asked for while it is forbidden happens when it is allowed again.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import inspect
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from launchpad.errors import Stopped
+
+_PATIENCE_S = 1.0
 
 
 class Interruption:
@@ -66,3 +72,30 @@ class Interruption:
     def _forbid(self) -> None:
         with self._lock:
             self._allowed = False
+
+
+def raise_in(thread: threading.Thread) -> None:
+    """Raises Stopped in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
+
+    Waits while the thread is importing, or starting a thread: half a module would be left to all others,
+    and CPython gives the new thread its parent's identity for a moment, and with it the exception.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while _is_delicate(thread) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
+    )
+
+
+def _is_delicate(thread: threading.Thread) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib") or code is _START:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_START = inspect.unwrap(threading.Thread.start).__code__

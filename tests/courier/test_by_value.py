@@ -116,4 +116,4 @@ def test_plain_cloudpickle_is_used_should_it_keep_its_classes_elsewhere(
 
     body = by_value.dumps(a_class(), 5, lambda _: True)
 
-    assert b"by_value" not in body
+    assert b"launchpad.courier.by_value" not in body

@@ -8,9 +8,6 @@ against their will. A worker that does not stop when its grace period is over is
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import inspect
-import sys
 import threading
 import time
 import warnings
@@ -19,7 +16,7 @@ from dataclasses import dataclass
 
 from launchpad import context, outcome
 from launchpad.address import COURIER
-from launchpad.errors import Stopped
+from launchpad.interruption import raise_in
 from launchpad.launch import capture
 from launchpad.launch.backend import Backend, Ended, Report, Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -28,7 +25,6 @@ from launchpad.launch.worker import Worker, context_of
 from launchpad.outcome import Outcome
 
 _JOIN_S = 1.0
-_PATIENCE_S = 1.0
 
 
 class Threads(Backend):
@@ -84,7 +80,7 @@ class ThreadWorkers(Workers):
         thread = threading.Thread(
             target=self._live_and_end, args=(worker,), name=worker, daemon=True
         )
-        runner = Worker(plan, me, self._report, lambda: _raise_in(thread))
+        runner = Worker(plan, me, self._report, lambda: raise_in(thread))
         self._live[worker] = _Live(runner, thread, me)
         try:
             thread.start()
@@ -150,33 +146,6 @@ class ThreadWorkers(Workers):
 def _ask_to_stop(live: _Live) -> None:
     with context.entered(live.context):  # the user's handlers are the worker's code
         live.worker.ask_to_stop()
-
-
-def _raise_in(thread: threading.Thread) -> None:
-    """Raises Stopped in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
-
-    Waits while the thread is importing, or starting a thread: half a module would be left to all others,
-    and CPython gives the new thread its parent's identity for a moment, and with it the exception.
-    """
-    deadline = time.monotonic() + _PATIENCE_S
-    while _is_delicate(thread) and time.monotonic() < deadline:
-        time.sleep(0.001)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
-    )
-
-
-def _is_delicate(thread: threading.Thread) -> bool:
-    frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename.startswith("<frozen importlib") or code is _START:
-            return True
-        frame = frame.f_back
-    return False
-
-
-_START = inspect.unwrap(threading.Thread.start).__code__
 
 
 def _not_started(plan: WorkerPlan, attempt: int, error: Exception) -> Outcome:
