@@ -147,6 +147,17 @@ class StopHandler:
         lp.register_stop_handler(lambda: print(lp.current().name, "handles the stop", flush=True))
 
 
+class Pings:
+    """Calls a server again and again."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def run(self) -> None:
+        while True:
+            self.server.ping()
+
+
 class DeafLoop:
     """Runs for ever and never asks about stopping."""
 

@@ -86,7 +86,8 @@ def _script_failed() -> bool:
 
 def _leave() -> None:
     """Lets all others that registered with atexit have their turn, then leaves."""
-    atexit.unregister(_leave)
+    for function in (_leave, _at_last):
+        atexit.unregister(function)
     atexit._run_exitfuncs()
     _leave_now(_exit_code)
 

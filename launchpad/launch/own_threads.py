@@ -81,6 +81,9 @@ class OwnThreads(Workers):
             try:
                 self._functions[me.name]()
             except BaseException as error:
+                if isinstance(error, SystemExit) and error.code in (None, 0):
+                    self._report(Ended(self._outcome(me, outcome.SUCCEEDED, "sys.exit(0)")))
+                    return
                 failed = self._outcome(
                     me, outcome.FAILED, describe(error), trimmed_traceback(error)
                 )

@@ -281,6 +281,17 @@ def test_servers_alone_serve_until_the_stop(launch_type: str) -> None:
     assert [s.state for s in running.status()] == ["stopped"]
 
 
+def test_a_main_server_that_ends_does_not_fail_those_that_call_it(launch_type: str) -> None:
+    program = lp.Program("main")
+    with program.group("main", main=True):
+        server = program.add_node(lp.CourierNode(nodes.ServesBriefly))
+    with program.group("caller"):
+        for _ in range(3):
+            program.add_node(lp.PyClassNode(nodes.Pings, server))
+
+    lp.testing.run(program, DEADLINE_S, launch_type)
+
+
 def test_a_main_group_ends_the_program(launch_type: str) -> None:
     program = lp.Program("main")
     program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
@@ -497,6 +508,29 @@ def test_a_cacher_answers_from_its_copy_and_refreshes_it(launch_type: str) -> No
             pass
 
     assert (first, second) == (0, 10)
+
+
+def test_waiting_for_groups_raises_their_failure_and_refuses_unknown_ones(launch_type: str) -> None:
+    program = counter_program()
+    program.add_node(lp.PyNode(nodes.fail_at_once), label="bad")
+    running = lp.launch(program, launch_type)
+
+    with pytest.raises(KeyError, match="'typo'"):
+        running.wait(labels=["typo"])
+    with pytest.raises(lp.ProgramFailed):
+        running.wait(["bad"])
+
+
+def test_a_handle_of_a_failed_server_says_so_in_the_launching_script(launch_type: str) -> None:
+    program = lp.Program("unit test")
+    handle = program.add_node(lp.CourierNode(nodes.FailsInInit), label="bad")
+    running = lp.launch(program, launch_type)
+
+    client = handle.dereference()
+    with pytest.raises(lp.courier.WorkerFailed, match="no constructor for you"):
+        client.ping()
+
+    running.stop()
 
 
 # --- logs --------------------------------------------------------------------------------------

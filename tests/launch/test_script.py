@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -149,6 +150,95 @@ raise KeyError("the script itself")
 
     assert done.returncode == 1
     assert "KeyError: 'the script itself'" in done.stderr
+
+
+@both
+def test_what_else_is_registered_for_the_exit_runs_before_the_failures_exit_code(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+import atexit
+atexit.register(print, "registered before")
+lp.launch(program_of(("bad", lp.PyClassNode(nodes.FailsInRun))))
+atexit.register(print, "registered after")
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert done.returncode == 1
+    assert done.stdout.endswith("registered after\nregistered before\n")
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "2>&1 | head -c 1"])
+def test_a_failure_is_the_exit_code_also_when_nobody_can_read_the_report(
+    tmp_path: Path, closed: str
+) -> None:
+    body = 'lp.launch(program_of(("bad", lp.PyClassNode(nodes.FailsInRun))))'
+    command = f"set -o pipefail; {shlex.join(script(tmp_path, body))} {closed}"
+
+    done = run(["bash", "-c", command])
+
+    assert done.returncode == 1
+
+
+@both
+def test_a_forked_child_of_the_script_does_not_wait_for_the_program(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+import os
+running = lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop))))
+child = os.fork()
+if child == 0:
+    sys.exit(7)
+print("child exited with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+running.stop()
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert "child exited with 7" in done.stdout
+
+
+@both
+def test_a_worker_can_use_a_thread_pool_after_the_last_line_of_the_script(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+def pooled():
+    if threading.current_thread() is not threading.main_thread():
+        threading.main_thread().join(0.2)
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(2) as pool:
+        print("pooled", list(pool.map(abs, [-1, 1])))
+lp.launch(program_of(("pooled", lp.PyNode(pooled))))
+"""
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert done.returncode == 0, done.stderr
+    assert "pooled [1, 1]" in done.stdout
+
+
+@both
+def test_a_program_launched_by_a_node_ends_with_it(tmp_path: Path, launch_type: str) -> None:
+    body = """
+def outer():
+    running = lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop)), name="inner"), "local_mp")
+    print("inner runs", flush=True)
+    running.wait()
+lp.launch(program_of(("outer", lp.PyNode(outer))))
+"""
+    process = start(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+    read_until(process, "looping")
+    began = time.monotonic()
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 130, rest
+    assert time.monotonic() - began < 5
+    assert "stopped in good order" in rest
 
 
 @both
