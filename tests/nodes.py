@@ -170,7 +170,8 @@ class DeafLoop:
 
 
 class FailsInInit:
-    def __init__(self) -> None:
+    def __init__(self, after_s: float = 0.0) -> None:
+        time.sleep(after_s)
         raise RuntimeError("no constructor for you")
 
 

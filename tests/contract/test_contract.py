@@ -523,7 +523,7 @@ def test_waiting_for_groups_raises_their_failure_and_refuses_unknown_ones(launch
 
 def test_a_handle_of_a_failed_server_says_so_in_the_launching_script(launch_type: str) -> None:
     program = lp.Program("unit test")
-    handle = program.add_node(lp.CourierNode(nodes.FailsInInit), label="bad")
+    handle = program.add_node(lp.CourierNode(nodes.FailsInInit, after_s=0.5), label="bad")
     running = lp.launch(program, launch_type)
 
     client = handle.dereference()
