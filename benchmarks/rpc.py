@@ -2,16 +2,27 @@
 
     python benchmarks/rpc.py [--json FILE] [--rounds N] [--seconds S]
 
-Measured twice: with both processes on one core, where it shows what the code costs, and on two
-cores, where it shows what the kernel needs to wake the other one up. Left to itself, the scheduler
-goes back and forth between the two, and figures follow it.
+Measured three times:
+
+    one core    both processes pinned to the same one: what the code costs
+    two cores   each pinned to its own: what the kernel needs to wake the other one up
+    unpinned    what you get when you just run it; the scheduler goes back and forth between the
+                two above, for each contender as it likes, and the figures follow it
+
+The contenders:
+
+    raw         the best that plain Python can do: a blocking unix socket, a length before each
+                pickle, one send and one receive on either side, no method names, no errors, no
+                threads
+    courier     `client.echo(7)`, as a user would write it
+    grpcio      generic handlers with the same pickle, where grpcio is installed
+    in-process  courier again, with client and server in one process
 
 Each contender has a client process and a server process of its own, new in every round, because
 where the loader happens to place a process moves its figures by a third. They take turns, so that
-whatever else the machine does hits all of them alike; figures are medians over the rounds, with the
-range. `raw` is the best that plain Python can do: a blocking unix socket, a length before each
-pickle, one send and one receive on either side, no method names, no errors, no threads. grpcio
-takes part where it is installed.
+whatever else the machine does hits all of them alike, and every placement turns the order around.
+A p50 is the median of single calls in one round; shown is the median of those over the rounds, with
+the range. `to raw` compares within a round. Futures are measured unpinned.
 """
 
 from __future__ import annotations
@@ -41,6 +52,7 @@ from launchpad import courier
 
 Call = Callable[[int], Any]
 LENGTH = struct.Struct("<Q")
+PROTOCOL = 5  # of pickle, for all
 
 
 def echo(value: Any) -> Any:
@@ -59,7 +71,7 @@ def serve_raw(path: str, is_up: Connection) -> None:
     buffer = bytearray(65536)
     while n := receive_raw(sock, buffer):
         value = echo(pickle.loads(memoryview(buffer)[8:n]))
-        body = pickle.dumps(value, 5)
+        body = pickle.dumps(value, PROTOCOL)
         sock.sendall(LENGTH.pack(len(body)) + body)
 
 
@@ -80,13 +92,17 @@ def serve_courier(path: str, is_up: Connection) -> None:
     server.join()
 
 
+def dump(value: Any) -> bytes:
+    return pickle.dumps(value, PROTOCOL)
+
+
 def serve_grpc(path: str, is_up: Connection) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     import grpc
 
     handler = grpc.unary_unary_rpc_method_handler(
-        lambda request, context: echo(request), pickle.loads, pickle.dumps
+        lambda request, context: echo(request), pickle.loads, dump
     )
     server = grpc.server(ThreadPoolExecutor(4))
     service = grpc.method_handlers_generic_handler("bench.Echo", {"echo": handler})
@@ -107,7 +123,7 @@ def call_raw(path: str) -> Iterator[Call]:
         buffer = bytearray(65536)
 
         def call(value: int) -> Any:
-            body = pickle.dumps(value, 5)
+            body = pickle.dumps(value, PROTOCOL)
             sock.sendall(LENGTH.pack(len(body)) + body)
             n = receive_raw(sock, buffer)
             return pickle.loads(memoryview(buffer)[8:n])
@@ -126,7 +142,7 @@ def call_grpc(path: str) -> Iterator[Call]:
     import grpc
 
     with grpc.insecure_channel(f"unix:{path}") as channel:
-        yield channel.unary_unary("/bench.Echo/echo", pickle.dumps, pickle.loads)
+        yield channel.unary_unary("/bench.Echo/echo", dump, pickle.loads)
 
 
 @contextmanager
@@ -221,9 +237,12 @@ def time_futures(_: Call, path: str, n: int) -> float:
 
 def placements() -> dict[str, tuple[set[int], set[int]]]:
     """Where client and server run, by name."""
-    cores = sorted(os.sched_getaffinity(0))
-    one = {"one core": ({cores[0]}, {cores[0]})}
-    return one if len(cores) == 1 else one | {"two cores": ({cores[0]}, {cores[1]})}
+    everywhere = os.sched_getaffinity(0)
+    first, *others = sorted(everywhere)
+    found = {"one core": ({first}, {first})}
+    if others:
+        found |= {"two cores": ({first}, {others[0]}), "unpinned": (everywhere, everywhere)}
+    return found
 
 
 def measure(names: list[str], directory: str, rounds: int, seconds: float) -> dict[str, Any]:
@@ -234,8 +253,8 @@ def measure(names: list[str], directory: str, rounds: int, seconds: float) -> di
     for i in range(rounds):
         with ExitStack() as stack:
             pairs = {name: start_pair(stack, name, f"{directory}/{name}{i}") for name in names}
-            for placement, cores in placements().items():
-                for name in names if i % 2 else reversed(names):
+            for turn, (placement, cores) in enumerate(placements().items(), start=i):
+                for name in names if turn % 2 else reversed(names):
                     pin_pair(pairs[name], cores)
                     found = pairs[name][0].ask(time_calls, seconds)
                     latencies[placement][name].append(found)
@@ -256,10 +275,16 @@ def pin_pair(pair: tuple[Process, Process], cores: tuple[set[int], set[int]]) ->
 
 
 def summarize(measured: dict[str, Any]) -> dict[str, Any]:
-    report: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
+    report: dict[str, Any] = {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "placements": {},
+    }
     for placement, found in measured["latencies"].items():
         raw = [p50 for p50, _ in found["raw"]]
-        report[placement] = {name: summarize_one(pairs, raw) for name, pairs in found.items()}
+        report["placements"][placement] = {
+            name: summarize_one(pairs, raw) for name, pairs in found.items()
+        }
     report["futures_per_s"] = spread(measured["futures_per_s"])
     return report
 
@@ -276,12 +301,11 @@ def spread(values: Any) -> dict[str, float]:
 
 def show(report: dict[str, Any]) -> None:
     print(f"Python {report['python']}, {report['cores']} cores; one int, there and back")
-    for placement in ("one core", "two cores"):
-        if placement in report:
-            head = f"{'p50 µs':>9}{'(range)':>18}{'p99 µs':>9}{'to raw':>8}{'(range)':>15}"
-            print(f"\n{placement:12}{head}")
-            for name, row in report[placement].items():
-                show_row(name, row)
+    head = f"{'p50 µs':>9}{'(range)':>18}{'p99 µs':>9}{'to raw':>8}{'(range)':>15}"
+    for placement, rows in report["placements"].items():
+        print(f"\n{placement:12}{head}")
+        for name, row in rows.items():
+            show_row(name, row)
     rate = report["futures_per_s"]
     print(
         f"\n20,000 futures of one client: {rate['median']:,.0f} calls/s "
