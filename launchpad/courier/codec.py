@@ -23,7 +23,7 @@ from launchpad.courier.wire import Chunk
 
 _OUT_OF_BAND_FROM = 4 << 10
 _SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
-_SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
+SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
 _MAX_REPR = 10_000
 _OUR_FILES = os.path.dirname(__file__) + os.sep
 
@@ -36,7 +36,7 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
 
     `pickle.loads(stream, buffers=buffers)` is the way back; buffers become part of the value.
     """
-    if type(value) in _SCALARS:
+    if type(value) in SCALARS:
         return _dumps(value, 5), []
     found: list[pickle.PickleBuffer] = []
     try:
@@ -55,7 +55,7 @@ def encode_call(
     if kwargs:
         return encode((args, kwargs))
     for arg in args:
-        if type(arg) not in _SCALARS:
+        if type(arg) not in SCALARS:
             return encode((args, kwargs))
     return _dumps((args, kwargs), 5), ()
 

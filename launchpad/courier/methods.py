@@ -13,7 +13,8 @@ from launchpad.courier.errors import MethodNotFound, RemoteError
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 Reply = tuple[int, bytes, list[memoryview]]
 
-_loads, _encode = pickle.loads, codec.encode
+_loads, _dumps = pickle.loads, pickle.dumps
+_encode, _SCALARS = codec.encode, codec.SCALARS
 
 # Names with a slash cannot be written as `client.name`: they are courier's own.
 LIST_METHODS = b"courier/list_methods"
@@ -58,10 +59,12 @@ class Methods:
                 args, kwargs = _loads(body) if not buffers else _loads(body, buffers=buffers)
             except Exception as error:
                 raise self._bad_arguments(method, error) from error
-            result = fn(*args, **kwargs)
+            result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return wire.ERROR, codec.encode_error(error), []
         try:
+            if type(result) in _SCALARS:  # as `encode` does, without the way there
+                return wire.RESULT, _dumps(result, 5), []
             body, views = _encode(result)
             return wire.RESULT, body, views
         except BaseException as error:
