@@ -16,9 +16,10 @@ import contextlib
 import functools
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launchpad.errors import NotRunningError
@@ -64,11 +65,18 @@ class RunContext:
     heeds_stop: bool = False
     """Whether this worker asked about stopping at all; one that did is not interrupted."""
     interruption: Interruption = field(default_factory=Interruption, repr=False)
+    whole: RunContext | None = field(default=None, repr=False)
+    """The worker's context, in the context of a part of it."""
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
     _stop_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _handlers_called: threading.Event = field(default_factory=threading.Event, repr=False)
     _gone: dict[str, str] = field(default_factory=dict, repr=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def part(self, interruption: Interruption) -> RunContext:
+        """The context of one of several nodes in this worker: stopped with it, but interrupted by itself."""
+        whole = self.whole or self
+        return replace(self, whole=whole, interruption=interruption, heeds_stop=False)
 
     def endpoint(self, address: str) -> str:
         """Where the address with this name is bound, `unix:/run/…/learner-0.sock`."""
@@ -82,26 +90,28 @@ class RunContext:
     def ask_to_stop(self) -> None:
         """What the supervisor does to this worker: the event is set, then the handlers are called.
 
-        Whoever comes second waits a while for the handlers: a worker does not end while they run.
+        A handler that raises has its traceback printed, and the others are called all the same. Whoever
+        comes second waits a while for the handlers: a worker does not end while they run.
         """
         with self._stop_lock:
             is_first = not self.stop_event.is_set()
             self.stop_event.set()
+            handlers = list(self._stop_handlers)
         if not is_first:
             self._handlers_called.wait(_HANDLERS_S)
             return
-        try:
-            for handler in list(self._stop_handlers):
-                handler()
-        finally:
-            self._handlers_called.set()
+        for handler in handlers:
+            _call(handler)
+        self._handlers_called.set()
 
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
-        """Calls `handler` when the program stops; at once if it is stopping already."""
+        """Calls `handler` once, when the program stops; at once if it is stopping already."""
         self.heeds_stop = True
-        self._stop_handlers.append(handler)
-        if self.stop_event.is_set():
-            handler()
+        with self._stop_lock:
+            self._stop_handlers.append(handler)
+            is_late = self.stop_event.is_set()
+        if is_late:
+            _call(handler)
 
     def remove_stop_handler(self, handler: Callable[[], None]) -> None:
         """Takes a handler back; one that was never added is a ValueError."""
@@ -123,6 +133,14 @@ class RunContext:
     def why_gone(self, worker: str) -> str:
         """Why nobody answers for that worker any more; empty while nothing is known against it."""
         return self._gone.get(worker, "")
+
+
+def _call(handler: Callable[[], None]) -> None:
+    try:
+        handler()
+    except BaseException:
+        with contextlib.suppress(Exception):  # there may be no stderr any more
+            traceback.print_exc()
 
 
 _here: ContextVar[RunContext | None] = ContextVar("launchpad_context", default=None)

@@ -162,11 +162,42 @@ class DeafLoop:
     """Runs for ever and never asks about stopping."""
 
     def run(self) -> None:
+        print("deaf", flush=True)
         try:
             while True:
                 time.sleep(0.01)
         finally:
             print("unwound", flush=True)
+
+
+class BuiltWhenStopped:
+    """Its constructor asks about stopping, and returns only then."""
+
+    def __init__(self) -> None:
+        lp.wait_for_stop()
+
+    def ping(self) -> str:
+        return "pong"
+
+
+class BadHandler:
+    """Registers a stop handler that raises, and one that does not."""
+
+    def __init__(self) -> None:
+        lp.register_stop_handler(self.fail)
+        lp.register_stop_handler(lambda: print("the second was called", flush=True))
+
+    def fail(self) -> None:
+        raise ValueError("the first handler")
+
+    def ping(self) -> str:
+        return "pong"
+
+
+class EndsWithABadHandler(BadHandler):
+    """The same, and ends by itself."""
+
+    def run(self) -> None: ...
 
 
 class FailsInInit:

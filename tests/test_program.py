@@ -56,6 +56,24 @@ def test_opening_a_group_again_appends_to_it() -> None:
     assert len(program.groups["server"]) == 2
 
 
+@pytest.mark.parametrize("colocation", [lp.MultiThreadingColocation, lp.MultiProcessingColocation])
+def test_a_node_that_is_twice_in_a_colocation_is_refused(colocation: Any) -> None:
+    node = lp.CourierNode(Server)
+
+    with pytest.raises(lp.DefinitionError, match=r"nodes\[1\] .* is in it already"):
+        colocation([node, node])
+
+
+def test_two_addresses_of_one_role_in_a_node_are_refused_and_one_may_be_given_twice() -> None:
+    node = lp.PyNode(print)
+    address = lp.Address("board")
+    node.allocate_address(address)
+
+    assert node.allocate_address(address) is address
+    with pytest.raises(lp.DefinitionError, match="'board' already"):
+        node.allocate_address(lp.Address("board"))
+
+
 def test_a_node_without_a_label_outside_a_group_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a label"):
         lp.Program("p").add_node(lp.CourierNode(Server))

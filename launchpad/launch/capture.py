@@ -47,7 +47,7 @@ class Router:
 
     def _target(self) -> TextIO:
         me = context.try_current()
-        return (_files.get(me) if me is not None else None) or self.original
+        return (_files.get(me.whole or me) if me is not None else None) or self.original
 
 
 def begin(worker: RunContext, path: Path) -> None:

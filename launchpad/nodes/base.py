@@ -6,6 +6,7 @@ import abc
 from typing import Any, Generic, TypeVar
 
 from launchpad.address import Address
+from launchpad.errors import DefinitionError
 from launchpad.executable import Executable
 from launchpad.handle import Handle
 
@@ -48,8 +49,14 @@ class Node(abc.ABC, Generic[HandleT]):
         """Makes `address` this node's own: the backend gives it a place when the program runs."""
         if not isinstance(address, Address):
             raise TypeError(f"expected an lp.Address, got {address!r}")
-        if address not in self.addresses:
-            self.addresses.append(address)
+        if address in self.addresses:
+            return address
+        if any(address.role == other.role for other in self.addresses):
+            raise DefinitionError(
+                f"{self!r} has an address {address.role!r} already; give this one another role:"
+                " lp.Address('…')"
+            )
+        self.addresses.append(address)
         return address
 
     def members(self) -> tuple[Node[Any], ...]:

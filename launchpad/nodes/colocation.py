@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad import context
-from launchpad.executable import Executable, Run
+from launchpad.errors import DefinitionError
+from launchpad.executable import Executable
 from launchpad.nodes.base import Node
+from launchpad.nodes.members import RunThreads
 from launchpad.nodes.python import PyHandle
 
 
@@ -25,6 +23,12 @@ class Colocation(Node[PyHandle]):
                 raise TypeError(f"{type(self).__name__} takes nodes, got {node!r}")
             if isinstance(node, Colocation):
                 raise ValueError(f"a colocation cannot hold another one, got {node!r}")
+        for i, node in enumerate(self._nodes):
+            if any(node is other for other in self._nodes[:i]):
+                raise DefinitionError(
+                    f"nodes[{i}] of this {type(self).__name__}, {node!r}, is in it already; make another"
+                    " node for each that is to run"
+                )
         if not self._nodes:
             raise ValueError(f"{type(self).__name__} needs at least one node")
 
@@ -89,74 +93,3 @@ class MultiProcessingColocation(Colocation):
     def to_executable(self) -> Executable:
         """Never reached: its nodes are workers of their own, and setup asks each of them."""
         raise AssertionError("setup takes a colocation of processes apart")
-
-
-@dataclass
-class RunThreads(Executable):
-    """Runs executables as threads of this worker.
-
-    All are opened at once, in threads of their own, since constructors may call each other.
-    """
-
-    members: list[Executable]
-    return_on_first_completed: bool
-    _errors: list[BaseException] = field(default_factory=list, init=False)
-    _over: threading.Event = field(default_factory=threading.Event, init=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "members": self.members,
-            "return_on_first_completed": self.return_on_first_completed,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-    def open(self) -> Run | None:
-        """Opens all; the run methods of those that have one are then run together."""
-        context.inherit()
-        runs: list[Run | None] = [None] * len(self.members)
-
-        def open_one(index: int) -> None:
-            runs[index] = self.members[index].open()
-
-        self._together(
-            [functools.partial(open_one, i) for i in range(len(self.members))], first=False
-        )
-        to_run = [run for run in runs if run is not None]
-        return functools.partial(self._run, to_run, len(to_run) < len(runs)) if to_run else None
-
-    def _run(self, calls: Sequence[Run], are_there_servers: bool) -> None:
-        self._together(calls, self.return_on_first_completed)
-        if are_there_servers and not self.return_on_first_completed:
-            me = context.current()
-            me.report("done", "")
-            me.heeds_stop = True
-            me.stop_event.wait()
-
-    def _together(self, calls: Sequence[Run], first: bool) -> None:
-        """Runs the calls in threads until all have ended, or one if `first`; raises the first error."""
-        self._over.clear()
-        left = [len(calls)]
-        lock = threading.Lock()
-
-        def run(call: Run) -> None:
-            try:
-                call()
-            except BaseException as error:
-                self._errors.append(error)
-            with lock:
-                left[0] -= 1
-                if self._errors or first or left[0] == 0:
-                    self._over.set()
-
-        for call in calls:
-            threading.Thread(target=run, args=(call,), daemon=True).start()
-        self._over.wait()
-        if self._errors:
-            raise self._errors[0]
-
-    def close(self) -> None:
-        """Closes all."""
-        for member in reversed(self.members):
-            member.close()

@@ -472,6 +472,48 @@ def test_colocated_threads_may_end_with_the_first(launch_type: str) -> None:
     lp.testing.run(program, DEADLINE_S, launch_type)
 
 
+def test_colocated_threads_are_interrupted_but_for_those_that_asked_about_stopping(
+    launch_type: str,
+) -> None:
+    members = [lp.PyClassNode(nodes.DeafLoop), lp.PyClassNode(nodes.Loop)]
+    program = lp.Program("colocated")
+    program.add_node(lp.MultiThreadingColocation(members), label="both")
+    running = lp.launch(program, launch_type)
+    _wait_for_output(running, "both", "looping")
+    _wait_for_output(running, "both", "deaf")
+
+    running.stop()
+
+    assert [s.state for s in running.status()] == ["stopped"]
+    assert "unwound" in running.logs("both")
+    assert "stopped in good order" in running.logs("both")
+
+
+def test_colocated_threads_that_never_ask_end_with_the_first_too(launch_type: str) -> None:
+    members = [lp.PyClassNode(nodes.DeafLoop), lp.PyNode(print, "first")]
+    program = lp.Program("colocated")
+    program.add_node(
+        lp.MultiThreadingColocation(members, return_on_first_completed=True), label="both"
+    )
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert [s.state for s in running.status()] == ["succeeded"]
+
+
+def test_a_server_whose_colocated_sibling_could_not_be_built_is_not_left_behind(
+    launch_type: str,
+) -> None:
+    members = [lp.CourierNode(nodes.BuiltWhenStopped), lp.CourierNode(nodes.FailsInInit)]
+    program = lp.Program("colocated")
+    program.add_node(lp.MultiThreadingColocation(members), label="both")
+
+    with pytest.raises(lp.ProgramFailed, match="no constructor for you") as caught:
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert caught.value.phase == "init"
+
+
 def test_a_call_to_a_server_that_has_ended_fails_at_once(launch_type: str) -> None:
     program = lp.Program("ended")
     short = program.add_node(lp.CourierNode(nodes.ServesBriefly), label="short")
@@ -612,6 +654,25 @@ def test_stop_handlers_are_called_as_the_worker(launch_type: str) -> None:
     running.stop()
 
     assert "handler-0 handles the stop" in running.logs("handler")
+
+
+@pytest.mark.parametrize("kind", [nodes.BadHandler, nodes.EndsWithABadHandler])
+def test_a_stop_handler_that_raises_is_printed_and_keeps_nothing_from_ending_well(
+    launch_type: str, kind: type
+) -> None:
+    program = lp.Program("handlers")
+    program.add_node(lp.CourierNode(kind), label="handler")
+    running = lp.launch(program, launch_type)
+    if kind is nodes.BadHandler:
+        running.client("handler").ping()
+    else:
+        running.wait(DEADLINE_S)
+
+    running.stop()
+
+    assert [s.state for s in running.status()] in (["stopped"], ["succeeded"])
+    assert "ValueError: the first handler" in running.logs("handler")
+    assert "the second was called" in running.logs("handler")
 
 
 def test_disable_run_builds_and_serves_without_running(launch_type: str) -> None:
