@@ -9,6 +9,14 @@ import pytest
 import launchpad as lp
 
 
+@pytest.fixture(autouse=True, scope="session")
+def logs_go_where_pytest_clears_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Thousands of programs are launched here; their logs are not the developer's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path_factory.mktemp("logs")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """Processes, threads and descriptors that a test leaves behind are its failure."""
