@@ -46,12 +46,6 @@ class Address:
         self.name = ""
         self.owner = ""
 
-    def named(self, name: str) -> Address:
-        """The copy that travels to workers."""
-        copy = Address(self.role, kind=self.kind)
-        copy.uid, copy.owner, copy.name = self.uid, self.owner, name
-        return copy
-
     def resolve(self) -> str:
         """Where this address is: `host:port`, or a courier endpoint such as `unix:/run/…`.
 

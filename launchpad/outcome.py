@@ -47,7 +47,9 @@ class Outcome:
 
     def headline(self) -> str:
         """One line: who, when, why."""
-        origin = f" (it began in {self.raised_in})" if self.raised_in not in ("", self.worker) else ""
+        origin = (
+            f" (it began in {self.raised_in})" if self.raised_in not in ("", self.worker) else ""
+        )
         return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
 
 

@@ -20,7 +20,7 @@ def stop(reason: str = "") -> None:
         lp.stop()
     """
     me = context.current()
-    me.report("stop", reason)
+    me.report("stop", str(reason))
 
 
 def stop_event() -> threading.Event:

@@ -227,6 +227,16 @@ class StartsLate:
         return self.ready_at
 
 
+class CallsInDeferred:
+    """Is given what a Deferred answered, which calls another node."""
+
+    def __init__(self, answer: int) -> None:
+        self.answer = answer
+
+    def add(self, amount: int = 1) -> int:
+        return amount
+
+
 class CallsInInit:
     """Calls another node while it is itself being built."""
 
@@ -283,6 +293,27 @@ class Relay:
 
     def relay(self, hops: int) -> int:
         return 0 if hops == 0 else 1 + int(self.next_one.relay(hops - 1))
+
+
+def answer_of(counter: Any) -> int:
+    return int(counter.add())
+
+
+def loop_for_ever() -> None:
+    """Never asks about stopping, and says when it is reached."""
+    print("looping", flush=True)
+    while True:
+        time.sleep(0.01)
+
+
+def fail_with(kind: type[Exception], text: str, server: object) -> None:
+    error = kind(text)
+    error.server = server  # type: ignore[attr-defined]
+    raise error
+
+
+def stop_because(reason: Any) -> None:
+    lp.stop(reason)
 
 
 def add_once(counter: Any) -> None:

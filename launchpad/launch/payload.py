@@ -12,10 +12,12 @@ processes. While pickling, four kinds of object are replaced:
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from launchpad.address import Address
@@ -106,7 +108,7 @@ class Packer:
         )
         if _is_too_deep(error):
             reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
-        what = f"{found.path}, a {_kind(found.value)}"
+        what = f"{found.path}, a {qualified(type(found.value))}"
         text = f"{where} cannot be sent to its worker because of {what}: {reason}. {hint}"
         return PayloadError(text, node=name, path=found.path)
 
@@ -141,18 +143,31 @@ def refuse_cycles(node: Node[Any], name: str, label: str) -> None:
         if found is not None:
             text = (
                 f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
-                f" {found.path}: a {_kind(found.value)} that contains itself"
+                f" {found.path}: a {qualified(type(found.value))} that contains itself"
             )
             raise PayloadError(text, node=name, path=found.path)
 
 
-def load(payload: bytes) -> Executable:
+Building = Callable[[], contextlib.AbstractContextManager[None]]
+
+_building: ContextVar[Building] = ContextVar("launchpad_building", default=contextlib.nullcontext)
+
+
+def load(payload: bytes, building: Building = contextlib.nullcontext) -> Executable:
     """The executable, in the worker: with clients for handles and the values of Deferreds.
+
+    Args:
+      payload: What `Packer.pack` gave.
+      building: Entered around each Deferred's function: there user code runs, that may call other nodes.
 
     Raises:
       BuildFailed: a Deferred raised.
     """
-    executable = pickle.loads(payload)
+    token = _building.set(building)
+    try:
+        executable = pickle.loads(payload)
+    finally:
+        _building.reset(token)
     assert isinstance(executable, Executable)
     return executable
 
@@ -222,7 +237,8 @@ def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:
 def _built(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         flag_values.refresh()
-        return fn(*args, **kwargs)
+        with _building.get()():
+            return fn(*args, **kwargs)
     except Exception as error:
         raise BuildFailed(error) from error
 
@@ -241,8 +257,8 @@ def _is_too_deep(error: Exception) -> bool:
     return isinstance(error, RecursionError) or "recursion" in str(error).lower()
 
 
-def _kind(value: Any) -> str:
-    cls = type(value)
+def qualified(cls: type) -> str:
+    """A class as a person would write it: `ValueError`, `queue.Empty`."""
     return (
         cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     )

@@ -9,6 +9,7 @@ thread. A run() that never asked about stopping is interrupted: `Stopped` is rai
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -16,7 +17,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from launchpad import courier, outcome, stopping
+import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
+from launchpad import courier, outcome
 from launchpad.context import RunContext
 from launchpad.errors import Stopped
 from launchpad.executable import Executable
@@ -34,7 +36,7 @@ class Worker:
       context: Who it is; already current in the thread that calls `main`.
       report: Where Ready goes.
       interrupt: Makes `Stopped` be raised in the thread that is in `main`.
-      on_phase: Told when it enters `init`; Ready tells the rest.
+      on_phase: Told when it enters `init`, or `import` again; Ready tells the rest.
     """
 
     def __init__(
@@ -61,20 +63,28 @@ class Worker:
 
     def ask_to_stop(self) -> None:
         """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked."""
-        try:
-            self._context.ask_to_stop()
-        except Exception:
-            traceback.print_exc()
+        self._context.ask_to_stop()
         if not self._context.heeds_stop:
             self._context.interruption.ask()
 
     def _import(self) -> Executable:
         try:
-            return payload.load(self._plan.payload)
+            return payload.load(self._plan.payload, self._building)
         except payload.BuildFailed as failed:
-            self._context.phase = "init"
             error = failed.error
         raise error
+
+    @contextlib.contextmanager
+    def _building(self) -> Iterator[None]:
+        """A Deferred is built in here: a constructor that runs early, and is interrupted like one."""
+        self._enter("init")
+        with self._context.interruption.allowed():
+            yield
+        self._enter("import")
+
+    def _enter(self, phase: str) -> None:
+        self._context.phase = phase
+        self._on_phase(phase)
 
     def _guarded(self, executable: Executable) -> Outcome:
         """Opens and runs; interrupted only in here."""
@@ -87,8 +97,7 @@ class Worker:
         return self._ended(kind, "")
 
     def _open_and_run(self, executable: Executable) -> None:
-        self._context.phase = "init"
-        self._on_phase("init")
+        self._enter("init")
         flag_values.refresh()
         run = executable.open()
         self._context.phase = "run"
@@ -101,8 +110,8 @@ class Worker:
 
     def _closed(self, executable: Executable | None, ended: Outcome) -> Outcome:
         """The outcome, after what was opened is closed; a failure to close counts unless one came before."""
+        self._context.ask_to_stop()  # threads that the worker leaves behind can see it
         try:
-            self._context.ask_to_stop()  # threads that the worker leaves behind can see it
             if executable is not None:
                 executable.close()
         except BaseException as error:
@@ -137,7 +146,7 @@ def _explained(failed: Outcome, error: BaseException) -> Outcome:
     """The outcome with all that can be told about the error."""
     return replace(
         failed,
-        error_type=_qualified(type(error)),
+        error_type=payload.qualified(type(error)),
         traceback=trimmed_traceback(error),
         hint=_hint(error),
         blames=_blamed(error),
@@ -175,8 +184,10 @@ def context_of(
 
 
 def describe(error: BaseException) -> str:
-    """The error in one line, `ValueError: boom`."""
-    return "".join(traceback.format_exception_only(error)).strip().split("\n")[0]
+    """The error in one line, `ValueError: boom`; empty lines at the beginning of its message are left out."""
+    lines = "".join(traceback.format_exception_only(error)).split("\n")
+    first, *others = (line.strip() for line in lines if line.strip())
+    return f"{first} {others[0]}" if first.endswith(":") and others else first
 
 
 def trimmed_traceback(error: BaseException) -> str:
@@ -226,13 +237,6 @@ def _blamed(error: BaseException) -> str:
 def _raised_in(error: BaseException) -> str:
     """The worker in which the exception was first raised, if it came out of a call."""
     remote = [cause for cause in _causes(error) if isinstance(cause, courier.RemoteTraceback)]
-    return remote[-1].origin if remote else getattr(error, "server", "")
-
-
-STOPPING = stopping  # imported here so that code about to stop need not import it first
-
-
-def _qualified(cls: type) -> str:
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    if remote:
+        return remote[-1].origin
+    return error.server if isinstance(error, courier.CourierError) else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,28 @@ def test_a_run_that_never_asks_about_stopping_is_unwound(launch_type: str) -> No
     running.stop()
 
     assert [s.state for s in running.status()] == ["stopped"]
+
+
+def test_a_deferred_that_never_asks_about_stopping_is_unwound(launch_type: str) -> None:
+    program = lp.Program("deferred")
+    program.add_node(lp.PyNode(print, lp.Deferred(nodes.loop_for_ever)), label="deferred")
+    running = lp.launch(program, launch_type)
+    _wait_for_output(running, "deferred", "looping")
+    began = time.monotonic()
+
+    running.stop()
+
+    assert [s.state for s in running.status()] == ["stopped"]
+    assert time.monotonic() - began < 4  # the grace period is longer
+
+
+@pytest.mark.parametrize("reason", ["enough", 5, None, ValueError("enough")])
+def test_any_reason_to_stop_will_do(launch_type: str, reason: Any) -> None:
+    program = lp.Program("stop")
+    program.add_node(lp.PyNode(nodes.stop_because, reason), label="stopper")
+    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
+
+    lp.testing.run(program, DEADLINE_S, launch_type)
 
 
 def test_stop_from_a_thread_of_a_worker_ends_the_program_well(launch_type: str) -> None:
@@ -708,7 +731,6 @@ def _listen_once(address: lp.Address) -> None:
 
 def _connect_once(address: lp.Address) -> None:
     import socket
-    import time
 
     for _ in range(500):
         try:
@@ -723,8 +745,6 @@ def _connect_once(address: lp.Address) -> None:
 
 def _wait_for_output(running: lp.Running, label: str, text: str, count: int = 1) -> None:
     """Until the workers of a group have printed it."""
-    import time
-
     deadline = time.monotonic() + DEADLINE_S
     while running.logs(label).count(text) < count:
         assert time.monotonic() < deadline, running.logs(label)

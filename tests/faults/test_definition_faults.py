@@ -33,6 +33,23 @@ def test_f06_constructors_that_call_each_other_are_named_within_5_s(launch_type:
 
 
 @both
+def test_f06_deferreds_that_call_each_other_are_named_within_5_s(launch_type: str) -> None:
+    a, b = lp.CourierNode(nodes.CallsInDeferred), lp.CourierNode(nodes.CallsInDeferred)
+    a.configure(lp.Deferred(nodes.answer_of, b.create_handle()))
+    b.configure(lp.Deferred(nodes.answer_of, a.create_handle()))
+    program = lp.Program("ring")
+    program.add_node(a, label="a")
+    program.add_node(b, label="b")
+    began = time.monotonic()
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    assert time.monotonic() - began < 5
+    assert (caught.value.phase, caught.value.outcome.error_type) == ("init", "deadlock")
+
+
+@both
 def test_f07_a_handle_used_after_the_stop_says_which_program_and_what_to_do(
     launch_type: str,
 ) -> None:

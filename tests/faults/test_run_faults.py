@@ -64,6 +64,34 @@ def test_f21_the_first_cause_is_a_dead_server_not_its_clients(launch_type: str) 
     assert caught.value.phase == "init"
 
 
+@both
+def test_f21_an_exception_with_attributes_named_like_ours_is_reported_like_any_other(
+    launch_type: str,
+) -> None:
+    program = lp.Program("run")
+    node = lp.PyNode(nodes.fail_with, KeyError, "\n\nit broke\nlater", ("host", 80))
+    program.add_node(node, label="bad")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    assert caught.value.outcome.raised_in == ""
+    assert "it broke" in caught.value.outcome.cause
+
+
+@both
+def test_f21_a_message_that_begins_with_an_empty_line_is_a_cause_all_the_same(
+    launch_type: str,
+) -> None:
+    program = lp.Program("run")
+    program.add_node(lp.PyNode(nodes.fail_at_once, "\nfirst\nsecond"), label="bad")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    assert caught.value.outcome.cause == "ValueError: first"
+
+
 def test_f22_a_worker_killed_by_sigkill_is_named_and_its_callers_are_not_blamed() -> None:
     program = lp.Program("kill")
     victim = program.add_node(lp.CourierNode(nodes.Counter), label="victim")

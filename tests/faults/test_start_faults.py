@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import types
@@ -89,6 +90,28 @@ def test_f13_a_failing_deferred_counts_as_init(launch_type: str) -> None:
         lp.testing.run(program, 20, launch_type)
 
     assert (caught.value.phase, caught.value.outcome.cause) == ("init", "ValueError: deferred")
+
+
+@both
+def test_f12_an_import_error_after_a_deferred_counts_as_import(launch_type: str) -> None:
+    program = lp.Program("imports")
+    arguments = [lp.Deferred(nodes.Counter), UnpicklesInto()]
+    program.add_node(lp.PyNode(print, arguments), label="bad")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    assert caught.value.phase == "import"
+
+
+def test_f13_a_process_that_dies_in_a_deferred_dies_in_init() -> None:
+    program = lp.Program("init")
+    program.add_node(lp.PyNode(print, lp.Deferred(os._exit, 3)), label="bad")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, "test_mp")
+
+    assert caught.value.phase == "init"
 
 
 @both

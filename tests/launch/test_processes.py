@@ -525,6 +525,67 @@ def test_functions_registered_with_atexit_are_called(launch: Launch) -> None:
     assert launched.log("worker-0") == "good-bye\n"
 
 
+def test_threads_are_waited_for_before_the_functions_registered_with_atexit(
+    launch: Launch,
+) -> None:
+    def run() -> None:
+        import atexit
+        import concurrent.futures
+        import threading
+
+        atexit.register(print, "good-bye")
+        main_is_over = threading.Event()
+        threading.Thread(
+            target=lambda: (lp.wait_for_stop(), print("thread", flush=True), main_is_over.set())
+        ).start()
+        concurrent.futures.ThreadPoolExecutor(1).submit(
+            lambda: (main_is_over.wait(), print("executor", flush=True))
+        )
+
+    launched = launch(worker=run)
+
+    assert launched.outcome().kind == "succeeded"
+    assert launched.log("worker-0") == "thread\nexecutor\ngood-bye\n"
+
+
+def test_threads_of_a_worker_that_was_asked_to_stop_are_waited_for(launch: Launch) -> None:
+    def run() -> None:
+        import threading
+
+        def save() -> None:
+            main.join()
+            print("saved")
+
+        main = threading.main_thread()
+        threading.Thread(target=save).start()
+        print("running", flush=True)
+        lp.wait_for_stop()
+
+    launched = launch(worker=run)
+    launched.wait_for_line("worker-0")
+    launched.workers.ask("worker-0")
+
+    assert launched.outcome().kind == "stopped"
+    assert launched.log("worker-0") == "running\nsaved\n"
+
+
+@pytest.mark.parametrize("how", ["closed", "None"])
+def test_a_failure_is_told_whatever_has_become_of_the_standard_streams(
+    launch: Launch, how: str
+) -> None:
+    def fail() -> None:
+        for name in ("stdout", "stderr"):
+            if how == "None":
+                setattr(sys, name, None)
+            else:
+                getattr(sys, name).close()
+        raise ValueError("boom")
+
+    ended = launch(worker=fail).outcome()
+
+    assert (ended.kind, ended.phase, ended.cause) == ("failed", "run", "ValueError: boom")
+
+
 def test_a_worker_that_changes_its_process_can_still_be_stopped(launch: Launch) -> None:
     def run() -> None:
         os.chdir("/")

@@ -4,7 +4,7 @@
                                           └── exec: another interpreter, ──▶ live
                                               or an environment it is born with
 
-    main thread    Worker.main: import, init, run, stop ──▶ says its outcome ──▶ exit functions ──▶ _exit
+    main thread    Worker.main: import, init, run, stop ──▶ says its outcome ──▶ threads, atexit ──▶ _exit
     control thread host's messages: asked to stop, another one failed; their end: the host is dead, so die
 
 The control thread never runs code of the user's, so that it always sees the host die.
@@ -45,7 +45,7 @@ _READ_AT_BIRTH = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", 
 """What the interpreter, the loader and libc look at once, when the process begins."""
 
 _EXIT_S = 5.0
-"""How long the functions that a worker registered with atexit may take, all together."""
+"""How long a worker's threads and the functions it registered with atexit may take, all together."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def _live_and_exit(birth: Birth, given: Briefing) -> NoReturn:
     try:
         code = _live(birth, given)
     except Exception as error:  # before the worker's own life: that is caught in Worker.main
-        traceback.print_exc()
         _say_not_started(birth, error)
+        _print(traceback.format_exc())
     finally:
         os._exit(code)
 
@@ -135,10 +135,9 @@ def _live(birth: Birth, given: Briefing) -> int:
         target=host.listen, args=(worker, me), name="launchpad-control", daemon=True
     ).start()
     ended = worker.main()
-    if ended.traceback:
-        print(ended.traceback, file=sys.stderr)
     host.say(ended)
-    _run_exit_functions()
+    _print(ended.traceback)
+    _end_like_an_interpreter()
     return 1 if ended.is_failure else 0
 
 
@@ -197,11 +196,22 @@ class _Interruption:
             raise Stopped
 
 
-def _run_exit_functions() -> None:
-    """Does what the end of an interpreter does for user code; past its time all stacks are printed."""
+def _print(text: str) -> None:
+    """Prints to stderr, unless user code has closed or removed it."""
+    if text and sys.stderr is not None:
+        with contextlib.suppress(Exception):
+            print(text, file=sys.stderr)
+
+
+def _end_like_an_interpreter() -> None:
+    """Waits for user threads, then calls exit functions; past their time all stacks are printed."""
     faulthandler.dump_traceback_later(_EXIT_S, exit=True, file=2)
-    with contextlib.suppress(BaseException):
-        atexit._run_exitfuncs()
+    for end in (cast(Any, threading)._shutdown, atexit._run_exitfuncs, _flush):
+        with contextlib.suppress(BaseException):
+            end()
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
