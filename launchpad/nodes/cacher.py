@@ -3,8 +3,9 @@
     many clients ──▶ cacher ──(one call per refresh)──▶ target
 
 A call is known by its method and arguments. The first one of its kind goes through to the target; from
-then on its answer is refreshed every `refresh_interval_ms`. An answer older than `stale_after_ms`,
-because the target is slow or gone, is not given out: the caller gets a StaleError that says why.
+then on its answer is refreshed every `refresh_interval_ms`, unless a question is still under way. An
+answer older than `stale_after_ms`, because the target is slow or gone, is not given out: the caller gets
+a StaleError that says why.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from launchpad import context
 from launchpad.address import COURIER, Address
@@ -22,6 +24,9 @@ from launchpad.errors import StaleError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
 from launchpad.nodes.courier import CourierHandle
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -74,57 +79,86 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
         return f"CacherNode({self._target.node!r})"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What the target said. `asked_at` is when it was asked: that is how old the answer may be."""
+
+    value: Any
+    asked_at: float
+
+
 @dataclass
 class Entry:
-    """One kind of call and its last answer. `refreshed_at` is when that answer was asked for."""
+    """One kind of call: its last answer, and the one question that may be under way."""
 
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    answer: Any = None
-    refreshed_at: float = float("-inf")
+    answer: Answer | None = None
+    question: Future[Any] | None = None
     last_error: BaseException | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 class Cache:
-    """Answers calls from copies, and keeps the copies fresh."""
+    """Answers calls from copies, and keeps the copies fresh.
 
-    def __init__(self, target: Client[Any], refresh_s: float, stale_s: float) -> None:
+    Questions to the target are futures, side by side: one that it takes long over, or never answers,
+    makes no other answer stale.
+    """
+
+    def __init__(
+        self,
+        target: Client[Any],
+        refresh_s: float,
+        stale_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._target, self._refresh_s, self._stale_s = target, refresh_s, stale_s
+        self._clock = clock
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self._lock = threading.Lock()
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The answer, from the copy if there is a fresh one."""
+        """The answer, from the copy if there is a fresh one; the first one whatever its age."""
         entry = self._entry(method, args, kwargs)
         with entry.lock:
-            if entry.refreshed_at == float("-inf"):
-                self._refresh(entry)
-        return self._fresh_answer(entry)
+            answer, question = entry.answer, None if entry.answer else self._ask(entry)
+        if question is not None:
+            return question.result()
+        assert answer is not None
+        return self._fresh(answer, entry)
 
     def refresh_all(self) -> None:
-        """Asks the target for every kept answer; an error is remembered and makes the answer age."""
+        """Asks the target anew for all that it has answered; an error is noted, and the answer ages."""
         for entry in list(self._entries.values()):
-            try:
-                self._refresh(entry)
-            except Exception as error:
-                entry.last_error = error
+            with entry.lock:
+                if entry.answer is None:
+                    continue  # those who wait for the first one have asked for it
+                try:
+                    self._ask(entry)
+                except Exception as error:
+                    entry.last_error = error
 
     def refresh_until(self, stop: threading.Event) -> None:
         """The background thread."""
         while not stop.wait(self._refresh_s):
             self.refresh_all()
 
-    def _refresh(self, entry: Entry) -> None:
-        asked_at = time.monotonic()
-        entry.answer = getattr(self._target, entry.method)(*entry.args, **entry.kwargs)
-        entry.refreshed_at, entry.last_error = asked_at, None
+    def _ask(self, entry: Entry) -> Future[Any]:
+        """The question that is under way; asked now if there is none. The entry is locked."""
+        if entry.question is not None:
+            return entry.question
+        asked_at = self._clock()
+        question = getattr(self._target.futures, entry.method)(*entry.args, **entry.kwargs)
+        entry.question = question
+        question.add_done_callback(lambda done: _take(entry, done, asked_at))
+        return question  # type: ignore[no-any-return]
 
-    def _fresh_answer(self, entry: Entry) -> Any:
-        age = time.monotonic() - entry.refreshed_at
+    def _fresh(self, answer: Answer, entry: Entry) -> Any:
+        age = self._clock() - answer.asked_at
         if age <= self._stale_s:
-            return entry.answer
+            return answer.value
         raise StaleError(
             f"the cached answer of {entry.method}() is {age * 1000:.0f} ms old, more than the"
             f" {self._stale_s * 1000:.0f} ms allowed; the last refresh"
@@ -141,6 +175,15 @@ class Cache:
             if len(self._entries) > _KEPT:
                 self._entries.popitem(last=False)
         return entry
+
+
+def _take(entry: Entry, question: Future[Any], asked_at: float) -> None:
+    with entry.lock:
+        entry.question = None
+        try:
+            entry.answer, entry.last_error = Answer(question.result(), asked_at), None
+        except BaseException as error:  # a cancelled question too
+            entry.last_error = error
 
 
 @dataclass
@@ -167,6 +210,7 @@ class ServeCache(Executable):
             refresher.start()
 
     def close(self) -> None:
-        """Stops serving; the thread ends with the worker."""
+        """Stops serving and asking; the thread ends with the worker."""
         if self._server is not None:
             self._server.stop()
+        self.target.close()
