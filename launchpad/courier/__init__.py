@@ -11,7 +11,7 @@ client.add(1)
 from __future__ import annotations
 
 # The two ends
-from launchpad.courier.client import Client, list_methods
+from launchpad.courier.client import Client, close, list_methods
 
 # What can go wrong
 from launchpad.courier.errors import (
@@ -41,5 +41,6 @@ __all__ = [
     "RemoteTraceback",
     "Server",
     "WorkerFailed",
+    "close",
     "list_methods",
 ]

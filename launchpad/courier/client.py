@@ -42,7 +42,7 @@ class Client(Generic[T]):
     traceback as `__cause__`; or a CourierError that says what is known about the call. The first
     call connects. Clients pickle (without token and verdict), hash and compare by address.
 
-    A remote method called `futures`, `address` or `close` is reached as `client.futures.close()`.
+    A remote method called `futures` or `address` is reached as `client.futures.address()`.
 
     Args:
         address: `unix:/absolute/path` or `inproc:anything`.
@@ -89,10 +89,6 @@ class Client(Generic[T]):
             self._futures = Futures(self._channel)
         return self._futures
 
-    def close(self) -> None:
-        """Closes the connections. Futures in flight end with an error."""
-        self._channel.close()
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._channel.call(b"__call__", *args, **kwargs)
 
@@ -105,7 +101,7 @@ class Client(Generic[T]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        close(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._address, *self._options)
@@ -138,6 +134,14 @@ class Futures:
         method = partial(self._channel.submit, _method_name(name))
         self.__dict__[name] = method
         return method
+
+
+def close(client: Client[Any]) -> None:
+    """Closes a client's connections; leaving `with client:` does the same. A later call opens them again.
+
+    Futures in flight end with an error. No method of the client, since a server may have one of that name.
+    """
+    client._channel.close()
 
 
 def list_methods(client: Client[Any]) -> list[str]:

@@ -288,12 +288,18 @@ def test_a_method_outlives_the_client_it_was_taken_from(serve, address) -> None:
     del method
 
 
+def test_a_servers_own_close_is_called_like_any_other_method(serve, connect, address) -> None:
+    serve(address, close=lambda: "closed by the server")
+
+    assert connect(address).close() == "closed by the server"
+
+
 def test_a_closed_client_opens_again_with_the_next_call(serve, connect, address) -> None:
     serve(address, echo=lambda value: value)
     client = connect(address)
     client.echo(1)
 
-    client.close()
+    courier.close(client)
 
     assert client.echo(2) == 2
     assert client.futures.echo(3).result(10) == 3

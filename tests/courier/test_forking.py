@@ -23,7 +23,7 @@ mine = os.getpid()
 for i in range(300):
     assert client.echo((mine, i)) == (mine, i)
     assert client.futures.echo((mine, i)).result(10) == (mine, i)
-client.close()
+courier.close(client)
 if pid == 0:
     os._exit(0)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

@@ -213,7 +213,7 @@ def test_closing_the_client_ends_futures_in_flight(serve, connect, address, gate
     future = client.futures.hang()
     entered.wait(10)
 
-    client.close()
+    courier.close(client)
 
     assert isinstance(future.exception(10), courier.OutcomeUnknown)
 

@@ -139,6 +139,6 @@ def test_closing_the_client_ends_futures_that_wait_for_their_server(connect, add
     client = connect(address)
     future = client.futures.m()
 
-    client.close()
+    courier.close(client)
 
     assert isinstance(future.exception(10), courier.NotSent)
