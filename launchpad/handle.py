@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 if TYPE_CHECKING:
     from launchpad.nodes.base import Node
@@ -60,6 +60,13 @@ class Handle(Dereferenceable[ClientT]):
             " which gets a client in its place, or call handle.dereference() after lp.launch();"
             f" then client.{name}(…)."
         )
+
+    def __copy__(self) -> Self:
+        # It stands for one node, wherever it is; a copy of what holds it (dataclasses.asdict) is an edge too.
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.__dict__.get('_node', 'a worker')}>"

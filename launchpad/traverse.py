@@ -9,6 +9,7 @@ recursion, so that depth is no danger, and never calls user code: it reads `__di
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
 
 
 def contains_itself(root: Any, name: str = "") -> Found | None:
-    """A list, tuple, dict or set that holds itself, directly or through others of these, if there is one.
+    """A list, tuple, deque, dict or set that holds itself, directly or through others of these, if any does.
 
     Objects that refer to each other are ordinary and are no concern here.
     """
@@ -196,9 +197,9 @@ def _short(key: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "…"
 
 
-_CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
+_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, collections.deque})
 _RULES: tuple[tuple[type | tuple[type, ...], Callable[[Any], Iterator[Step]]], ...] = (
-    ((list, tuple), _sequence),
+    ((list, tuple, collections.deque), _sequence),
     (dict, _dict),
     ((set, frozenset), _set),
     (functools.partial, _partial),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import pickle
 from typing import Any
 
@@ -30,6 +32,20 @@ def test_add_node_returns_the_handle_of_the_node() -> None:
 
     assert isinstance(handle, lp.CourierHandle)
     assert handle.node is node
+
+
+@dataclasses.dataclass
+class Config:
+    server: Any
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_of_a_handle_is_the_handle(copied: Any) -> None:
+    handle = lp.CourierNode(Server).create_handle()
+
+    assert copied(handle) is handle
+    assert copied([handle])[0] is handle
+    assert dataclasses.asdict(Config(handle)) == {"server": handle}
 
 
 def test_nodes_added_in_a_group_are_its_replicas_in_order() -> None:

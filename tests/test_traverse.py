@@ -78,6 +78,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "bound method": lambda v: Plain(v).method,
     "property": PropertyThatMustNotRun,
     "ordered dict": lambda v: collections.OrderedDict(a=v),
+    "deque": lambda v: collections.deque([0, v]),
     "defaultdict": lambda v: collections.defaultdict(list, a=v),
 }
 

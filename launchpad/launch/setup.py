@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launchpad.errors import DefinitionError
+from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Executable
 from launchpad.graph import handles_in
 from launchpad.launch.backend import Backend
@@ -147,11 +147,13 @@ def _payload(worker: Setup, backend: Backend, packer: Packer) -> bytes:
 
 
 def _pack(worker: Setup, packer: Packer) -> bytes:
-    if len(worker.nodes) > 1:  # so that an error names the member
-        for label, node in worker.nodes:
-            packer.pack(node.to_executable(), node, worker.name, label)
     label, _ = worker.nodes[0]
-    return packer.pack(_executable(worker.node), worker.node, worker.name, label)
+    try:
+        return packer.pack(_executable(worker.node), worker.node, worker.name, label)
+    except PayloadError:
+        for label, node in worker.nodes:  # the member that it is about has an error of its own
+            packer.pack(_executable(node), node, worker.name, label)
+        raise
 
 
 def _executable(node: Node[Any]) -> Executable:

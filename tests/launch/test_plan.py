@@ -279,6 +279,24 @@ def test_a_constructor_shared_by_many_nodes_is_pickled_once(launch_type: str) ->
 
 
 @both
+def test_an_argument_inside_a_colocation_is_pickled_once(launch_type: str) -> None:
+    pickled = []
+
+    class Argument:
+        def __reduce__(self) -> Any:
+            pickled.append(1)
+            return int, ()
+
+    program = lp.Program("p")
+    members = [lp.PyNode(print, Argument()), lp.PyNode(print)]
+    program.add_node(lp.MultiThreadingColocation(members), label="both")
+
+    lp.plan(program, launch_type)
+
+    assert len(pickled) == 1
+
+
+@both
 def test_planning_starts_nothing(launch_type: str) -> None:
     threads = threading.active_count()
 
