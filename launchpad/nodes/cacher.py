@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from launchpad import context
 from launchpad.address import COURIER, Address
-from launchpad.courier import Client, Server, list_methods
+from launchpad.courier import Client, Server, close, list_methods
 from launchpad.errors import StaleError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
@@ -213,4 +213,4 @@ class ServeCache(Executable):
         """Stops serving and asking; the thread ends with the worker."""
         if self._server is not None:
             self._server.stop()
-        self.target.close()
+        close(self.target)
