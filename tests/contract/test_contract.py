@@ -594,8 +594,8 @@ def test_a_handle_of_a_failed_server_says_so_in_the_launching_script(launch_type
     client = handle.dereference()
     with pytest.raises(lp.courier.WorkerFailed, match="no constructor for you"):
         client.ping()
-
-    running.stop()
+    with pytest.raises(lp.ProgramFailed):
+        running.wait(DEADLINE_S)
 
 
 # --- logs --------------------------------------------------------------------------------------
