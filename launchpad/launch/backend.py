@@ -100,6 +100,9 @@ class Backend(abc.ABC):
     max_payload_bytes: int = 1 << 30
     """The largest executable, in bytes, that it carries to a worker."""
 
+    uses_runtime_directory = True
+    """Whether its workers need `run.runtime`, a private directory. It is made right after `start`."""
+
     is_test = False
     """Whether its programs belong to a test: they do not keep the interpreter alive, and print nothing."""
 

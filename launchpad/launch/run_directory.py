@@ -1,7 +1,7 @@
 """The places on disk that belong to one run.
 
     <runtime base>/<run id>/            0700, sockets and lock; removed at the end
-        lock                            held (flock) by every process that cares for the run
+        lock                            held (flock) by the launching process
         learner-0.courier               a socket for each address
     <log base>/<run id>/                kept
         learner-0.log
@@ -13,7 +13,6 @@ at the next launch: a directory whose lock nobody holds has no owner.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import os
@@ -40,17 +39,31 @@ class RunDirectory:
     run_id: str
     runtime: Path
     logs: Path
-    _lock: int
+    _lock: int = -1
 
     @classmethod
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
-        """Makes the directories of a new run, and sweeps those of dead ones."""
+        """Makes the log directory of a new run and chooses the other; sweeps those of dead runs."""
         name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
         logs = _made_log_directory(f"{name}-{time.strftime('%m%d-%H%M%S')}")
         base = _runtime_base(1 + _SHORT_ID, [socket_name(a) for a in addresses])
         sweep(base)
-        runtime, lock = _made_runtime_directory(base)
-        return cls(logs.name, runtime, logs, lock)
+        return cls(logs.name, base / os.urandom(_SHORT_ID // 2).hex(), logs)
+
+    def make_runtime(self) -> None:
+        """Makes the runtime directory and holds its lock, if it has not been done.
+
+        Done when somebody is there to remove it should this process be killed. Until the lock is held
+        another run's sweep may take the directory away; then it is made again.
+        """
+        while self._lock < 0:
+            self.runtime.mkdir(mode=0o700, exist_ok=True)
+            lock = os.open(self.runtime / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock).st_nlink:
+                self._lock = lock
+            else:
+                os.close(lock)
 
     def place(self, endpoint: str) -> str:
         """A planned endpoint with this run's directory and a free port filled in."""
@@ -69,11 +82,6 @@ class RunDirectory:
     def scope(self) -> str:
         """What all addresses of this run that are sockets begin with."""
         return f"unix:{self.runtime}/"
-
-    @property
-    def lock_fd(self) -> int:
-        """The descriptor that holds the lock; a process that inherits it holds it too."""
-        return self._lock
 
     def remove(self) -> None:
         """Removes the runtime directory; logs stay."""
@@ -126,19 +134,6 @@ def _made_log_directory(name: str) -> Path:
         text = f"no directory for logs: {error}. Set LAUNCHPAD_LOGGING_DIR to one that can be written to."
         raise LaunchError(text) from error
     return logs
-
-
-def _made_runtime_directory(base: Path) -> tuple[Path, int]:
-    """A new directory with its lock held. Another run's sweep may take it while it has no owner yet."""
-    while True:
-        runtime = base / os.urandom(_SHORT_ID // 2).hex()
-        runtime.mkdir(mode=0o700)
-        with contextlib.suppress(OSError):
-            lock = os.open(runtime / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if os.fstat(lock).st_nlink:
-                return runtime, lock
-            os.close(lock)
 
 
 def _runtime_base(id_length: int, names: list[str]) -> Path:

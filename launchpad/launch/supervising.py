@@ -76,6 +76,7 @@ class Supervising:
         self._published = {uid: self._place(name) for uid, name in plan.uids.items()}
         self._own = OwnThreads(plan, self._inbox.put)
         self._workers: Workers = backend.start(plan, run, self._inbox.put)
+        self._make_room(backend)
         name = f"launchpad-{plan.program}"
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=False)
 
@@ -135,6 +136,15 @@ class Supervising:
         if watched.state != ENDED or watched.outcome is None:
             return None
         return WorkerFailed(watched.outcome.headline(), server=worker)
+
+    def _make_room(self, backend: Backend) -> None:
+        """The runtime directory; made after the backend has begun, which can clear it up from then on."""
+        try:
+            if backend.uses_runtime_directory:
+                self._run.make_runtime()
+        except OSError as error:
+            self._workers.close()
+            raise LaunchError(f"no directory for sockets: {error}") from error
 
     def _place(self, address: str) -> Place:
         worker = address.partition("/")[0]

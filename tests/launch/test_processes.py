@@ -48,6 +48,7 @@ class Launched:
         self.reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
         self.ended: dict[str, Outcome] = {}
         self.workers: Workers = Processes().start(self.plan, self.run, self.reports.put)
+        self.run.make_runtime()
 
     def start(self, attempt: int = 1) -> Launched:
         for worker in self.plan.workers:
@@ -754,6 +755,7 @@ def with_workers(count):
     plan = setup.plan(program, Processes(), "local_mp")
     run, reports = RunDirectory.create("script"), queue.SimpleQueue()
     workers = Processes().start(plan, run, reports.put)
+    run.make_runtime()
     for worker in plan.workers:
         workers.start(worker.name, 1)
 """

@@ -30,6 +30,8 @@ _JOIN_S = 1.0
 class Threads(Backend):
     """`local_mt`: for debugging, and for programs that wait more than they compute."""
 
+    uses_runtime_directory = False
+
     def endpoint(self, address: str, kind: str) -> str:
         """In this process, or a free port."""
         return f"inproc:{{run}}/{address}" if kind == COURIER else "localhost:{port}"

@@ -230,7 +230,7 @@ def _start_host(file: int, run: RunDirectory) -> tuple[subprocess.Popen[bytes], 
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(theirs.fileno(), file, run.lock_fd),
+                pass_fds=(theirs.fileno(), file),
                 start_new_session=True,
             )
     except OSError:
