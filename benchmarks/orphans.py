@@ -78,7 +78,7 @@ def _until_nothing_is_left(mark: str, directory: Path, began: float) -> float:
     runtime = directory / f"launchpad-{os.getuid()}"
     while True:
         processes = marked(mark)
-        files = [p.name for p in runtime.rglob("*")] if runtime.exists() else []
+        files = [name for _, folders, names in os.walk(runtime) for name in (*folders, *names)]
         if not processes and not files:
             return time.monotonic() - began
         if time.monotonic() - began > 5:
