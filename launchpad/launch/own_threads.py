@@ -21,6 +21,7 @@ class OwnThreads(Workers):
     def __init__(self, plan: LaunchPlan, report: Callable[[Report], None]) -> None:
         self._plan, self._report = plan, report
         self._functions: dict[str, Callable[[], object]] = {}
+        self._plans: dict[str, WorkerPlan] = {}
         self._contexts: dict[str, RunContext] = {}
         self._threads: list[threading.Thread] = []
 
@@ -31,15 +32,14 @@ class OwnThreads(Workers):
         """What the supervisor has to know of a new worker."""
         self._functions[worker] = function
         kind = f"thread_worker({getattr(function, '__qualname__', function)})"
-        return WorkerPlan(
-            worker, worker, 0, 1, kind, seed_of(self._plan.program, worker), runs=True
-        )
+        seed = seed_of(self._plan.program, worker)
+        self._plans[worker] = WorkerPlan(worker, worker, 0, 1, kind, seed, runs=True)
+        return self._plans[worker]
 
     def start(self, worker: str, attempt: int) -> None:
         """Starts the thread."""
-        plan = WorkerPlan(worker, worker, 0, 1, "", seed_of(self._plan.program, worker))
         me = context_of(
-            plan,
+            self._plans[worker],
             self._plan.program,
             self._plan.launch_type,
             attempt,
