@@ -17,6 +17,7 @@ from launchpad.courier.client import Client, close, list_methods
 from launchpad.courier.errors import (
     CourierError,
     DeadlineExceeded,
+    MessageTooLarge,
     MethodNotFound,
     NotSent,
     OutcomeUnknown,
@@ -32,6 +33,7 @@ __all__ = [
     "Client",
     "CourierError",
     "DeadlineExceeded",
+    "MessageTooLarge",
     "MethodNotFound",
     "NotSent",
     "OutcomeUnknown",

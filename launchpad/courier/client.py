@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from launchpad.courier import keyring, wire
 from launchpad.courier.carriers import inprocess
-from launchpad.courier.line import SocketChannel
+from launchpad.courier.channel import SocketChannel
 from launchpad.courier.methods import LIST_METHODS
+from launchpad.courier.options import Options
 from launchpad.courier.peer import Peer
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from launchpad.courier.counts import Counts
 
 T = TypeVar("T")
 
@@ -25,7 +30,18 @@ class Channel(Protocol):
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]: ...
 
+    def with_options(self, options: Options) -> Channel: ...
+
     def close(self) -> None: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def counts(self) -> Counts: ...
 
 
 class Client(Generic[T]):
@@ -65,16 +81,14 @@ class Client(Generic[T]):
         call_timeout: float | None = None,
         wait_for_ready: bool = True,
         verdict: Callable[[], Exception | None] | None = None,
+        max_bytes: int = wire.MAX_BYTES,
     ) -> None:
-        if call_timeout is not None and call_timeout <= 0:
-            raise ValueError(f"call_timeout is in seconds and positive, not {call_timeout!r}")
         self._address = address
-        self._options = (name, call_timeout, wait_for_ready)
+        self._name = name
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
-        self._channel = _open_channel(
-            Peer(address, name, token, call_timeout, wait_for_ready, verdict)
-        )
+        peer = Peer(address, name=name, token=token, verdict=verdict, max_bytes=max_bytes)
+        self._channel = _open_channel(peer, Options(call_timeout, wait_for_ready))
         self._futures: Futures | None = None
 
     @property
@@ -88,6 +102,22 @@ class Client(Generic[T]):
         if self._futures is None:
             self._futures = Futures(self._channel)
         return self._futures
+
+    def with_options(self, **changes: Any) -> Client[T]:
+        """The same client with other options, for one call or many; connections are shared.
+
+        Example:
+            table = parameters.with_options(timeout_s=2.0, idempotent=True).get("embedding")
+
+        Raises TypeError for an option that there is not; see `options.Options`.
+        """
+        view = copy.copy(self)
+        for name in tuple(view.__dict__):
+            if not name.startswith("_"):
+                del view.__dict__[name]  # a method that was found, with the options it had
+        view._channel = self._channel.with_options(replace(self._channel.options, **changes))
+        view._futures = None
+        return view
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._channel.call(b"__call__", *args, **kwargs)
@@ -104,7 +134,7 @@ class Client(Generic[T]):
         close(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._address, *self._options)
+        return _rebuild, (self._address, self._name, self._channel.options)
 
     def __eq__(self, other: object) -> bool:
         return other._address == self._address if isinstance(other, Client) else NotImplemented
@@ -150,12 +180,12 @@ def list_methods(client: Client[Any]) -> list[str]:
     return names
 
 
-def _open_channel(peer: Peer) -> Channel:
+def _open_channel(peer: Peer, options: Options) -> Channel:
     if peer.address.startswith(inprocess.PREFIX):
         from launchpad.courier.local import LocalChannel
 
-        return LocalChannel(peer)
-    return SocketChannel(peer)
+        return LocalChannel(peer, options)
+    return SocketChannel(peer, options)
 
 
 def _method_name(name: str) -> bytes:
@@ -168,7 +198,7 @@ def _method_name(name: str) -> bytes:
     return encoded
 
 
-def _rebuild(
-    address: str, name: str | None, call_timeout: float | None, wait_for_ready: bool
-) -> Client[Any]:
-    return Client(address, name=name, call_timeout=call_timeout, wait_for_ready=wait_for_ready)
+def _rebuild(address: str, name: str | None, options: Options) -> Client[Any]:
+    client: Client[Any] = Client(address, name=name)
+    client._channel = client._channel.with_options(options)
+    return client

@@ -6,6 +6,7 @@
     ├── OutcomeUnknown       the connection ended while the call was in flight: it may have run
     ├── WorkerFailed         the supervisor says that the server's worker has failed
     ├── DeadlineExceeded     also a TimeoutError
+    ├── MessageTooLarge      more than the other side takes at once; also a ValueError
     ├── ProtocolError        bytes that are not ours; ends the one connection they came from
     └── RemoteError          the method failed with something that cannot come back as its own type
         └── MethodNotFound   also an AttributeError
@@ -70,6 +71,13 @@ class WorkerFailed(CourierError):
 
 class DeadlineExceeded(CourierError, TimeoutError):
     """No answer arrived in time. The method may have run, or be running still."""
+
+
+class MessageTooLarge(CourierError, ValueError):
+    """Arguments or a result are larger than the other side takes at once; nothing was sent.
+
+    If it is the result, the method has run.
+    """
 
 
 class ProtocolError(CourierError):

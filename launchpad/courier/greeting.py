@@ -1,34 +1,42 @@
 """How a connection opens: one exchange of fixed size, in which nothing is unpickled.
 
-    greeting (328 bytes, client)         welcome (280 bytes, server)
+    greeting (336 bytes, client)         welcome (308 bytes, server)
     ──────────────────────────────       ───────────────────────────────────────
     4s    magic  b"LPC1"                 4s    magic  b"LPC1"
     H     version                        H     version
     B     flags  (bit 0: calls overlap)  B     verdict (see VERDICTS)
     B     length of the token            B     length of the name
+    Q     most bytes it takes at once    Q     most bytes it takes at once
     64s   token                          16s   incarnation, random per server start
-    256s  name of the peer               256s  name of the server
+    256s  name of the peer               16s   boot id of its machine
+                                         I     its process id
+                                         256s  name of the server
 
-The server reads nothing else of a connection before the token has been compared.
+The server reads nothing else of a connection before the token has been compared. The first eight
+bytes of either stay the same in every version, so that each side can say what the other speaks.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import struct
 from typing import NamedTuple
 
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.wire import Chunk
+from launchpad.courier.wire import MAX_BYTES, Chunk
 
-VERSION = 1
+VERSION = 2
 OVERLAP = 1  # a flag of the greeting: calls on this connection may overlap
 
 WELCOME, BAD_TOKEN, BAD_VERSION = 0, 1, 2
 VERDICTS = {WELCOME: "welcome", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
 
 _MAGIC = b"LPC1"
-_GREETING = struct.Struct("<4sHBB64s256s")
-_WELCOME = struct.Struct("<4sHBB16s256s")
+_START = struct.Struct("<4sHBB")
+_GREETING = struct.Struct("<4sHBBQ64s256s")
+_WELCOME = struct.Struct("<4sHBBQ16s16sI256s")
+START_SIZE = _START.size
 GREETING_SIZE = _GREETING.size
 WELCOME_SIZE = _WELCOME.size
 
@@ -40,6 +48,7 @@ class Greeting(NamedTuple):
     flags: int
     token: bytes
     peer: str
+    max_bytes: int = MAX_BYTES
 
 
 class Welcome(NamedTuple):
@@ -49,34 +58,62 @@ class Welcome(NamedTuple):
     verdict: int
     incarnation: bytes
     server: str
+    max_bytes: int = MAX_BYTES
+    boot_id: bytes = b""
+    pid: int = 0
 
 
-def encode_greeting(token: bytes, peer: str, flags: int = 0) -> bytes:
+def encode_greeting(token: bytes, peer: str, flags: int = 0, max_bytes: int = MAX_BYTES) -> bytes:
     """What a client says first; `peer` is cut to what fits."""
     name = peer.encode()[:255]
-    return _GREETING.pack(_MAGIC, VERSION, flags, len(token), token, name)
+    return _GREETING.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name)
+
+
+def read_version(data: Chunk) -> int:
+    """The version that the sender of a greeting or welcome speaks, from its first START_SIZE bytes.
+
+    Raises ProtocolError if no courier says such a thing.
+    """
+    magic, version, _, _ = _START.unpack_from(data)
+    if magic != _MAGIC:
+        raise ProtocolError("not a courier greeting: something else listens at this address")
+    return int(version)
 
 
 def decode_greeting(data: Chunk) -> Greeting:
     """Raises ProtocolError if no courier client says such a thing."""
-    magic, version, flags, token_len, token, name = _GREETING.unpack(data)
+    magic, version, flags, token_len, max_bytes, token, name = _GREETING.unpack(data)
     if magic != _MAGIC or token_len > 64:
         raise ProtocolError("not a courier greeting")
-    return Greeting(version, flags, token[:token_len], _text(name))
+    return Greeting(version, flags, token[:token_len], _text(name), max_bytes)
 
 
-def encode_welcome(verdict: int, incarnation: bytes, server: str) -> bytes:
+def encode_welcome(
+    verdict: int, incarnation: bytes, server: str, max_bytes: int = MAX_BYTES
+) -> bytes:
     """What a server answers; `server` is cut to what fits."""
     name = server.encode()[:255]
-    return _WELCOME.pack(_MAGIC, VERSION, verdict, len(name), incarnation, name)
+    return _WELCOME.pack(
+        _MAGIC, VERSION, verdict, len(name), max_bytes, incarnation, boot_id(), os.getpid(), name
+    )
 
 
 def decode_welcome(data: Chunk) -> Welcome:
     """Raises ProtocolError if no courier server says such a thing."""
-    magic, version, verdict, _, incarnation, name = _WELCOME.unpack(data)
+    magic, version, verdict, _, max_bytes, incarnation, boot, pid, name = _WELCOME.unpack(data)
     if magic != _MAGIC or verdict not in VERDICTS:
         raise ProtocolError("not a courier welcome: something else listens at this address")
-    return Welcome(version, verdict, incarnation, _text(name))
+    return Welcome(version, verdict, incarnation, _text(name), max_bytes, boot, pid)
+
+
+@functools.cache
+def boot_id() -> bytes:
+    """Says whether two processes share a machine, and so a table of processes."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return bytes.fromhex(file.read().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
 
 
 def _text(padded: bytes) -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from launchpad.courier import forking, wire
 from launchpad.courier.carriers.inprocess import LocalCall
+from launchpad.courier.carriers.sockets import Listener
+from launchpad.courier.counts import EdgeCounts
+from launchpad.courier.later import Later
 from launchpad.courier.methods import Methods, Reply
 from launchpad.courier.overlap import STALL_S
 from launchpad.courier.poller import Parked, Poller
@@ -29,11 +32,20 @@ class Watched(Protocol):
     def relieve(self, now: float) -> Job | None: ...
 
 
+class _Answer:
+    """An answer to be sent, as a job."""
+
+    is_waiting = False
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+
+
 class House:
     """The running part of a server; lives from start to stop.
 
     Args:
-        listener: where socket clients arrive; None for a server that is only reached in-process.
+        listeners: where socket clients arrive; none for a server that is only reached in-process.
     """
 
     def __init__(
@@ -42,19 +54,22 @@ class House:
         token: bytes,
         methods: Methods,
         thread_pool_size: int,
-        listener: socket.socket | None,
+        listeners: Sequence[Listener],
+        max_bytes: int = wire.MAX_BYTES,
     ) -> None:
         self.name = name
         self.token = token
         self.methods = methods
         self.incarnation = os.urandom(16)
-        self.max_bytes = wire.MAX_BYTES
+        self.max_bytes = max_bytes
+        self.counts = EdgeCounts(methods.has)
         self.is_stopping = False
         self.sessions: set[Connection] = set()
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()
         self._local_calls: set[LocalCall] = set()
-        self._poller = Poller(listener, lambda sock: Greeter(sock, self))
+        self._owed: set[Later] = set()
+        self._poller = Poller(listeners, lambda sock: Greeter(sock, self))
         self.pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
 
     def open(self) -> None:
@@ -64,6 +79,7 @@ class House:
     def drop_inherited(self) -> None:
         """For a forked child: serving is the parent's business."""
         self._poller.drop_inherited()
+        self.methods.loop.drop_inherited()
         for session in tuple(self.sessions):
             session.sock.close()
 
@@ -80,12 +96,23 @@ class House:
             call.refuse()
         for session in tuple(self.sessions):
             session.hang_up()  # what has arrived is still read, and answered with NOT_RUN
+        deadline = time.monotonic() + grace_s
+        self._await_owed(deadline)
         self.pool.stop()
-        if not self.pool.join(grace_s):
+        if not self.pool.join(max(0.0, deadline - time.monotonic())):
             self._insist()
+        self.methods.loop.close()
         self._abandon_local_calls()
         self._drain()
         self._poller.close()
+        for session in tuple(self.sessions):
+            session.abandon()
+
+    def owe(self, later: Later, answer: Callable[[], None]) -> None:
+        """Calls `answer()` on a thread of the pool when the outcome has come."""
+        with self._lock:
+            self._owed.add(later)
+        later.then(lambda _: self._pay(later, answer))
 
     def park(self, connection: Parked) -> None:
         self._poller.park(connection)
@@ -118,6 +145,17 @@ class House:
     def forget(self, call: LocalCall) -> None:
         with self._lock:
             self._local_calls.discard(call)
+
+    def _pay(self, later: Later, answer: Callable[[], None]) -> None:
+        with self._lock:
+            self._owed.discard(later)
+        self.pool.submit(_Answer(answer))
+
+    def _await_owed(self, deadline: float) -> None:
+        """Waits for outcomes that no thread works on; those that take too long are cancelled."""
+        for later in tuple(self._owed):
+            if not later.wait(max(0.0, deadline - time.monotonic())):
+                later.cancel()
 
     def _poll(self, timeout_s: float | None) -> list[Job]:
         if self._watched:

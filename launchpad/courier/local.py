@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import deque
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier import codec, greeting, wire
 from launchpad.courier.carriers import inprocess
 from launchpad.courier.carriers.inprocess import Host, LocalCall
+from launchpad.courier.counts import Counts
+from launchpad.courier.options import Options
 from launchpad.courier.peer import NotRun, Peer, next_pause
+from launchpad.courier.serving import serving
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -22,23 +26,36 @@ if TYPE_CHECKING:
 class LocalChannel:
     """Makes the calls of one client within the process. Safe from any number of threads."""
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+    def __init__(self, peer: Peer, options: Options) -> None:
+        self.peer = self._peer = peer
+        self.options = options
+        self.counts = Counts()
         self._lock = threading.Lock()
         self._keeper: _Keeper | None = None
         self._entries: set[_Entry] = set()
+
+    def with_options(self, options: Options) -> LocalChannel:
+        """The same server, other options."""
+        view = copy.copy(self)
+        view.options = options
+        return view
+
+    def new_deadline(self) -> float | None:
+        timeout_s, on_behalf_of = self.options.timeout_s, serving.get()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        return deadline if on_behalf_of is None else on_behalf_of.limit(deadline)
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer in this thread."""
         peer = self._peer
         body, views = codec.encode((args, kwargs))
         buffers = codec.copy_buffers(views)
-        deadline = peer.new_deadline()
+        deadline = self.new_deadline()
         while True:
             done = threading.Lock()
             done.acquire()
             call = LocalCall(method, body, buffers, deadline, partial(_release, done))
-            peer.wait_for(partial(self._try_admit, call), method, deadline)
+            peer.wait_for(partial(self._try_admit, call), method, self.options, deadline)
             self._wait(done, call)
             try:
                 return self.open_reply(call)
@@ -81,9 +98,10 @@ class LocalChannel:
     def open_reply(self, call: LocalCall) -> Any:
         if call.kind == inprocess.LOST:
             if call.reply_body == wire.LATE:
-                raise self._peer.late(call.method)
+                raise self._peer.late(call.method, self.options)
             raise self._peer.lost(call.method)
-        return self._peer.open_reply(call.method, call.kind, call.reply_body, call.reply_buffers)
+        reply = (call.kind, 0, b"", call.reply_body, call.reply_buffers, 0, b"")
+        return self._peer.open_reply(call.method, self.options, reply)
 
     def keep(self, entry: _Entry) -> None:
         """Looks after a call that waits for its server, or has a deadline."""
@@ -91,10 +109,6 @@ class LocalChannel:
             if self._keeper is None or not self._keeper.take(entry):
                 self._keeper = _Keeper(self._peer)
                 self._keeper.take(entry)
-
-    @property
-    def peer(self) -> Peer:
-        return self._peer
 
     def _check_token(self, host: Host) -> None:
         import hmac
@@ -128,7 +142,7 @@ class _Entry:
         self._channel = channel
         self._parts = (method, body, buffers)
         self.future = future
-        self.deadline = channel.peer.new_deadline()
+        self.deadline = channel.new_deadline()
         self.is_sent = False
         self._renew()
 
@@ -142,7 +156,7 @@ class _Entry:
         self._try_send()
         if not self.is_sent and not self.future.done():
             try:
-                self._channel.peer.check_wait(self.call.method)
+                self._channel.peer.check_wait(self.call.method, self._channel.options)
             except Exception as error:
                 self.future.fail(error)
 

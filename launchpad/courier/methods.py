@@ -5,13 +5,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from launchpad.courier import codec, wire
-from launchpad.courier.errors import MethodNotFound, RemoteError
+from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
+from launchpad.courier.event_loop import EventLoop
+from launchpad.courier.later import Later
+from launchpad.courier.serving import Serving, serving
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
-Reply = tuple[int, bytes, list[memoryview]]
+Reply = tuple[int, Any, list[memoryview]]  # kind, body, buffers
+
+LATER = 254  # a reply's kind, never on the wire: the body is a Later, which will have the value
 
 _loads, _dumps = pickle.loads, pickle.dumps
 _encode, _SCALARS = codec.encode, codec.SCALARS
@@ -32,11 +38,16 @@ class Methods:
         self._table: dict[bytes, Callable[..., Any]] = {LIST_METHODS: self.list_names}
         self._fallback: Fallback | None = None
         self._fallback_names: Callable[[], list[str]] | None = None
+        self.loop = EventLoop(server)
 
     def bind(self, name: str, fn: Callable[..., Any]) -> None:
         if not callable(fn):
             raise TypeError(f"bind({name!r}, …) takes a callable, not {type(fn).__name__}")
-        self._table[name.encode()] = fn
+        self._table[name.encode()] = getattr(fn, "courier_later", fn)
+
+    def has(self, method: bytes) -> bool:
+        """Whether a call of it would find something to run."""
+        return method in self._table or (self._fallback is not None and b"/" not in method)
 
     def unbind(self, name: str) -> None:
         if self._table.pop(name.encode(), None) is None:
@@ -60,15 +71,27 @@ class Methods:
             except Exception as error:
                 raise self._bad_arguments(method, error) from error
             result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
-        except BaseException as error:  # SystemExit too: a caller must not end the server
-            return wire.ERROR, codec.encode_error(error), []
-        try:
             if type(result) in _SCALARS:  # as `encode` does, without the way there
                 return wire.RESULT, _dumps(result, 5), []
-            body, views = _encode(result)
-            return wire.RESULT, body, views
-        except BaseException as error:
-            return wire.ERROR, codec.encode_unpicklable(result, error), []
+            if isinstance(result, CoroutineType):
+                result = self.loop.spawn(result)
+        except BaseException as error:  # SystemExit too: a caller must not end the server
+            return wire.ERROR, codec.encode_error(error), []
+        return (LATER, result, []) if isinstance(result, Later) else encode_result(result)
+
+    def answer_for(
+        self,
+        on_behalf_of: Serving,
+        method: bytes,
+        body: wire.Chunk,
+        buffers: Sequence[wire.Chunk],
+    ) -> Reply:
+        """`answer`, with something for the calls that the method makes to inherit."""
+        token = serving.set(on_behalf_of)
+        try:
+            return self.answer(method, body, buffers)
+        finally:
+            serving.reset(token)
 
     def _find_fallback(self, method: bytes) -> Callable[..., Any]:
         name = method.decode(errors="replace")
@@ -104,6 +127,37 @@ class Methods:
             type_name=type(error).__name__,
             remote_repr=repr(error),
         )
+
+
+def encode_result(result: object) -> Reply:
+    """The reply that carries what a method has returned."""
+    try:
+        body, views = _encode(result)
+        return wire.RESULT, body, views
+    except BaseException as error:
+        return wire.ERROR, codec.encode_unpicklable(result, error), []
+
+
+def fit(reply: Reply, max_bytes: int) -> Reply:
+    """The reply, or the error that it is more than the caller takes at once."""
+    _, body, views = reply
+    size = len(body) + sum(view.nbytes for view in views)
+    if size <= max_bytes:
+        return reply
+    error = MessageTooLarge(
+        f"the result is {size} bytes, and the caller takes {max_bytes} at once. The method has run. "
+        "Return it in parts, or give the client a larger max_bytes."
+    )
+    return wire.ERROR, codec.encode_error(error), []
+
+
+def encode_outcome(later: Later) -> Reply:
+    """The reply to a call whose outcome has come."""
+    try:
+        result = later.result()
+    except BaseException as error:
+        return wire.ERROR, codec.encode_error(error), []
+    return encode_result(result)
 
 
 def public_methods(obj: object, exclude: Collection[str]) -> dict[str, Callable[..., Any]]:

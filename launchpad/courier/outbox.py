@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from launchpad.courier.carriers.unix import NO_SIGNAL, skip_sent
+from launchpad.courier.carriers.sockets import NO_SIGNAL, skip_sent
 from launchpad.courier.wire import Chunk
 
 _MAX_FRAMES = 256  # in one write

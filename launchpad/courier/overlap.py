@@ -20,12 +20,19 @@ import socket
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launchpad.courier import wire
-from launchpad.courier.carriers import unix
+from launchpad.courier.carriers import sockets
+from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.greeting import Greeting
+from launchpad.courier.later import Later
+from launchpad.courier.methods import LATER, Reply, encode_outcome, fit
 from launchpad.courier.pool import Job
+from launchpad.courier.serving import Serving
 from launchpad.courier.session import LINGER_S, Connection
 
 if TYPE_CHECKING:
@@ -46,14 +53,15 @@ class _Call:
 
     is_waiting = False
 
-    def __init__(self, overlap: Overlap, frame: wire.Frame, now: float) -> None:
+    def __init__(self, overlap: Overlap, frame: wire.Fields, now: float) -> None:
         self.frame = frame
+        self.call_id, self.method = frame[1], frame[2]
         self.is_cancelled = False
         self._overlap = overlap
-        self._late_at = now + frame.timeout_us * 1e-6 if frame.timeout_us else float("inf")
+        self.late_at = now + frame[5] * 1e-6 if frame[5] else float("inf")
 
     def is_late(self) -> bool:
-        return self._late_at < _monotonic()
+        return self.late_at < _monotonic()
 
     def run(self) -> None:
         self._overlap.run_apart(self)
@@ -74,8 +82,10 @@ class _Turn:
 class Overlap(Connection):
     """A connection that is served by one thread after the other, and sometimes by several."""
 
-    def __init__(self, sock: socket.socket, house: House) -> None:
+    def __init__(self, sock: socket.socket, house: House, said: Greeting) -> None:
         super().__init__(sock, house)
+        self._counts = house.counts.of(said.peer)
+        self._takes_bytes = said.max_bytes
         self._decoder = wire.Decoder(max_bytes=house.max_bytes, scratch_bytes=_SCRATCH)
         self._lock = threading.Lock()  # the turn and the queue
         self._turn: _Turn | None = None
@@ -83,6 +93,7 @@ class Overlap(Connection):
         self._busy_with = b""
         self._queue: OrderedDict[int, _Call] = OrderedDict()
         self._apart: dict[int, _Call] = {}
+        self._later: dict[int, Later] = {}
         self._durations: dict[bytes, float] = {}
         self._answers: deque[list[wire.Chunk]] = deque()
         self._unsent = 0
@@ -91,7 +102,7 @@ class Overlap(Connection):
         self._is_closed = False
         self._unanswered = 0  # calls that have been read
         self._has_ended = False  # nothing more will be read
-        unix.set_receive_timeout(sock, LINGER_S)
+        sockets.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
         with self._lock:
@@ -125,7 +136,7 @@ class Overlap(Connection):
     def run_apart(self, call: _Call) -> None:
         """Runs one call on a thread of the pool, without the turn."""
         with self._lock:
-            self._apart.pop(call.frame.call_id, None)
+            self._apart.pop(call.call_id, None)
         if not call.is_cancelled:
             self._answer(call)
             with contextlib.suppress(OSError):  # who reads will see it, and close
@@ -145,10 +156,19 @@ class Overlap(Connection):
             self._close_quietly()
 
     def _close_quietly(self) -> None:
+        self._cancel_later()
         with self._write_lock:
             if not self._is_closed:
                 self._is_closed = True
                 super().close()
+
+    def _cancel_later(self) -> None:
+        for later in tuple(self._later.values()):
+            later.cancel()  # nobody is there to hear it
+
+    def abandon(self) -> None:
+        if self._later:
+            self.close()
 
     def _give_up(self, turn: _Turn) -> None:
         if self._turn is turn:
@@ -160,8 +180,7 @@ class Overlap(Connection):
     def _run_queue(self, turn: _Turn) -> bool:
         """Runs what has been read; False when another thread has taken over."""
         while (call := self._next_call(turn)) is not None:
-            frame = call.frame
-            if self._durations.get(frame.method, 0.0) > _SLOW_S:
+            if self._durations.get(call.method, 0.0) > _SLOW_S:
                 self._run_elsewhere(call)
                 continue
             self._answer(call)
@@ -179,29 +198,61 @@ class Overlap(Connection):
                 return None
             _, call = self._queue.popitem(last=False)
             self._busy_since = _monotonic()
-            self._busy_with = call.frame.method
+            self._busy_with = call.method
             return call
 
     def _run_elsewhere(self, call: _Call) -> None:
         with self._lock:
-            self._apart[call.frame.call_id] = call
+            self._apart[call.call_id] = call
         self._house.pool.submit(call)
 
     def _answer(self, call: _Call) -> None:
-        _, call_id, method, body, buffers, timeout_us = call.frame
+        _, call_id, method, body, buffers, timeout_us, notes = call.frame
+        counts = self._counts[method]
+        counts.started += 1
+        began = _monotonic()
         if self._house.is_stopping:
-            reply = wire.encode(wire.NOT_RUN, call_id, b"", wire.STOPPING)
+            reply: Reply = (wire.NOT_RUN, wire.STOPPING, [])
         elif timeout_us and call.is_late():
-            reply = wire.encode(wire.NOT_RUN, call_id, b"", wire.LATE)
+            reply = (wire.NOT_RUN, wire.LATE, [])
         else:
-            began = _monotonic()
-            kind, body, buffers = self._house.methods.answer(method, body, buffers)
+            if timeout_us or notes:
+                until = call.late_at if timeout_us else None
+                answer = partial(self._house.methods.answer_for, Serving(until))
+                reply = answer(method, body, buffers)
+            else:
+                reply = self._house.methods.answer(method, body, buffers)
             self._learn(method, _monotonic() - began)
-            reply = wire.encode(kind, call_id, b"", body, buffers)
-        self._answers.append(reply)
+        settle = partial(self._settle, call_id, counts, began, len(body))
+        if reply[0] == LATER:
+            self._answer_later(call_id, reply[1], settle)
+        else:
+            settle(reply)
+
+    def _answer_later(self, call_id: int, later: Later, settle: Callable[[Reply], None]) -> None:
+        self._later[call_id] = later
+
+        def answer() -> None:
+            self._later.pop(call_id, None)
+            settle(encode_outcome(later))
+            with contextlib.suppress(OSError):  # who reads will see it, and close
+                self._flush()
+            self._close_if_done()
+
+        self._house.owe(later, answer)
+
+    def _settle(
+        self, call_id: int, counts: MethodCounts, began: float, n_in: int, reply: Reply
+    ) -> None:
+        kind, body, views = fit(reply, self._takes_bytes)
+        chunks = wire.encode(kind, call_id, b"", body, views)
+        if kind != wire.RESULT:
+            counts.errors += 1
+        counts.finish(_monotonic() - began, n_in, len(body))
+        self._answers.append(chunks)
         with self._lock:
             self._unanswered -= 1
-        self._unsent += len(reply[0]) if len(reply) == 1 else _FLUSH_BYTES
+        self._unsent += len(chunks[0]) if len(chunks) == 1 else _FLUSH_BYTES
 
     def _learn(self, method: bytes, duration_s: float) -> None:
         average = self._durations.get(method)
@@ -225,7 +276,7 @@ class Overlap(Connection):
                 self._unsent = 0
                 chunks = self._take_answers()
                 if not self._is_closed:
-                    unix.send_all(self.sock, chunks)
+                    sockets.send_all(self.sock, chunks)
             finally:
                 self._write_lock.release()
 
@@ -252,22 +303,26 @@ class Overlap(Connection):
         if not n:
             self._house.unwatch(self)
             self._has_ended = True
+            if not self._house.is_stopping:
+                self._cancel_later()
             return False
         self._sort(self._decoder.received(n))
         return True
 
-    def _sort(self, frames: list[wire.Frame]) -> None:
+    def _sort(self, frames: list[wire.Fields]) -> None:
         now = _monotonic()
         with self._lock:
             for frame in frames:
-                if frame.kind == wire.CALL:
-                    self._queue[frame.call_id] = _Call(self, frame, now)
+                if frame[0] == wire.CALL:
+                    self._queue[frame[1]] = _Call(self, frame, now)
                     self._unanswered += 1
-                elif frame.kind == wire.CANCEL:
-                    self._cancel(frame.call_id)
+                elif frame[0] == wire.CANCEL:
+                    self._cancel(frame[1])
 
     def _cancel(self, call_id: int) -> None:
         call = self._queue.pop(call_id, None) or self._apart.pop(call_id, None)
+        if (later := self._later.get(call_id)) is not None:
+            later.cancel()
         if call is not None:
             call.is_cancelled = True
             self._unanswered -= 1

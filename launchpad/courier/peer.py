@@ -1,24 +1,26 @@
 """The server as its clients see it: where it is, whether it is up, what its answers mean.
 
-The same for every carrier. One client has one `Peer`.
+The same for every carrier. One client has one `Peer`, whatever options its calls have.
 """
 
 from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from launchpad.courier import codec, greeting, keyring, wire
 from launchpad.courier.errors import (
     CourierError,
     DeadlineExceeded,
+    MessageTooLarge,
     NotSent,
     OutcomeUnknown,
     ProtocolError,
     Refused,
 )
+from launchpad.courier.options import Options
 
 R = TypeVar("R")
 
@@ -34,22 +36,22 @@ class NotRun(Exception):
 
 
 class Peer:
-    """Address, options, and the errors that speak of them."""
+    """One server: its address, what is known about it, and the errors that speak of it."""
 
     def __init__(
         self,
         address: str,
-        name: str | None,
-        token: bytes | None,
-        call_timeout: float | None,
-        wait_for_ready: bool,
-        verdict: Callable[[], Exception | None] | None,
+        *,
+        name: str | None = None,
+        token: bytes | None = None,
+        verdict: Callable[[], Exception | None] | None = None,
+        max_bytes: int = wire.MAX_BYTES,
     ) -> None:
         self.address = address
         self.server = name or ""  # until the server says what it calls itself
+        self.welcome: greeting.Welcome | None = None  # the last one
+        self.max_bytes = max_bytes
         self._token = token
-        self.call_timeout = call_timeout
-        self.wait_for_ready = wait_for_ready
         self._verdict = verdict
 
     @property
@@ -57,11 +59,12 @@ class Peer:
         """Looked up when it is needed: a client may be there before the keyring has the token."""
         return keyring.find(self.address) if self._token is None else self._token
 
-    def new_deadline(self) -> float | None:
-        return None if self.call_timeout is None else time.monotonic() + self.call_timeout
-
     def wait_for(
-        self, attempt: Callable[[float | None], R | None], method: bytes, deadline: float | None
+        self,
+        attempt: Callable[[float | None], R | None],
+        method: bytes,
+        options: Options,
+        deadline: float | None,
     ) -> R:
         """Repeats `attempt(seconds left)` until it returns something, with short pauses between.
 
@@ -69,17 +72,17 @@ class Peer:
         client that does not want to wait.
         """
         pause_s = _FIRST_PAUSE_S
-        while (found := attempt(self.time_left(method, deadline))) is None:
-            self.check_wait(method)
-            left = self.time_left(method, deadline)
+        while (found := attempt(self.time_left(method, options, deadline))) is None:
+            self.check_wait(method, options)
+            left = self.time_left(method, options, deadline)
             time.sleep(pause_s if left is None else min(pause_s, left))
             pause_s = next_pause(pause_s)
         return found
 
-    def check_wait(self, method: bytes) -> None:
+    def check_wait(self, method: bytes, options: Options) -> None:
         """Raises if there is no point in waiting for a server that is not up."""
         self.raise_verdict()
-        if not self.wait_for_ready:
+        if not options.wait_for_ready:
             raise NotSent(
                 f"{self} is not up, so {method.decode()!r} was not called. "
                 "Start it first, or use wait_for_ready=True.",
@@ -91,18 +94,29 @@ class Peer:
         if error is not None:
             raise error
 
-    def time_left(self, method: bytes, deadline: float | None) -> float | None:
+    def time_left(self, method: bytes, options: Options, deadline: float | None) -> float | None:
         """Seconds until the deadline, None without one; raises DeadlineExceeded past it."""
         if deadline is None:
             return None
         left = deadline - time.monotonic()
         if left <= 0:
-            raise self.late(method)
+            raise self.late(method, options)
         return left
+
+    def check_size(self, method: bytes, n_bytes: int) -> None:
+        """MessageTooLarge for arguments that the server would not take."""
+        limit = self.welcome.max_bytes if self.welcome is not None else wire.MAX_BYTES
+        if n_bytes > limit:
+            raise MessageTooLarge(
+                f"the arguments of {method.decode()!r} are {n_bytes} bytes, and {self} takes {limit} at "
+                "once. Send them in several calls, or give the server a larger max_bytes.",
+                **self._where(method),
+            )
 
     def check_welcome(self, welcome: greeting.Welcome) -> None:
         """Takes note of who answers; Refused if it does not want us."""
         self.server = welcome.server or self.server
+        self.welcome = welcome
         if welcome.verdict == greeting.BAD_TOKEN:
             what = "no token was found for this address" if not self.token else "it is another one"
             raise self.refuse(
@@ -118,10 +132,9 @@ class Peer:
     def refuse(self, message: str) -> Refused:
         return Refused(message, **self._where(b""))
 
-    def open_reply(
-        self, method: bytes, kind: int, body: wire.Chunk, buffers: Sequence[wire.Chunk]
-    ) -> Any:
+    def open_reply(self, method: bytes, options: Options, reply: wire.Fields) -> Any:
         """The value that a reply carries, or raises the exception that it carries."""
+        kind, _, _, body, buffers, _, _ = reply
         if kind == wire.RESULT:
             try:
                 return _loads(body) if not buffers else _loads(body, buffers=buffers)
@@ -138,12 +151,17 @@ class Peer:
         if kind != wire.NOT_RUN:
             raise ProtocolError(f"{self} answered with a frame of kind {kind}")
         if body == wire.LATE:
-            raise self.late(method)
+            raise self.late(method, options)
         raise NotRun
 
-    def late(self, method: bytes) -> DeadlineExceeded:
+    def late(self, method: bytes, options: Options) -> DeadlineExceeded:
+        limit = (
+            f"within {options.timeout_s} s"
+            if options.timeout_s is not None
+            else "before the deadline of the call that it was made for"
+        )
         return DeadlineExceeded(
-            f"{method.decode()!r} of {self} did not answer within {self.call_timeout} s. "
+            f"{method.decode()!r} of {self} did not answer {limit}. "
             "It may have run, or be running still.",
             **self._where(method),
         )

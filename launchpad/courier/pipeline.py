@@ -12,6 +12,7 @@ been written go to the next connection, all others end with OutcomeUnknown.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import select
 import socket
 import threading
@@ -21,13 +22,16 @@ from functools import partial
 from typing import Any
 
 from launchpad.courier import codec, wire
-from launchpad.courier.carriers import unix
+from launchpad.courier.carriers import sockets
+from launchpad.courier.counts import Counts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.future import CallFuture
 from launchpad.courier.greeting import OVERLAP
 from launchpad.courier.line import open_socket
+from launchpad.courier.options import Options
 from launchpad.courier.outbox import Outbox
 from launchpad.courier.peer import MAX_TRIES, NotRun, Peer, next_pause
+from launchpad.courier.serving import serving
 
 _IDLE_S = 3.0  # nothing in flight for this long: the connection is closed, the thread ends
 _SCRATCH = 128 << 10
@@ -36,11 +40,17 @@ _SCRATCH = 128 << 10
 class _InFlight:
     """A call without an answer yet. Keeps its frame's parts, should it have to be sent again."""
 
-    __slots__ = ("body", "buffers", "deadline", "future", "method", "tries")
+    __slots__ = ("body", "buffers", "deadline", "future", "method", "options", "tries")
 
     def __init__(
-        self, method: bytes, body: bytes, buffers: Sequence[memoryview], deadline: float | None
+        self,
+        method: bytes,
+        body: bytes,
+        buffers: Sequence[memoryview],
+        options: Options,
+        deadline: float | None,
     ) -> None:
+        self.options = options
         self.future = CallFuture()
         self.method = method
         self.body = body
@@ -52,10 +62,12 @@ class _InFlight:
 class Pipeline:
     """The shared connection of one client. Safe from any thread."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, counts: Counts) -> None:
         self._peer = peer
+        self._counts = counts
         self._lock = threading.Lock()
-        self._calls: dict[int, _InFlight] = {}  # in the order of their deadlines
+        self._calls: dict[int, _InFlight] = {}
+        self._deadlines: list[tuple[float, int]] = []  # a heap, of calls that may be done by now
         self._last_id = 0
         self._outbox = Outbox()
         self._sock: socket.socket | None = None
@@ -63,11 +75,17 @@ class Pipeline:
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
 
-    def submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
+    def submit(
+        self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> CallFuture:
         body, views = codec.encode((args, kwargs))
         # Copies, because the caller may change its arrays as soon as this returns.
         buffers = [memoryview(bytearray(view)) for view in views]
-        call = _InFlight(method, body, buffers, self._peer.new_deadline())
+        timeout_s, on_behalf_of = options.timeout_s, serving.get()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if on_behalf_of is not None:
+            deadline = on_behalf_of.limit(deadline)
+        call = _InFlight(method, body, buffers, options, deadline)
         with self._lock:
             call_id = self._enter(call)
             if self._thread is None:
@@ -95,6 +113,8 @@ class Pipeline:
             raise self._peer.closed(call.method)
         self._last_id += 1
         self._calls[self._last_id] = call
+        if call.deadline is not None:
+            heapq.heappush(self._deadlines, (call.deadline, self._last_id))
         timeout_us = 0 if call.deadline is None else _micros_left(call.deadline)
         frame = wire.encode(
             wire.CALL, self._last_id, call.method, call.body, call.buffers, timeout_us
@@ -161,22 +181,33 @@ class Pipeline:
 
     def _connect(self) -> socket.socket:
         pause_s = next_pause()
-        while (sock := open_socket(self._peer, self._peer.call_timeout, OVERLAP)) is None:
+        while (sock := open_socket(self._peer, self._patience_s(), OVERLAP)) is None:
+            self._check_wait()
+            self._expire()
             with self._lock:
                 method = next((call.method for call in self._calls.values()), b"")
-            self._peer.check_wait(method)
-            self._expire()
             if self._closing.wait(pause_s):
                 raise self._peer.closed(method)
             pause_s = next_pause(pause_s)
         return sock
+
+    def _check_wait(self) -> None:
+        """Fails the calls for which there is no point in waiting."""
+        with self._lock:
+            calls = list(self._calls.items())
+        for call_id, call in calls:
+            try:
+                self._peer.check_wait(call.method, call.options)
+            except Exception as error:
+                self._calls.pop(call_id, None)
+                call.future.fail(error)
 
     def _read_until_end(self, sock: socket.socket) -> list[_InFlight]:
         """Returns, after the connection has ended, the calls that the server has sent back."""
         decoder = wire.Decoder(scratch_bytes=_SCRATCH)
         again: list[_InFlight] = []
         with contextlib.suppress(OSError, ProtocolError):
-            unix.set_receive_timeout(sock, _IDLE_S)
+            sockets.set_receive_timeout(sock, _IDLE_S)
             while n := self._receive(sock, decoder):
                 for frame in decoder.received(n):
                     self._resolve(frame, again)
@@ -186,7 +217,7 @@ class Pipeline:
         """Bytes received; 0 when the connection has ended, or idled for long enough."""
         while True:
             self._flush()
-            if self._peer.call_timeout is not None or self._wants_to_write:
+            if self._deadlines or self._wants_to_write:
                 self._poll(sock)
             try:
                 return sock.recv_into(decoder.buffer)
@@ -219,23 +250,18 @@ class Pipeline:
             return True
 
     def _patience_s(self) -> float:
-        """Until the first deadline; a call that comes later has a later one."""
-        timeout_s = self._peer.call_timeout
-        if timeout_s is None:
-            return _IDLE_S
+        """Until the first deadline."""
         with self._lock:
-            first = next(iter(self._calls.values()), None)
-        deadline = first.deadline if first is not None else None
-        left = timeout_s if deadline is None else max(0.0, deadline - time.monotonic())
+            first = self._deadlines[0][0] if self._deadlines else None
+        left = _IDLE_S if first is None else max(0.0, first - time.monotonic())
         return min(left + 0.0005, _IDLE_S)
 
-    def _resolve(self, frame: wire.Frame, again: list[_InFlight]) -> None:
-        kind, call_id, _, body, buffers, _ = frame
-        call = self._calls.pop(call_id, None)
+    def _resolve(self, frame: wire.Fields, again: list[_InFlight]) -> None:
+        call = self._calls.pop(frame[1], None)
         if call is None:
             return  # cancelled, or too late
         try:
-            call.future.settle(lambda: self._peer.open_reply(call.method, kind, body, buffers))
+            call.future.settle(lambda: self._peer.open_reply(call.method, call.options, frame))
         except NotRun:
             again.append(call)
 
@@ -264,11 +290,11 @@ class Pipeline:
         now = time.monotonic()
         while True:
             with self._lock:
-                call_id, call = next(iter(self._calls.items()), (0, None))
-                if call is None or call.deadline is None or call.deadline > now:
+                if not self._deadlines or self._deadlines[0][0] > now:
                     return
-                del self._calls[call_id]
-            call.future.fail(self._peer.late(call.method))
+                call = self._calls.pop(heapq.heappop(self._deadlines)[1], None)
+            if call is not None:
+                call.future.fail(self._peer.late(call.method, call.options))
 
     def _fail_all(self, error: Exception | None) -> None:
         with self._lock:

@@ -12,9 +12,10 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from launchpad.courier.carriers.sockets import Listener
 from launchpad.courier.pool import Job
 
 
@@ -33,12 +34,12 @@ class Poller:
     """Accepts connections from a listener and watches the parked ones.
 
     Args:
-        listener: a non-blocking listening socket, or None for a server without one.
+        listeners: whose sockets are non-blocking and listening.
         welcome: makes a parked connection of an accepted socket.
     """
 
     def __init__(
-        self, listener: socket.socket | None, welcome: Callable[[socket.socket], Parked]
+        self, listeners: Sequence[Listener], welcome: Callable[[socket.socket], Parked]
     ) -> None:
         self._selector = selectors.DefaultSelector()
         self._welcome = welcome
@@ -49,9 +50,9 @@ class Poller:
         self._ears.setblocking(False)
         self._bell.setblocking(False)
         self._selector.register(self._ears, selectors.EVENT_READ)
-        self._listener = listener
-        if listener is not None:
-            self._selector.register(listener, selectors.EVENT_READ)
+        self._listeners = tuple(listeners)
+        for listener in self._listeners:
+            self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
     def poll(self, timeout_s: float | None) -> list[Job]:
         """Jobs of the connections that have become readable."""
@@ -61,8 +62,8 @@ class Poller:
         for key, _ in self._selector.select(timeout_s):
             if key.fileobj is self._ears:
                 self._drain_bell()
-            elif key.data is None:
-                self._accept()
+            elif key.data in self._listeners:
+                self._accept(key.data)
             elif self._unpark(key.data):
                 jobs.append(key.data.take_job())
         if self._expiring:
@@ -88,11 +89,11 @@ class Poller:
             self._bell.send(b"!")
 
     def stop_accepting(self) -> None:
-        """No new connections; the listener itself is the owner's to close."""
+        """No new connections; the listeners themselves are the owner's to close."""
         with self._lock:
-            listener, self._listener = self._listener, None
-            if listener is not None:
-                self._selector.unregister(listener)
+            listeners, self._listeners = self._listeners, ()
+            for listener in listeners:
+                self._selector.unregister(listener.sock)
 
     def close(self) -> None:
         """Closes the selector and every connection parked in it. The leader must have left."""
@@ -110,25 +111,21 @@ class Poller:
         self._selector.close()
         self._ears.close()
         self._bell.close()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.sock.close()
 
     def _drain_bell(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while len(self._ears.recv(4096)) == 4096:
                 pass
 
-    def _accept(self) -> None:
-        listener = self._listener
-        if listener is None:
-            return
+    def _accept(self, listener: Listener) -> None:
         try:
-            sock, _ = listener.accept()
+            sock = listener.accept()
         except OSError as error:
             if not isinstance(error, BlockingIOError | ConnectionError):
                 time.sleep(0.02)  # out of descriptors: it will be readable again at once
             return
-        sock.setblocking(True)
         self.park(self._welcome(sock))
 
     def _unpark(self, parked: Parked) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from launchpad.courier import keyring
+from launchpad.courier import carriers, keyring, wire
 from launchpad.courier.carriers import inprocess, unix
+from launchpad.courier.carriers.sockets import Listener
 from launchpad.courier.house import House
 from launchpad.courier.methods import Methods, public_methods
 
@@ -32,6 +33,8 @@ class Server:
             directory, which `stop` removes.
         token: clients must show it. None asks the keyring for the address, when it starts.
         thread_pool_size: methods that run side by side as a rule. Those that block do not count.
+        max_bytes: the largest arguments of a call that it takes. Clients know, and raise
+            MessageTooLarge before they send more.
     """
 
     def __init__(
@@ -41,18 +44,20 @@ class Server:
         address: str | None = None,
         token: bytes | None = None,
         thread_pool_size: int = 16,
+        max_bytes: int = wire.MAX_BYTES,
     ) -> None:
         self.name = name or "courier"
         self._address = address or unix.PREFIX + unix.fresh_path()
         if not self._address.startswith(inprocess.PREFIX):
-            unix.path_of(self._address)
+            carriers.find(self._address)
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
         self._token = token
         self._size = thread_pool_size
+        self._max_bytes = max_bytes
         self._methods = Methods(self.name, self._address)
         self._lock = threading.Lock()
-        self._listener: unix.Listener | None = None
+        self._listener: Listener | None = None
         self._house: House | None = None
         self._is_healthy = True
         self._stopped = threading.Event()
@@ -60,8 +65,8 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where clients find it; known before it starts."""
-        return self._address
+        """Where clients find it; known before it starts, but for a port that the system chooses."""
+        return self._address if self._listener is None else self._listener.address
 
     @property
     def has_started(self) -> bool:
@@ -115,11 +120,11 @@ class Server:
                 raise RuntimeError(f"{self.name} has been started already")
             token = keyring.find(self._address) if self._token is None else self._token
             if self._address.startswith(inprocess.PREFIX):
-                self._house = self._open(token, None)
+                self._house = self._open(token, [])
                 self._publish_in_process(self._house)
             else:
-                self._listener = unix.Listener(unix.path_of(self._address))
-                self._house = self._open(token, self._listener)
+                self._listener = carriers.find(self._address).Listener(self._address)
+                self._house = self._open(token, [self._listener])
 
     def stop(self, grace_s: float = 1.0) -> None:
         """Stops serving; returns when no thread, socket or file is left.
@@ -145,9 +150,8 @@ class Server:
         """Waits until the server has been stopped; False when that takes longer."""
         return self._stopped.wait(timeout_s)
 
-    def _open(self, token: bytes, listener: unix.Listener | None) -> House:
-        sock = listener.sock if listener is not None else None
-        house = House(self.name, token, self._methods, self._size, sock)
+    def _open(self, token: bytes, listeners: Sequence[Listener]) -> House:
+        house = House(self.name, token, self._methods, self._size, listeners, self._max_bytes)
         house.open()
         return house
 

@@ -17,9 +17,13 @@ import time
 from typing import TYPE_CHECKING
 
 from launchpad.courier import greeting, wire
-from launchpad.courier.carriers import unix
+from launchpad.courier.carriers import sockets
+from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.later import Later
+from launchpad.courier.methods import LATER, Reply, encode_outcome, fit
 from launchpad.courier.pool import Job
+from launchpad.courier.serving import Serving
 
 if TYPE_CHECKING:
     from launchpad.courier.house import House
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 LINGER_S = 0.05
 _GREETING_S = 5.0  # a connection that has not said who it is by then is closed
 
-_NO_BUFFERS: list[memoryview] = []
+_monotonic = time.monotonic
 
 
 class Connection:
@@ -70,6 +74,9 @@ class Connection:
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
+    def abandon(self) -> None:
+        """The server has stopped: closes what no thread will come to any more."""
+
     def _serve(self) -> None:
         raise NotImplementedError
 
@@ -87,53 +94,83 @@ class Greeter(Connection):
 
     def _serve(self) -> None:
         missing = greeting.GREETING_SIZE - len(self._data)
-        chunk = self.sock.recv(missing, socket.MSG_DONTWAIT)
+        try:
+            chunk = self.sock.recv(missing, socket.MSG_DONTWAIT)
+        except BlockingIOError:  # a carrier has read something that was not for us
+            self._park()
+            return
         self._data += chunk
         if not chunk:
+            self.close()
+        elif self._speaks_another_version():
+            self._answer(greeting.BAD_VERSION)
             self.close()
         elif len(chunk) < missing:
             self._park()
         else:
             self._decide(greeting.decode_greeting(self._data))
 
+    def _speaks_another_version(self) -> bool:
+        if len(self._data) < greeting.START_SIZE:
+            return False
+        return greeting.read_version(self._data) != greeting.VERSION
+
     def _decide(self, said: greeting.Greeting) -> None:
         if self._house.is_stopping:
             self.close()  # without a word: for the client, no server is up
             return
         verdict = self._judge(said)
-        house = self._house
-        self.sock.sendall(greeting.encode_welcome(verdict, house.incarnation, house.name))
+        self._answer(verdict)
         if verdict != greeting.WELCOME:
             self.close()
             return
         from launchpad.courier.overlap import Overlap
 
         kind = Overlap if said.flags & greeting.OVERLAP else Session
-        house.sessions.discard(self)
-        kind(self.sock, house)._park()
+        self._house.sessions.discard(self)
+        kind(self.sock, self._house, said)._park()
+
+    def _answer(self, verdict: int) -> None:
+        house = self._house
+        self.sock.sendall(
+            greeting.encode_welcome(verdict, house.incarnation, house.name, house.max_bytes)
+        )
 
     def _judge(self, said: greeting.Greeting) -> int:
         import hmac
 
-        if not hmac.compare_digest(said.token, self._house.token):
-            return greeting.BAD_TOKEN
-        return greeting.WELCOME if said.version == greeting.VERSION else greeting.BAD_VERSION
+        if hmac.compare_digest(said.token, self._house.token):
+            return greeting.WELCOME
+        return greeting.BAD_TOKEN
 
 
 class Session(Connection):
     """A connection whose client makes one call at a time and waits for the answer."""
 
-    def __init__(self, sock: socket.socket, house: House) -> None:
+    def __init__(self, sock: socket.socket, house: House, said: greeting.Greeting) -> None:
         super().__init__(sock, house)
         self._decoder = wire.Decoder(max_bytes=house.max_bytes)
+        self._takes_bytes = said.max_bytes
+        self._counts = house.counts.of(said.peer)
         self._send = sock.send
         self._answer_call = house.methods.answer
         self._noticed_at = 0.0
-        unix.set_receive_timeout(sock, LINGER_S)
+        self._later: Later | None = None
+        sockets.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
-        self._noticed_at = time.monotonic()  # from here on the call may wait for a thread
+        self._noticed_at = _monotonic()  # from here on the call may wait for a thread
         return self
+
+    def close(self) -> None:
+        later, self._later = self._later, None
+        if later is not None:
+            later.cancel()  # nobody is there to hear it
+        super().close()
+
+    def abandon(self) -> None:
+        if self._later is not None:
+            self.close()
 
     def _serve(self) -> None:
         recv_into, decoder, pool = self.sock.recv_into, self._decoder, self._house.pool
@@ -146,7 +183,8 @@ class Session(Connection):
             finally:
                 self.is_waiting = False
             if not n:
-                self.close()
+                if self._later is None or not self._house.is_stopping:
+                    self.close()
                 return
             frame = decoder.received_alone(n)
             for each in decoder.received(n) if frame is None else (frame,):
@@ -157,21 +195,54 @@ class Session(Connection):
                 break
         self._park()
 
-    def _is_late(self, timeout_us: int) -> bool:
-        waited_s = time.monotonic() - self._noticed_at if self._noticed_at else 0.0
-        return waited_s * 1e6 > timeout_us
-
     def _answer(self, frame: wire.Fields) -> None:
-        _, call_id, method, body, buffers, timeout_us = frame
+        _, call_id, method, body, buffers, timeout_us, notes = frame
+        counts = self._counts[method]
+        counts.started += 1
+        began = _monotonic()
+        waited_s = began - self._noticed_at if self._noticed_at else 0.0
         if self._house.is_stopping:
-            kind, result, views = wire.NOT_RUN, wire.STOPPING, _NO_BUFFERS
-        elif timeout_us and self._is_late(timeout_us):
-            kind, result, views = wire.NOT_RUN, wire.LATE, _NO_BUFFERS
+            reply: Reply = (wire.NOT_RUN, wire.STOPPING, [])
+        elif not timeout_us and not notes:
+            reply = self._answer_call(method, body, buffers)
+        elif timeout_us and waited_s * 1e6 > timeout_us:
+            reply = (wire.NOT_RUN, wire.LATE, [])
         else:
-            kind, result, views = self._answer_call(method, body, buffers)
+            until = began - waited_s + timeout_us * 1e-6 if timeout_us else None
+            reply = self._house.methods.answer_for(Serving(until), method, body, buffers)
+        if reply[0] == LATER:
+            self._answer_later(reply[1], call_id, counts, began, len(body))
+        else:
+            self._reply(call_id, reply, counts, began, len(body))
+
+    def _reply(
+        self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
+    ) -> None:
+        kind, result, views = reply
         if views or len(result) > wire.SMALL:
-            unix.send_all(self.sock, wire.encode(kind, call_id, b"", result, views))
-            return
-        reply = wire.encode_small(kind, call_id, b"", result)
-        if (n := self._send(reply, unix.NO_SIGNAL)) != len(reply):
-            unix.send_all(self.sock, [reply[n:]])
+            reply = kind, result, views = fit(reply, self._takes_bytes)
+            sockets.send_all(self.sock, wire.encode(kind, call_id, b"", result, views))
+        else:
+            frame = wire.encode_small(kind, call_id, b"", result)
+            if (n := self._send(frame, sockets.NO_SIGNAL)) != len(frame):
+                sockets.send_all(self.sock, [frame[n:]])
+        if kind != wire.RESULT:
+            counts.errors += 1
+        counts.finish(_monotonic() - began, n_in, len(result))
+
+    def _answer_later(
+        self, later: Later, call_id: int, counts: MethodCounts, began: float, n_in: int
+    ) -> None:
+        """Frees this thread. The answer is sent from one of the pool: it may have to wait."""
+        self._later = later
+
+        def send() -> None:
+            self._later = None
+            try:
+                self._reply(call_id, encode_outcome(later), counts, began, n_in)
+            except OSError:
+                self.hang_up()  # who reads closes
+            if self._house.is_stopping:
+                self.close()
+
+        self._house.owe(later, send)

@@ -7,16 +7,18 @@ A connection opens with a greeting (greeting.py). After that both sides send fra
          0     1  magic 0xC7
          1     1  kind (see KINDS)
          2     2  length of the method name
-         4     4  number of buffers n
+         4     2  number of buffers n
+         6     2  length of the notes
          8     8  call id, chosen by the caller
         16     8  length of the body
         24     8  time left to the call in µs, 0 for no limit
-        32        method name (utf-8) · n lengths (8 bytes each) · body · n buffers
+        32        method name (utf-8) · notes · n lengths (8 bytes each) · body · n buffers
 
 All numbers are little-endian. The body is a pickle, the buffers are what it left out of band
-(PEP 574). A `Decoder` has the shape of `asyncio.BufferedProtocol`: it says where the next bytes
-shall go, so that a small frame costs one read into memory that is reused, and a large one is read
-straight into the memory it is going to live in.
+(PEP 574). The notes say what few frames need to say (notes.py). A `Decoder` has the shape of
+`asyncio.BufferedProtocol`: it says where the next bytes shall go, so that a small frame costs one
+read into memory that is reused, and a large one is read straight into the memory it is going to
+live in.
 """
 
 from __future__ import annotations
@@ -29,26 +31,31 @@ from launchpad.courier.errors import ProtocolError
 
 Chunk = bytes | bytearray | memoryview
 
-CALL, RESULT, ERROR, CANCEL, NOT_RUN = 1, 2, 3, 4, 5
+CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT = range(1, 10)
 KINDS = {
     CALL: "run a method; body: (args, kwargs)",
     RESULT: "it returned; body: the value",
     ERROR: "it raised; body: see codec.encode_error",
     CANCEL: "do not begin this call if it has not begun; no answer",
     NOT_RUN: "the call was not run and will not be; body: why (see REASONS)",
+    STREAM: "it returned a stream, whose items follow; body: see streams.py",
+    ITEM: "one item of a stream; body: the value",
+    END: "the stream has no more items; body: empty, or see codec.encode_error",
+    CREDIT: "so many more items may be sent; body: the number",
 }
 STOPPING, LATE = b"stopping", b"late"
 REASONS = {
-    STOPPING: "the server is stopping: safe to call again",
+    STOPPING: "the server is stopping or draining: safe to call again",
     LATE: "the deadline passed before the call began",
 }
 
 MAX_NAME = 1024
-MAX_BUFFERS = 65_536
+MAX_BUFFERS = 65_535
+MAX_NOTES = 65_535
 MAX_BYTES = 16 << 30
 
 _MAGIC = 0xC7
-_HEADER = struct.Struct("<BBHIQQQ")
+_HEADER = struct.Struct("<BBHIQQQ")  # buffers and notes as one number: both 0 as a rule
 _HEADER_SIZE = _HEADER.size
 
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
@@ -81,14 +88,15 @@ class Frame(NamedTuple):
     body: Chunk
     buffers: Sequence[Chunk]
     timeout_us: int
+    notes: Chunk = b""
 
 
 # The same without the names: making a Frame costs as much as everything else about a small one.
-Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int]
+Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int, Chunk]
 
 
 def encode_small(kind: int, call_id: int, method: bytes, body: bytes, timeout_us: int = 0) -> bytes:
-    """`encode` for a frame without buffers and with a body up to SMALL: one piece."""
+    """`encode` for a frame without buffers or notes and with a body up to SMALL: one piece."""
     return _pack(_MAGIC, kind, len(method), 0, call_id, len(body), timeout_us) + method + body
 
 
@@ -99,19 +107,21 @@ def encode(
     body: bytes = b"",
     buffers: Sequence[memoryview] = (),
     timeout_us: int = 0,
+    notes: bytes = b"",
 ) -> list[Chunk]:
     """One frame as chunks for one gathering write; a small frame is a single chunk."""
-    head = _pack(_MAGIC, kind, len(method), len(buffers), call_id, len(body), timeout_us) + method
+    check_limits(len(method), len(buffers), len(notes))
+    extra = len(buffers) | len(notes) << 16
+    head = _pack(_MAGIC, kind, len(method), extra, call_id, len(body), timeout_us) + method + notes
     if buffers:
-        _check_limits(len(method), len(buffers), len(body) + sum(b.nbytes for b in buffers))
         head += struct.pack(f"<{len(buffers)}Q", *[buffer.nbytes for buffer in buffers])
     if len(body) > SMALL:
-        _check_limits(len(method), len(buffers), len(body))
         return [head, body, *buffers]
     return [head + body, *buffers]
 
 
-def _check_limits(name_len: int, n_buffers: int, n_bytes: int, limit: int = MAX_BYTES) -> None:
+def check_limits(name_len: int, n_buffers: int, notes_len: int = 0) -> None:
+    """ProtocolError for what the header has no room for."""
     if name_len > MAX_NAME:
         raise ProtocolError(f"a method name of {name_len} bytes; the limit is {MAX_NAME}")
     if n_buffers > MAX_BUFFERS:
@@ -119,10 +129,14 @@ def _check_limits(name_len: int, n_buffers: int, n_bytes: int, limit: int = MAX_
             f"a message with {n_buffers} buffers; the limit is {MAX_BUFFERS}. "
             "Join the small arrays into fewer large ones."
         )
+    if notes_len > MAX_NOTES:
+        raise ProtocolError(f"notes of {notes_len} bytes; the limit is {MAX_NOTES}")
+
+
+def _check_size(n_bytes: int, limit: int) -> None:
+    """An honest peer knows our limit from the greeting, and sends no such thing."""
     if n_bytes > limit:
-        raise ProtocolError(
-            f"a message of {n_bytes} bytes; the limit is {limit}. Send it in several calls."
-        )
+        raise ProtocolError(f"a message of {n_bytes} bytes; the limit is {limit}")
 
 
 class Decoder:
@@ -149,10 +163,10 @@ class Decoder:
         #: Nothing of an unfinished frame has been received.
         self.is_between_frames = True
 
-    def received(self, n: int) -> list[Frame]:
+    def received(self, n: int) -> list[Fields]:
         """`n` bytes were written to `buffer`; returns the frames now complete."""
         fields = self.received_alone(n)
-        return self._received(n) if fields is None else [Frame._make(fields)]
+        return self._received(n) if fields is None else [fields]
 
     def received_alone(self, n: int) -> Fields | None:
         """`received` for one small frame and nothing else, as nearly always; None otherwise.
@@ -160,13 +174,11 @@ class Decoder:
         None changes nothing: `received` then has to be called for the same `n`.
         """
         unpack = _unpack_all[n if n <= _TINY else _HEADER_SIZE]
-        magic, kind, name_len, n_buffers, call_id, body_len, timeout_us, body = unpack(
-            self._scratch
-        )
+        magic, kind, name_len, extra, call_id, body_len, timeout_us, body = unpack(self._scratch)
         # The lengths also say that the header itself is new, and not of the frame before.
         if (
             _HEADER_SIZE + name_len + body_len != n
-            or n_buffers
+            or extra
             or magic != _MAGIC
             or kind not in KINDS
             or not self.is_between_frames
@@ -175,19 +187,19 @@ class Decoder:
         if n > _TINY:
             body = self._scratch[_HEADER_SIZE:n].tobytes()
         if name_len:
-            return kind, call_id, body[:name_len], body[name_len:], (), timeout_us
-        return kind, call_id, b"", body, (), timeout_us
+            return kind, call_id, body[:name_len], body[name_len:], (), timeout_us, b""
+        return kind, call_id, b"", body, (), timeout_us, b""
 
-    def _received(self, n: int) -> list[Frame]:
-        frames: list[Frame] = []
-        self.is_between_frames = False
+    def _received(self, n: int) -> list[Fields]:
+        frames: list[Fields] = []
         if self._is_direct:
             self._is_direct = False
             self._advance_large(n, frames)
         else:
             self._end += n
-        while (frame := self._parse()) is not None:
-            frames.append(frame)
+        self._feed_large(frames)
+        while self._large is None and self._parse(frames):
+            self._feed_large(frames)
         self._compact()
         self.is_between_frames = self._large is None and self._end == 0
         self.buffer = self._next_buffer()
@@ -199,49 +211,48 @@ class Decoder:
             return self._large.get_rest()
         return self._scratch[self._end :]
 
-    def _parse(self) -> Frame | None:
-        """The next frame of the scratch buffer, if it is complete; a large one is set aside."""
-        if self._large is not None:
-            return self._feed_large()
-        start = self._start
-        available = self._end - start
-        if available < _HEADER_SIZE:
-            return None
-        fields = _unpack_from(self._scratch, start)
-        magic, kind, name_len, n_buffers, call_id, body_len, timeout_us = fields
-        if magic != _MAGIC or kind not in KINDS:
-            raise ProtocolError(f"not a courier frame: it begins with {fields[:2]}")
-        if n_buffers or _HEADER_SIZE + name_len + body_len > self._size:
-            _check_limits(name_len, n_buffers, body_len, self._max_bytes)
-            self._start += _HEADER_SIZE
-            self._large = _LargeFrame(fields, self._max_bytes)
-            return self._feed_large()
-        body_at = start + _HEADER_SIZE + name_len
-        stop = body_at + body_len
-        if stop > self._end:
-            return None
-        self._start = stop
-        scratch = self._scratch
-        method = bytes(scratch[start + _HEADER_SIZE : body_at]) if name_len else b""
-        return Frame(kind, call_id, method, bytes(scratch[body_at:stop]), (), timeout_us)
+    def _parse(self, frames: list[Fields]) -> bool:
+        """Appends the small frames that are there; True when a large one was met, and set aside."""
+        data = self._scratch[self._start : self._end].tobytes()  # cheaper to cut than a memoryview
+        at, end = 0, len(data)
+        while end - at >= _HEADER_SIZE:
+            fields = _unpack_from(data, at)
+            magic, kind, name_len, extra, call_id, body_len, timeout_us = fields
+            if magic != _MAGIC or kind not in KINDS:
+                raise ProtocolError(f"not a courier frame: it begins with {fields[:2]}")
+            name_at = at + _HEADER_SIZE
+            body_at = name_at + name_len
+            if extra or body_at + body_len - at > self._size:
+                self._large = _LargeFrame(fields, self._max_bytes)
+                at = name_at
+                break
+            if body_at + body_len > end:
+                break
+            at = body_at + body_len
+            frames.append(
+                (kind, call_id, data[name_at:body_at], data[body_at:at], (), timeout_us, b"")
+            )
+        self._start += at
+        return self._large is not None
 
-    def _feed_large(self) -> Frame | None:
+    def _feed_large(self, frames: list[Fields]) -> None:
         large = self._large
-        assert large is not None
+        if large is None:
+            return
         while not large.is_complete and self._start < self._end:
             self._start += large.take(self._scratch[self._start : self._end])
-        if not large.is_complete:
-            return None
-        self._large = None
-        return large.get_frame()
+        self._finish_large(frames)
 
-    def _advance_large(self, n: int, frames: list[Frame]) -> None:
+    def _advance_large(self, n: int, frames: list[Fields]) -> None:
         large = self._large
         assert large is not None
         large.advance(n)
-        if large.is_complete:
+        self._finish_large(frames)
+
+    def _finish_large(self, frames: list[Fields]) -> None:
+        if self._large is not None and self._large.is_complete:
+            frames.append(self._large.get_frame())
             self._large = None
-            frames.append(large.get_frame())
 
     def _compact(self) -> None:
         left = self._end - self._start
@@ -251,16 +262,20 @@ class Decoder:
 
 
 class _LargeFrame:
-    """A frame with buffers, or too large for the scratch buffer, on its way in.
+    """A frame with buffers or notes, or too large for the scratch buffer, on its way in.
 
-    Its parts are name and table, the body, the buffers. Memory for a part is taken when the part
-    before it is complete, so a header alone cannot make us allocate what it promises.
+    Its parts are name, notes and table; the body; the buffers. Memory for a part is taken when the
+    part before it is complete, so a header alone cannot make us allocate what it promises.
     """
 
     def __init__(self, fields: tuple[int, ...], max_bytes: int) -> None:
-        _, self._kind, self._name_len, n_buffers, self._call_id, body_len, self._timeout_us = fields
+        _, self._kind, self._name_len, extra, self._call_id, body_len, self._timeout_us = fields
+        n_buffers, notes_len = extra & 0xFFFF, extra >> 16
+        check_limits(self._name_len, n_buffers)
+        _check_size(body_len, max_bytes)
+        self._table_at = self._name_len + notes_len
         self._max_bytes = max_bytes
-        self._lengths = [self._name_len + 8 * n_buffers, body_len]
+        self._lengths = [self._table_at + 8 * n_buffers, body_len]
         self._parts: list[Chunk] = []
         self._part = memoryview(b"")
         self._filled = 0
@@ -287,10 +302,11 @@ class _LargeFrame:
         while not self.missing and not self.is_complete:
             self._end_part()
 
-    def get_frame(self) -> Frame:
+    def get_frame(self) -> Fields:
         head, body, *buffers = self._parts
         method = bytes(head[: self._name_len])
-        return Frame(self._kind, self._call_id, method, body, buffers, self._timeout_us)
+        notes = bytes(head[self._name_len : self._table_at])
+        return self._kind, self._call_id, method, body, buffers, self._timeout_us, notes
 
     def _begin_part(self) -> None:
         self._part = allocate(self._lengths[len(self._parts)])
@@ -308,9 +324,9 @@ class _LargeFrame:
             self.is_complete = True
 
     def _read_table(self) -> None:
-        table = self._parts[0][self._name_len :]
+        table = self._parts[0][self._table_at :]
         self._lengths += struct.unpack(f"<{len(table) // 8}Q", table)
-        _check_limits(self._name_len, 0, sum(self._lengths[1:]), self._max_bytes)
+        _check_size(sum(self._lengths[1:]), self._max_bytes)
 
 
 def allocate(n: int) -> memoryview:

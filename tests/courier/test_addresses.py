@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from launchpad import courier
-from launchpad.courier.carriers import unix
+from launchpad.courier.carriers import sockets
 
 
 def path_of(address: str) -> str:
@@ -159,6 +159,6 @@ def test_the_directory_of_an_address_is_made_if_need_be(serve, connect, short_di
 def test_skipping_what_was_sent_counts_across_pieces() -> None:
     rest = [memoryview(b"abc"), memoryview(b"de"), memoryview(b"fgh")]
 
-    unix.skip_sent(rest, 6)
+    sockets.skip_sent(rest, 6)
 
     assert [bytes(piece) for piece in rest] == [b"gh"]

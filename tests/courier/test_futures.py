@@ -202,7 +202,7 @@ def test_a_cancellation_that_arrives_in_time_keeps_the_server_from_running_it(
         while len(frames) < 2:
             frames += decoder.received(sock.recv_into(decoder.buffer))
 
-    assert [frame.call_id for frame in frames] == [1, 3]
+    assert [frame[1] for frame in frames] == [1, 3]
     assert ran == [1, 3]
 
 

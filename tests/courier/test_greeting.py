@@ -110,7 +110,7 @@ def test_another_version_is_refused_by_name(serve, unix_address, connect, monkey
 
     monkeypatch.setattr(greeting, "encode_greeting", newer)
 
-    with pytest.raises(courier.Refused, match="version 1 of the protocol"):
+    with pytest.raises(courier.Refused, match="version 2 of the protocol"):
         connect(unix_address).m()
 
 
@@ -220,3 +220,23 @@ def test_the_body_of_an_error_is_never_confused_with_a_value() -> None:
     error = codec.decode_error(body, server="s", address="a", method="m")
 
     assert isinstance(error, ValueError)
+
+
+def test_a_server_of_another_version_is_named_with_its_version(connect, unix_address) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(unix_address.removeprefix("unix:"))
+        listener.listen()
+        thread = threading.Thread(target=_answer_as_version_9, args=(listener,))
+        thread.start()
+
+        with pytest.raises(courier.Refused, match="speaks version 9 of the protocol, we speak 2"):
+            connect(unix_address).m()
+
+        thread.join(10)
+
+
+def _answer_as_version_9(listener: socket.socket) -> None:
+    sock, _ = listener.accept()
+    with sock:
+        sock.recv(greeting.GREETING_SIZE, socket.MSG_WAITALL)
+        sock.sendall(b"LPC1" + bytes([9, 0, 2, 0]))  # and nothing that we would understand

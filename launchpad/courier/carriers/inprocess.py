@@ -11,10 +11,12 @@ import errno
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from launchpad.courier import codec, wire
-from launchpad.courier.methods import Reply
+from launchpad.courier.later import Later
+from launchpad.courier.methods import LATER, Reply, encode_outcome
 
 PREFIX = "inproc:"
 
@@ -37,6 +39,8 @@ class Host(Protocol):
     def answer(self, method: bytes, body: wire.Chunk, buffers: list[wire.Chunk]) -> Reply: ...
 
     def forget(self, call: LocalCall) -> None: ...
+
+    def owe(self, later: Later, answer: Callable[[], None]) -> None: ...
 
 
 def publish(address: str, host: Host) -> None:
@@ -99,7 +103,15 @@ class LocalCall:
             body, buffers = self.body, self.buffers
             self.body, self.buffers = b"", []
             kind, reply, views = host.answer(self.method, body, buffers)
+            if kind == LATER:
+                host.owe(reply, partial(self._finish_later, host, reply))
+                return
             self.settle(kind, reply, codec.copy_buffers(views))
+        host.forget(self)
+
+    def _finish_later(self, host: Host, later: Later) -> None:
+        kind, reply, views = encode_outcome(later)
+        self.settle(kind, reply, codec.copy_buffers(views))
         host.forget(self)
 
     def settle(self, kind: int, body: bytes = b"", buffers: list[wire.Chunk] | None = None) -> bool:

@@ -16,20 +16,12 @@ import errno
 import os
 import socket
 import stat
-import struct
 import sys
-from collections.abc import Iterator, Sequence
-
-from launchpad.courier.errors import ProtocolError
-from launchpad.courier.wire import Chunk
+from collections.abc import Iterator
 
 PREFIX = "unix:"
 MAX_PATH = 107 if sys.platform == "linux" else 103
-_MAX_GATHER = 1024  # IOV_MAX
 _BACKLOG = 1024
-
-# A peer that is gone is an error, not a signal, even where the program has restored SIGPIPE.
-NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 def path_of(address: str) -> str:
@@ -80,7 +72,9 @@ def _check_socket(path: str) -> None:
 class Listener:
     """A published listening socket. `close` takes the file away again, if it is still ours."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, address: str) -> None:
+        path = path_of(address)
+        self.address = address
         self._directory = os.path.dirname(path)
         self._owns_directory = False
         self.path = path
@@ -92,6 +86,12 @@ class Listener:
             raise
         status = os.stat(path)
         self._identity = (status.st_dev, status.st_ino)
+
+    def accept(self) -> socket.socket:
+        """The next client. Raises OSError, BlockingIOError among them, when there is none."""
+        sock, _ = self.sock.accept()
+        sock.setblocking(True)
+        return sock
 
     def close(self) -> None:
         self.sock.close()
@@ -162,8 +162,9 @@ def _refuse_living(path: str) -> None:
     raise OSError(errno.EADDRINUSE, "a living server has this address; stop it first", path)
 
 
-def connect(path: str, timeout_s: float | None) -> socket.socket:
+def connect(address: str, timeout_s: float | None) -> socket.socket:
     """One attempt to connect. Raises OSError; which ones mean "not up yet" the caller knows."""
+    path = path_of(address)
     _check_socket(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -176,56 +177,6 @@ def connect(path: str, timeout_s: float | None) -> socket.socket:
         raise
 
 
-def set_timeouts(sock: socket.socket, timeout_s: float) -> None:
-    """Limits each single send and receive, 0 for no limit; past it they raise BlockingIOError.
-
-    The kernel keeps this time. Python's own `settimeout` would poll before every read and write:
-    one more system call each.
-    """
-    packed = _timeval(timeout_s)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, packed)
-
-
-def set_receive_timeout(sock: socket.socket, timeout_s: float) -> None:
-    """Like `set_timeouts`, for receiving only."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
-
-
-def _timeval(timeout_s: float) -> bytes:
-    micros = max(1, int(timeout_s * 1e6)) if timeout_s else 0
-    return struct.pack("@ll", *divmod(micros, 1_000_000))
-
-
-def receive_exactly(sock: socket.socket, size: int) -> bytes:
-    """`size` bytes, or ConnectionResetError when the stream ends before."""
-    data = bytearray()
-    while len(data) < size:
-        chunk = sock.recv(size - len(data))
-        if not chunk:
-            raise ConnectionResetError(errno.ECONNRESET, "the peer closed while greeting")
-        data += chunk
-    return bytes(data)
-
-
-def send_all(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
-    """Writes all chunks, gathered. When it raises, the last byte has not been written."""
-    rest = [memoryview(chunk) for chunk in chunks if len(chunk)]
-    while rest:
-        skip_sent(rest, sock.sendmsg(rest[:_MAX_GATHER], (), NO_SIGNAL))
-
-
-def skip_sent(rest: list[memoryview], n: int) -> None:
-    """Drops the first `n` bytes of `rest`."""
-    whole = 0
-    while whole < len(rest) and n >= len(rest[whole]):
-        n -= len(rest[whole])
-        whole += 1
-    del rest[:whole]
-    if n:
-        rest[0] = rest[0][n:]
-
-
-def is_not_up(error: OSError) -> bool:
-    """A server may yet come up behind this failed attempt to connect or to be greeted."""
-    return not isinstance(error, PermissionError | ProtocolError)
+def check(address: str) -> None:
+    """Raises ValueError where no socket can be at this address."""
+    path_of(address)

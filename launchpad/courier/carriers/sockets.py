@@ -1,0 +1,81 @@
+"""What all carriers do with stream sockets, once they have one."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Protocol
+
+from launchpad.courier.wire import Chunk
+
+MAX_GATHER = 1024  # IOV_MAX
+
+# A peer that is gone is an error, not a signal, even where the program has restored SIGPIPE.
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+
+
+class Listener(Protocol):
+    """Where a server's clients arrive."""
+
+    address: str
+    sock: socket.socket  # becomes readable when somebody has come
+
+    def accept(self) -> socket.socket: ...
+
+    def close(self) -> None: ...
+
+
+def set_timeouts(sock: socket.socket, timeout_s: float) -> None:
+    """Limits each single send and receive, 0 for no limit; past it they raise BlockingIOError.
+
+    The kernel keeps this time. Python's own `settimeout` would poll before every read and write:
+    one more system call each.
+    """
+    packed = _timeval(timeout_s)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, packed)
+
+
+def set_receive_timeout(sock: socket.socket, timeout_s: float) -> None:
+    """Like `set_timeouts`, for receiving only."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
+
+
+def _timeval(timeout_s: float) -> bytes:
+    micros = max(1, int(timeout_s * 1e6)) if timeout_s else 0
+    return struct.pack("@ll", *divmod(micros, 1_000_000))
+
+
+def receive_exactly(sock: socket.socket, size: int) -> bytes:
+    """`size` bytes, or ConnectionResetError when the stream ends before."""
+    data = bytearray()
+    while len(data) < size:
+        chunk = sock.recv(size - len(data))
+        if not chunk:
+            raise ConnectionResetError(errno.ECONNRESET, "the peer closed while greeting")
+        data += chunk
+    return bytes(data)
+
+
+def send_all(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
+    """Writes all chunks, gathered. When it raises, the last byte has not been written."""
+    send_rest(sock, [memoryview(chunk) for chunk in chunks if len(chunk)])
+
+
+def send_rest(sock: socket.socket, rest: list[memoryview]) -> None:
+    """`send_all`, taking from `rest` what has been written, so that it can be called again."""
+    while rest:
+        skip_sent(rest, sock.sendmsg(rest[:MAX_GATHER], (), NO_SIGNAL))
+
+
+def skip_sent(rest: list[memoryview], n: int) -> None:
+    """Drops the first `n` bytes of `rest`."""
+    whole = 0
+    while whole < len(rest) and n >= len(rest[whole]):
+        n -= len(rest[whole])
+        whole += 1
+    del rest[:whole]
+    if n:
+        rest[0] = rest[0][n:]

@@ -1,0 +1,222 @@
+"""A client's way to a server on a socket: a pool of lines for calls that wait, a pipeline for others.
+
+A caller that waits takes a line of its own, writes its request with one system call, and reads the
+answer in its own thread with another: no reader thread, no hop. The line goes back on top of the
+pool, so that a lone caller always uses the same one, at whose other end a server thread is still
+reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier import carriers, codec, forking, wire
+from launchpad.courier.counts import Counts
+from launchpad.courier.line import PATIENCE_S, Line, open_socket
+from launchpad.courier.options import Options
+from launchpad.courier.peer import MAX_TRIES, NotRun, Peer
+from launchpad.courier.serving import serving
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from launchpad.courier.pipeline import Pipeline
+
+_MAX_IDLE = 16  # lines kept for later; a burst of threads may use more
+
+_monotonic = time.monotonic
+_serving = serving.get
+_encode_call = codec.encode_call
+
+
+class _TryAgain(Exception):
+    """The call has not run, or may run twice."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Connections:
+    """What all views of one client share: its open connections."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.idle: deque[Line] = deque()
+        self.counts = Counts()
+        self._lock = threading.Lock()
+        self._pipeline: Pipeline | None = None
+        forking.drop_in_child(self)
+        # Not the client's: `Client(address).method` outlives the client that made it.
+        weakref.finalize(self, _close_all, self.idle)
+
+    def get_pipeline(self) -> Pipeline:
+        return self._pipeline or self._open_pipeline()
+
+    def close(self) -> None:
+        """Closes what is open; a later call opens it again."""
+        with self._lock:
+            pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.close()
+        _close_all(self.idle)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: forgets the parent's connections."""
+        self._lock = threading.Lock()
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.drop_inherited()
+        _close_all(self.idle)
+
+    def _open_pipeline(self) -> Pipeline:
+        from launchpad.courier.pipeline import Pipeline
+
+        with self._lock:
+            if self._pipeline is None:
+                self._pipeline = Pipeline(self.peer, self.counts)
+            return self._pipeline
+
+
+class SocketChannel:
+    """Makes the calls of one client, with one set of options. Safe from any number of threads."""
+
+    def __init__(self, peer: Peer, options: Options) -> None:
+        carriers.find(peer.address)
+        self.peer = peer
+        self.options = options
+        self._connections = Connections(peer)
+        self._idle = self._connections.idle
+        self._counts = self._connections.counts
+
+    @property
+    def counts(self) -> Counts:
+        """By method, over all options."""
+        return self._counts
+
+    def with_options(self, options: Options) -> SocketChannel:
+        """The same connections, other options."""
+        view = copy.copy(self)
+        view.options = options
+        return view
+
+    def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls and waits for the answer in this thread."""
+        body, buffers = _encode_call(args, kwargs)
+        timeout_s, on_behalf_of = self.options.timeout_s, _serving()
+        counts = self._counts[method]
+        counts.started += 1
+        began = _monotonic()
+        deadline = None if timeout_s is None else began + timeout_s
+        if on_behalf_of is not None:
+            deadline = on_behalf_of.limit(deadline)
+        n_in = 0
+        try:
+            while True:
+                line, reply = self._exchange(method, body, buffers, deadline)
+                n_in = len(reply[3])
+                if reply[0] == wire.NOT_RUN:
+                    line.close()  # a server that stops serves nothing else on it either
+                else:
+                    self._put_back(line)
+                try:
+                    return self.peer.open_reply(method, self.options, reply)
+                except NotRun:
+                    continue
+        except BaseException:
+            counts.errors += 1
+            raise
+        finally:
+            counts.finish(_monotonic() - began, n_in, len(body))
+
+    def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Calls without waiting. All such calls of a client share one connection."""
+        return self._connections.get_pipeline().submit(method, args, kwargs, self.options)
+
+    def close(self) -> None:
+        """Closes what is open; a later call opens it again."""
+        self._connections.close()
+
+    def _exchange(
+        self, method: bytes, body: bytes, buffers: Sequence[memoryview], deadline: float | None
+    ) -> tuple[Line, wire.Fields]:
+        """Sends until it is taken, and returns the answer with the line that it came on."""
+        tries = timeout_us = 0
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                line = self._open(method, deadline)
+            try:
+                if deadline is not None:
+                    timeout_us = self._limit(line, method, deadline)
+                try:
+                    return line, line.exchange(method, body, buffers, timeout_us)
+                except OSError as error:
+                    return line, self._persist(error, line, method, deadline)
+            except _TryAgain as failed:
+                line.close()
+                tries += not line.was_used and not line.is_sent
+                if tries >= MAX_TRIES:
+                    self.peer.raise_verdict()
+                    raise self.peer.not_taken(method, failed.reason) from failed.reason
+            except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
+                line.close()
+                raise
+
+    def _persist(
+        self, error: OSError, line: Line, method: bytes, deadline: float | None
+    ) -> wire.Fields:
+        """Goes on after the kernel's timer, while there is time left."""
+        while isinstance(error, BlockingIOError):
+            left = self.peer.time_left(method, self.options, deadline)
+            line.limit(PATIENCE_S if left is None else min(PATIENCE_S, left))
+            try:
+                return line.go_on()
+            except OSError as next_error:
+                error = next_error
+        if not line.is_sent:
+            raise _TryAgain(error)
+        if self.options.idempotent:
+            self.peer.raise_verdict()
+            raise _TryAgain(error)
+        raise self.peer.lost(method) from error
+
+    def _put_back(self, line: Line) -> None:
+        if len(self._idle) < _MAX_IDLE:
+            line.was_used = True
+            self._idle.append(line)
+        else:
+            line.close()
+
+    def _open(self, method: bytes, deadline: float | None) -> Line:
+        peer = self.peer
+        attempt: Callable[[float | None], Any] = lambda left: open_socket(peer, left)  # noqa: E731
+        sock = peer.wait_for(attempt, method, self.options, deadline)
+        return Line(sock, peer.max_bytes)
+
+    def _limit(self, line: Line, method: bytes, deadline: float) -> int:
+        """Sets the kernel's timer; returns what the server shall know, in µs.
+
+        A fresh call gets exactly the client's timeout, so that the timer need not be set again for
+        every call.
+        """
+        left = self.peer.time_left(method, self.options, deadline)
+        assert left is not None
+        timeout_s = self.options.timeout_s
+        is_full = timeout_s is not None and left > timeout_s * 0.999
+        line.limit(min(PATIENCE_S, timeout_s if is_full and timeout_s is not None else left))
+        return max(1, int(left * 1e6))
+
+
+def _close_all(lines: deque[Line]) -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            lines.pop().close()
