@@ -28,10 +28,11 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.address import Address as Address
     from launchpad.address import SimpleLocalAddressBuilder as SimpleLocalAddressBuilder
     from launchpad.address import get_port_from_address as get_port_from_address
-    from launchpad.context import RunContext as LaunchContext
     from launchpad.context import RunContext as RunContext
     from launchpad.context import current as current
-    from launchpad.context import current as get_context
+    from launchpad.courier.typed import CourierClient as CourierClient
+    from launchpad.courier.typed import submit as submit
+    from launchpad.courier.typed import with_options as with_options
     from launchpad.errors import DefinitionError as DefinitionError
     from launchpad.errors import LaunchError as LaunchError
     from launchpad.errors import LaunchpadError as LaunchpadError
@@ -60,7 +61,6 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.nodes.cacher import CacherNode as CacherNode
     from launchpad.nodes.colocation import MultiProcessingColocation as MultiProcessingColocation
     from launchpad.nodes.colocation import MultiThreadingColocation as MultiThreadingColocation
-    from launchpad.nodes.courier import CourierClient as CourierClient
     from launchpad.nodes.courier import CourierHandle as CourierHandle
     from launchpad.nodes.courier import CourierNode as CourierNode
     from launchpad.nodes.python import PyClassNode as PyClassNode
@@ -77,6 +77,9 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.stopping import unregister_stop_handler as unregister_stop_handler
     from launchpad.stopping import wait_for_stop as wait_for_stop
 
+    LaunchContext = RunContext
+    get_context = current
+
 __version__ = "0.1.0"
 
 _NAMES = {
@@ -89,10 +92,12 @@ _NAMES = {
     # Nodes.
     "launchpad.nodes.base": "Node",
     "launchpad.nodes.python": "PyClassNode PyNode",
-    "launchpad.nodes.courier": "CourierClient CourierHandle CourierNode",
+    "launchpad.nodes.courier": "CourierHandle CourierNode",
     "launchpad.nodes.colocation": "MultiProcessingColocation MultiThreadingColocation",
     "launchpad.nodes.cacher": "CacherNode",
     "launchpad.executable": "Executable",
+    # Calling.
+    "launchpad.courier.typed": "CourierClient submit with_options",
     # Launching.
     "launchpad.launch.registry": "LaunchType is_local_launch is_local_launch_or_test",
     "launchpad.launch.running": "Running WorkerStatus",
@@ -114,14 +119,16 @@ _MODULES = ("courier", "testing")
 __all__ = ["LAUNCH_TYPE", "flags", "launch", "plan", *_MODULE_OF, *_ALIASES, *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"launchpad.{name}")
-    wanted = _ALIASES.get(name, name)
-    if wanted not in _MODULE_OF:
-        raise AttributeError(f"module 'launchpad' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[wanted]), wanted)
-    return value
+if not TYPE_CHECKING:  # to checkers this would mean that there is a name for everything
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"launchpad.{name}")
+        wanted = _ALIASES.get(name, name)
+        if wanted not in _MODULE_OF:
+            raise AttributeError(f"module 'launchpad' has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[wanted]), wanted)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -50,16 +50,18 @@ class Handle(Dereferenceable[ClientT]):
         """The node this stands for."""
         return self._node
 
-    def __getattr__(self, name: str) -> NoReturn:
-        # Only reached for what is not there: most often a call meant for the client.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AttributeError(
-            f"{type(self).__name__} has no {name!r}: it is a handle, and stands for"
-            f" {self.__dict__.get('_node', 'a node')} until the program runs. Pass it to another node,"
-            " which gets a client in its place, or call handle.dereference() after lp.launch();"
-            f" then client.{name}(…)."
-        )
+    if not TYPE_CHECKING:  # to checkers this would mean that a handle has every method
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # Only reached for what is not there: most often a call meant for the client.
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}: it is a handle, and stands for"
+                f" {self.__dict__.get('_node', 'a node')} until the program runs. Pass it to another node,"
+                " which gets a client in its place, or call handle.dereference() after lp.launch();"
+                f" then client.{name}(…)."
+            )
 
     def __copy__(self) -> Self:
         # It stands for one node, wherever it is; a copy of what holds it (dataclasses.asdict) is an edge too.

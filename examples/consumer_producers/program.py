@@ -27,9 +27,9 @@ class Consumer:
         self._limit = limit
 
     def run(self) -> None:
-        # A call through `futures` returns at once: all producers work at the same time.
+        # `lp.submit` returns at once: all producers work at the same time.
         futures = [
-            producer.futures.work(context)
+            lp.submit(producer.work, context)
             for producer, context in zip(self._producers, self._contexts(), strict=True)
         ]
         counts = [future.result() for future in futures]

@@ -55,7 +55,7 @@ class Trainer:
 
     def _evaluate(self, parameters: Array, seeds: Sequence[int]) -> list[Pair]:
         futures = [
-            evaluator.futures.evaluate(parameters, part)
+            lp.submit(evaluator.evaluate, parameters, part)
             for evaluator, part in zip(
                 self._evaluators, split(seeds, len(self._evaluators)), strict=True
             )

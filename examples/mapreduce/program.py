@@ -50,7 +50,8 @@ class Mapper:
         counts = count_all(texts)
         parts = partition(counts, len(self._reducers))
         pushed = [
-            reducer.futures.add(part) for reducer, part in zip(self._reducers, parts, strict=True)
+            lp.submit(reducer.add, part)
+            for reducer, part in zip(self._reducers, parts, strict=True)
         ]
         for future in pushed:
             future.result()
@@ -98,7 +99,7 @@ class Coordinator:
 
     def _collect(self) -> Counter[str]:
         total: Counter[str] = Counter()
-        for future in [reducer.futures.counts() for reducer in self._reducers]:
+        for future in [lp.submit(reducer.counts) for reducer in self._reducers]:
             total.update(future.result())
         return total
 

@@ -57,7 +57,7 @@ class Worker:
         """Push each shard its part of the gradient, all at once; returns the new parameters."""
         parts = np.array_split(gradient, len(self._shards))
         futures = [
-            shard.futures.push(self._index, part)
+            lp.submit(shard.push, self._index, part)
             for shard, part in zip(self._shards, parts, strict=True)
         ]
         return np.concatenate([future.result() for future in futures])
@@ -81,7 +81,7 @@ class Trainer:
         self._mode = mode
 
     def run(self) -> None:
-        trainings = [worker.futures.train(STEPS) for worker in self._workers]
+        trainings = [lp.submit(worker.train, STEPS) for worker in self._workers]
         # As they end and not one by one: if a worker fails, those in step with it wait for ever.
         for training in as_completed(trainings):
             training.result()
@@ -93,7 +93,7 @@ class Trainer:
 
 def pull(shards: Sequence[lp.CourierClient[Shard]]) -> Array:
     """Return all parameters, put together from the shards."""
-    futures = [shard.futures.parameters() for shard in shards]
+    futures = [lp.submit(shard.parameters) for shard in shards]
     return np.concatenate([future.result() for future in futures])
 
 

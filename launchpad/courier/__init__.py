@@ -29,6 +29,9 @@ from launchpad.courier.errors import (
 )
 from launchpad.courier.server import Server
 
+# Calls, typed by the method
+from launchpad.courier.typed import submit, with_options
+
 __all__ = [
     "Client",
     "CourierError",
@@ -45,4 +48,6 @@ __all__ = [
     "WorkerFailed",
     "close",
     "list_methods",
+    "submit",
+    "with_options",
 ]

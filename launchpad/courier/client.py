@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from launchpad.courier import keyring, wire
 from launchpad.courier.carriers import inprocess
@@ -18,9 +18,15 @@ from launchpad.courier.peer import Peer
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from typing_extensions import TypeVar  # which every checker brings along
+
     from launchpad.courier.counts import Counts
 
-T = TypeVar("T")
+    T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class Channel(Protocol):
@@ -48,10 +54,12 @@ class Client(Generic[T]):
     """Calls the methods of a server.
 
     Example:
-        learner: Client[Learner] = Client("unix:/run/user/1000/learner.sock")
-        loss = learner.step(batch)                      # waits for the answer
-        futures = [learner.futures.step(b) for b in batches]    # does not
-        losses = [future.result() for future in futures]
+        with Client("unix:/run/user/1000/learner.sock") as learner:
+            loss = learner.step(batch)                              # waits for the answer
+            futures = [learner.futures.step(b) for b in batches]    # does not
+            losses = [future.result() for future in futures]
+
+    With `Client[Learner](…)` type checkers know `learner` as a Learner: see `courier.typed`.
 
     A call runs at most once. It blocks its own thread only, and any number of threads may share a
     client. It returns the method's result or raises: the method's own exception, with the remote
@@ -127,8 +135,8 @@ class Client(Generic[T]):
         self.__dict__[name] = method  # found without us from now on
         return method
 
-    def __enter__(self) -> Client[T]:
-        return self
+    def __enter__(self) -> T:  # what type checkers shall take it for
+        return self  # type: ignore[return-value]
 
     def __exit__(self, *_: object) -> None:
         close(self)
@@ -166,7 +174,7 @@ class Futures:
         return method
 
 
-def close(client: Client[Any]) -> None:
+def close(client: Any) -> None:
     """Closes a client's connections; leaving `with client:` does the same. A later call opens them again.
 
     Futures in flight end with an error. No method of the client, since a server may have one of that name.
@@ -174,7 +182,7 @@ def close(client: Client[Any]) -> None:
     client._channel.close()
 
 
-def list_methods(client: Client[Any]) -> list[str]:
+def list_methods(client: Any) -> list[str]:
     """The names that the client's server serves, sorted. A call like any other."""
     names: list[str] = client._channel.call(LIST_METHODS)
     return names

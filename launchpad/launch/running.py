@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.courier import Client
+from launchpad.courier.typed import CourierClient
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.launch.backend import Backend
 from launchpad.launch.output import Output
@@ -177,7 +178,7 @@ class Running:
         """
         self._supervising.add(name, function)
 
-    def client(self, label: str, index: int = 0) -> Client[Any]:
+    def client(self, label: str, index: int = 0) -> CourierClient[Any]:
         """A client of a CourierNode, for the launching script; of the first one in a colocation.
 
         Args:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, cast
 
 from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, WorkerFailed
+from launchpad.courier.client import T
+from launchpad.courier.typed import CourierClient
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.nodes.python import RunnableNode, run_method
-
-T = TypeVar("T")
-
-CourierClient = Client
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready"})
@@ -46,7 +44,8 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         """
         endpoint = self._address.resolve()
         worker, verdict = _who_answers(self._address)
-        return CourierClient(endpoint, name=worker or None, verdict=verdict, **self._client_kwargs)
+        client = Client(endpoint, name=worker or None, verdict=verdict, **self._client_kwargs)
+        return cast("CourierClient[T]", client)
 
 
 class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
