@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import pickle
 import threading
 import time
 import weakref
@@ -33,6 +34,8 @@ _MAX_IDLE = 16  # lines kept for later; a burst of threads may use more
 
 _monotonic = time.monotonic
 _serving = serving.get
+_loads = pickle.loads
+_RESULT, _NOT_RUN = wire.RESULT, wire.NOT_RUN
 _encode_call = codec.encode_call
 
 
@@ -92,6 +95,7 @@ class SocketChannel:
         carriers.find(peer.address)
         self.peer = peer
         self.options = options
+        self._timeout_s = options.timeout_s
         self._connections = Connections(peer)
         self._idle = self._connections.idle
         self._counts = self._connections.counts
@@ -105,36 +109,51 @@ class SocketChannel:
         """The same connections, other options."""
         view = copy.copy(self)
         view.options = options
+        view._timeout_s = options.timeout_s
         return view
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer in this thread."""
-        body, buffers = _encode_call(args, kwargs)
-        timeout_s, on_behalf_of = self.options.timeout_s, _serving()
         counts = self._counts[method]
-        counts.started += 1
         began = _monotonic()
-        deadline = None if timeout_s is None else began + timeout_s
-        if on_behalf_of is not None:
-            deadline = on_behalf_of.limit(deadline)
-        n_in = 0
+        counts.started += 1
+        n_in = n_out = 0
+        now = began
         try:
+            body, buffers = _encode_call(args, kwargs)
+            n_out = len(body)
+            deadline, on_behalf_of = None, _serving()
+            if on_behalf_of is not None:
+                deadline = on_behalf_of.limit(self._find_deadline(began))
+            elif self._timeout_s is not None:
+                deadline = began + self._timeout_s
             while True:
-                line, reply = self._exchange(method, body, buffers, deadline)
-                n_in = len(reply[3])
-                if reply[0] == wire.NOT_RUN:
+                line, reply = self._exchange(method, body, buffers, deadline, now)
+                kind, _, _, answer, views, _, notes = reply
+                n_in = len(answer)
+                if kind == _NOT_RUN:
                     line.close()  # a server that stops serves nothing else on it either
                 else:
                     self._put_back(line)
+                if kind == _RESULT and not views and not notes:
+                    try:
+                        return _loads(answer)
+                    except Exception:  # the long way says more about it
+                        pass
                 try:
                     return self.peer.open_reply(method, self.options, reply)
                 except NotRun:
-                    continue
+                    now = _monotonic()
         except BaseException:
             counts.errors += 1
             raise
         finally:
-            counts.finish(_monotonic() - began, n_in, len(body))
+            took_s = _monotonic() - began
+            bucket = int(took_s * 1e6).bit_length()
+            counts.total_s += took_s
+            counts.bytes_in += n_in
+            counts.bytes_out += n_out
+            counts.buckets[bucket] += 1
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls without waiting. All such calls of a client share one connection."""
@@ -145,7 +164,12 @@ class SocketChannel:
         self._connections.close()
 
     def _exchange(
-        self, method: bytes, body: bytes, buffers: Sequence[memoryview], deadline: float | None
+        self,
+        method: bytes,
+        body: bytes,
+        buffers: Sequence[memoryview],
+        deadline: float | None,
+        now: float,
     ) -> tuple[Line, wire.Fields]:
         """Sends until it is taken, and returns the answer with the line that it came on."""
         tries = timeout_us = 0
@@ -154,15 +178,21 @@ class SocketChannel:
                 line = self._idle.pop()
             except IndexError:
                 line = self._open(method, deadline)
+                now = _monotonic()
             try:
                 if deadline is not None:
-                    timeout_us = self._limit(line, method, deadline)
+                    left = deadline - now
+                    timeout_us = int(left * 1e6)
+                    if left < PATIENCE_S or line.timeout_s != PATIENCE_S:
+                        self._limit(line, left)
                 try:
                     return line, line.exchange(method, body, buffers, timeout_us)
                 except OSError as error:
                     return line, self._persist(error, line, method, deadline)
             except _TryAgain as failed:
                 line.close()
+                now = _monotonic()
+                self.peer.time_left(method, self.options, deadline)
                 tries += not line.was_used and not line.is_sent
                 if tries >= MAX_TRIES:
                     self.peer.raise_verdict()
@@ -170,6 +200,9 @@ class SocketChannel:
             except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
                 line.close()
                 raise
+
+    def _find_deadline(self, began: float) -> float | None:
+        return None if self._timeout_s is None else began + self._timeout_s
 
     def _persist(
         self, error: OSError, line: Line, method: bytes, deadline: float | None
@@ -202,18 +235,11 @@ class SocketChannel:
         sock = peer.wait_for(attempt, method, self.options, deadline)
         return Line(sock, peer.max_bytes)
 
-    def _limit(self, line: Line, method: bytes, deadline: float) -> int:
-        """Sets the kernel's timer; returns what the server shall know, in µs.
-
-        A fresh call gets exactly the client's timeout, so that the timer need not be set again for
-        every call.
-        """
-        left = self.peer.time_left(method, self.options, deadline)
-        assert left is not None
-        timeout_s = self.options.timeout_s
-        is_full = timeout_s is not None and left > timeout_s * 0.999
-        line.limit(min(PATIENCE_S, timeout_s if is_full and timeout_s is not None else left))
-        return max(1, int(left * 1e6))
+    def _limit(self, line: Line, left: float) -> None:
+        """Sets the kernel's timer, but for a fresh call, which has had the same before."""
+        timeout_s = self._timeout_s
+        is_fresh = timeout_s is not None and timeout_s * 0.999 < left <= timeout_s
+        line.limit(min(PATIENCE_S, timeout_s if is_fresh and timeout_s is not None else left))
 
 
 def _close_all(lines: deque[Line]) -> None:

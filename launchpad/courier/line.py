@@ -20,7 +20,7 @@ from launchpad.courier.peer import Peer, is_final
 PATIENCE_S = 1.0  # no single send or receive takes longer, so that the waiting can be looked into
 _GREETING_S = 2.0  # then connect anew, and look at the verdict in between
 
-_encode_small = wire.encode_small
+_pack, _MAGIC, _CALL = wire.HEADER.pack, wire.MAGIC, wire.CALL
 
 
 class Line:
@@ -30,10 +30,10 @@ class Line:
         "_decoder",
         "_recv_into",
         "_send",
-        "_timeout_s",
         "_unsent",
         "is_sent",
         "sock",
+        "timeout_s",
         "was_used",
     )
 
@@ -44,15 +44,15 @@ class Line:
         self._send = sock.send
         self._recv_into = sock.recv_into
         self._decoder = wire.Decoder(max_bytes=max_bytes)
-        self._timeout_s = 0.0
+        self.timeout_s = 0.0
         self._unsent: list[memoryview] = []  # of the request, when the limit passed meanwhile
         self.limit(PATIENCE_S)
 
     def limit(self, timeout_s: float) -> None:
         """No single send or receive takes longer; a system call only when it has changed."""
-        if timeout_s != self._timeout_s:
+        if timeout_s != self.timeout_s:
             sockets.set_timeouts(self.sock, timeout_s)
-            self._timeout_s = timeout_s
+            self.timeout_s = timeout_s
 
     def exchange(
         self,
@@ -69,17 +69,17 @@ class Line:
         """
         self.is_sent = False
         if buffers or notes or len(body) > wire.SMALL:
-            return self._send_all(
-                wire.encode(wire.CALL, 0, method, body, buffers, timeout_us, notes)
-            )
-        frame = _encode_small(wire.CALL, 0, method, body, timeout_us)
+            chunks = wire.encode(wire.CALL, 0, method, body, buffers, timeout_us, notes)
+            self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+            return self.go_on()
+        frame = _pack(_MAGIC, _CALL, len(method), 0, 0, len(body), timeout_us) + method + body
         try:
             n = self._send(frame, NO_SIGNAL)
         except BlockingIOError:
-            self._unsent = [memoryview(frame)]
-            raise
+            n = 0
         if n != len(frame):
-            return self._send_all([frame[n:]])
+            self._unsent = [memoryview(frame)[n:]]
+            return self.go_on()
         self.is_sent = True
         decoder = self._decoder
         n = self._recv_into(decoder.buffer)
@@ -91,10 +91,6 @@ class Line:
             sockets.send_rest(self.sock, self._unsent)
             self.is_sent = True
         return self.receive()
-
-    def _send_all(self, chunks: Sequence[wire.Chunk]) -> wire.Fields:
-        self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
-        return self.go_on()
 
     def receive(self) -> wire.Fields:
         """The next frame. Raises OSError; BlockingIOError when the limit has passed."""

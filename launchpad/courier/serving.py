@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: that would cost more than all the rest of it
 class Serving:
     """What a method does not see of the call that it serves.
 

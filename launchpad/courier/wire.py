@@ -54,17 +54,17 @@ MAX_BUFFERS = 65_535
 MAX_NOTES = 65_535
 MAX_BYTES = 16 << 30
 
-_MAGIC = 0xC7
-_HEADER = struct.Struct("<BBHIQQQ")  # buffers and notes as one number: both 0 as a rule
-_HEADER_SIZE = _HEADER.size
+MAGIC = 0xC7
+HEADER = struct.Struct("<BBHIQQQ")  # buffers and notes as one number: both 0 as a rule
+_HEADER_SIZE = HEADER.size
 
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
 _HUGE_FROM = 4 << 20  # from here memory is asked for in huge pages
 
-_pack = _HEADER.pack
-_unpack_from = _HEADER.unpack_from
+_pack = HEADER.pack
+_unpack_from = HEADER.unpack_from
 
 
 class _UnpackAll(dict[int, Callable[[memoryview], tuple[Any, ...]]]):
@@ -72,7 +72,7 @@ class _UnpackAll(dict[int, Callable[[memoryview], tuple[Any, ...]]]):
 
     def __missing__(self, n: int) -> Callable[[memoryview], tuple[Any, ...]]:
         rest = max(0, n - _HEADER_SIZE)
-        self[n] = struct.Struct(f"{_HEADER.format}{rest}s").unpack_from
+        self[n] = struct.Struct(f"{HEADER.format}{rest}s").unpack_from
         return self[n]
 
 
@@ -97,7 +97,7 @@ Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int, Chunk]
 
 def encode_small(kind: int, call_id: int, method: bytes, body: bytes, timeout_us: int = 0) -> bytes:
     """`encode` for a frame without buffers or notes and with a body up to SMALL: one piece."""
-    return _pack(_MAGIC, kind, len(method), 0, call_id, len(body), timeout_us) + method + body
+    return _pack(MAGIC, kind, len(method), 0, call_id, len(body), timeout_us) + method + body
 
 
 def encode(
@@ -112,7 +112,7 @@ def encode(
     """One frame as chunks for one gathering write; a small frame is a single chunk."""
     check_limits(len(method), len(buffers), len(notes))
     extra = len(buffers) | len(notes) << 16
-    head = _pack(_MAGIC, kind, len(method), extra, call_id, len(body), timeout_us) + method + notes
+    head = _pack(MAGIC, kind, len(method), extra, call_id, len(body), timeout_us) + method + notes
     if buffers:
         head += struct.pack(f"<{len(buffers)}Q", *[buffer.nbytes for buffer in buffers])
     if len(body) > SMALL:
@@ -179,7 +179,7 @@ class Decoder:
         if (
             _HEADER_SIZE + name_len + body_len != n
             or extra
-            or magic != _MAGIC
+            or magic != MAGIC
             or kind not in KINDS
             or not self.is_between_frames
         ):
@@ -218,7 +218,7 @@ class Decoder:
         while end - at >= _HEADER_SIZE:
             fields = _unpack_from(data, at)
             magic, kind, name_len, extra, call_id, body_len, timeout_us = fields
-            if magic != _MAGIC or kind not in KINDS:
+            if magic != MAGIC or kind not in KINDS:
                 raise ProtocolError(f"not a courier frame: it begins with {fields[:2]}")
             name_at = at + _HEADER_SIZE
             body_at = name_at + name_len

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_a_stop_gives_coroutines_their_grace_and_then_cancels_them(serve, connec
 
     server.stop(0.05)
 
-    with pytest.raises((courier.CourierError, asyncio.CancelledError)):
+    with pytest.raises((courier.CourierError, CancelledError)):
         future.result(10)
 
 
