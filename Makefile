@@ -36,7 +36,7 @@ types: $(VENV)/.dev-is-installed
 fast-tests: $(VENV)/.dev-is-installed
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-bench: $(VENV)/.dev-is-installed
+bench: $(VENV)/.bench-is-installed
 	@set -e; for benchmark in benchmarks/[a-z]*.py; do \
 	  echo "== $$benchmark"; $(BIN)/python $$benchmark; \
 	done
@@ -56,6 +56,11 @@ $(VENV)/.core-is-installed: pyproject.toml | $(BIN)/python
 $(VENV)/.dev-is-installed: pyproject.toml | $(BIN)/python
 	@echo "Installing launchpad and its development tools in $(VENV) (once; about a minute) …"
 	@$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.core-is-installed $@
+
+$(VENV)/.bench-is-installed: pyproject.toml | $(BIN)/python
+	@echo "Installing launchpad and those that it is measured against in $(VENV) (once) …"
+	@$(PIP) --editable '.[bench]'
 	@touch $(VENV)/.core-is-installed $@
 
 # ensurepip is what Debian and Ubuntu leave out of python3, and venv fails halfway without it.

@@ -1,0 +1,136 @@
+"""asyncio's protocols on uvloop's event loop, on a unix socket: callbacks and no streams.
+
+Client and server join what one turn of the loop has to send. Length and id before each pickle, as in
+`batched.py`; the futures are asyncio's, so everything happens in one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.calls.contenders import PROTOCOL
+from benchmarks.calls.contenders.batched import BATCH, HEADER
+from benchmarks.calls.contenders.timing import CallAll, TimeCalls
+
+
+class Framed(asyncio.Protocol):
+    """Cuts what arrives into frames."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def frames(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
+        data = self._rest + data if self._rest else data
+        view = memoryview(data)
+        at, have = 0, len(data)
+        while have - at >= HEADER.size:
+            length, call_id = HEADER.unpack_from(data, at)
+            end = at + HEADER.size + length
+            if end > have:
+                break
+            yield call_id, view[at + HEADER.size : end]
+            at = end
+        self._rest = data[at:]
+
+
+class Echo(Framed):
+    def data_received(self, data: bytes) -> None:
+        out = []
+        for call_id, body in self.frames(data):
+            answer = pickle.dumps(pickle.loads(body), PROTOCOL)
+            out.append(HEADER.pack(len(answer), call_id) + answer)
+        self.transport.write(b"".join(out))
+
+
+class Caller(Framed):
+    """A call gives an asyncio future."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._frames: list[bytes] = []
+        self._last_id = 0
+
+    def call(self, value: Any) -> asyncio.Future[Any]:
+        body = pickle.dumps(value, PROTOCOL)
+        call_id = self._last_id = self._last_id + 1
+        future = self._futures[call_id] = self._loop.create_future()
+        self._frames.append(HEADER.pack(len(body), call_id) + body)
+        if len(self._frames) == 1:
+            self._loop.call_soon(self._flush)
+        elif len(self._frames) >= BATCH:
+            self._flush()
+        return future
+
+    def call_alone(self, value: Any) -> asyncio.Future[Any]:
+        """Sent at once; for those who make one call at a time."""
+        future = self.call(value)
+        self._flush()
+        return future
+
+    def _flush(self) -> None:
+        frames, self._frames = self._frames, []
+        if frames:
+            self.transport.write(b"".join(frames))
+
+    def data_received(self, data: bytes) -> None:
+        for call_id, body in self.frames(data):
+            self._futures.pop(call_id).set_result(pickle.loads(body))
+
+
+def serve(path: str, pipe: Connection) -> None:
+    import uvloop
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_unix_server(Echo, path)
+        pipe.send(path)
+        await server.serve_forever()
+
+    uvloop.run(main())
+
+
+@contextmanager
+def connected(path: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Caller]]:
+    import uvloop
+
+    loop = uvloop.new_event_loop()
+    _, caller = loop.run_until_complete(loop.create_unix_connection(Caller, path))
+    yield loop, caller
+
+
+@contextmanager
+def connect_one_by_one(path: str) -> Iterator[TimeCalls]:
+    async def time_calls(call: Callable[[int], asyncio.Future[Any]], seconds: float) -> list[float]:
+        now = time.perf_counter
+        times = []
+        end = now() + seconds
+        while (began := now()) < end:
+            await call(7)
+            times.append(now() - began)
+        return times
+
+    with connected(path) as (loop, caller):
+        yield lambda s: loop.run_until_complete(time_calls(caller.call_alone, s))
+
+
+@contextmanager
+def connect_all_at_once(path: str) -> Iterator[CallAll]:
+    async def call_all(call: Callable[[int], asyncio.Future[Any]], n: int) -> None:
+        futures = [call(i) for i in range(n)]
+        for i, future in enumerate(futures):
+            assert await future == i
+
+    with connected(path) as (loop, caller):
+        yield lambda n: loop.run_until_complete(call_all(caller.call, n))

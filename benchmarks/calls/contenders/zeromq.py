@@ -1,0 +1,90 @@
+"""ZeroMQ over ipc: req/rep for one call at a time, a dealer and a router for many."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.calls.contenders import PROTOCOL
+from benchmarks.calls.contenders.raw import Call
+from benchmarks.calls.contenders.timing import CallAll, TimeCalls, one_by_one
+
+
+def serve_rep(path: str, pipe: Connection) -> None:
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.REP) as sock:
+        sock.bind(f"ipc://{path}")
+        pipe.send(f"ipc://{path}")
+        while True:
+            sock.send(pickle.dumps(pickle.loads(sock.recv()), PROTOCOL))
+
+
+def serve_router(path: str, pipe: Connection) -> None:
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as sock:
+        sock.set_hwm(0)
+        sock.bind(f"ipc://{path}")
+        pipe.send(f"ipc://{path}")
+        while True:
+            client, call_id, body = sock.recv_multipart()
+            answer = pickle.dumps(pickle.loads(body), PROTOCOL)
+            sock.send_multipart((client, call_id, answer))
+
+
+@contextmanager
+def connect_each_thread(address: str) -> Iterator[Call]:
+    """A call; every thread has a socket of its own, as ZeroMQ wants it."""
+    import zmq
+
+    context = zmq.Context()
+    own = threading.local()
+
+    def call(value: Any) -> Any:
+        if not hasattr(own, "sock"):
+            own.sock = context.socket(zmq.REQ)
+            own.sock.connect(address)
+        own.sock.send(pickle.dumps(value, PROTOCOL))
+        return pickle.loads(own.sock.recv())
+
+    yield call
+
+
+@contextmanager
+def connect_one_by_one(address: str) -> Iterator[TimeCalls]:
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.REQ) as sock:
+        sock.connect(address)
+
+        def call(value: Any) -> Any:
+            sock.send(pickle.dumps(value, PROTOCOL))
+            return pickle.loads(sock.recv())
+
+        yield one_by_one(call)
+
+
+@contextmanager
+def connect_all_at_once(address: str) -> Iterator[CallAll]:
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.DEALER) as sock:
+        sock.set_hwm(0)
+        sock.connect(address)
+
+        def call_all(n: int) -> None:
+            waiting = set(range(n))
+            for i in range(n):
+                sock.send_multipart((i.to_bytes(8, "little"), pickle.dumps(i, PROTOCOL)))
+            while waiting:
+                call_id, body = sock.recv_multipart()
+                i = int.from_bytes(call_id, "little")
+                assert pickle.loads(body) == i
+                waiting.remove(i)
+
+        yield call_all

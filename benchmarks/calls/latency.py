@@ -1,0 +1,86 @@
+"""One int, there and back, one call at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.calls.contender import Contender, available, needs
+from benchmarks.calls.contenders import (
+    grpcio_generic,
+    ours,
+    raw,
+    ray_actor,
+    uvloop_protocol,
+    zeromq,
+)
+from benchmarks.calls.contenders.timing import TimeCalls
+from benchmarks.calls.options import Options
+from benchmarks.calls.pair import Pair
+from benchmarks.calls.placement import placements
+from benchmarks.calls.spread import ratios, spread, with_range
+from benchmarks.calls.turns import take_turns
+
+TCP = ours.cannot_serve("tcp:127.0.0.1:0")
+CONTENDERS = [
+    Contender("raw unix", raw.serve_unix, raw.connect_one_by_one),
+    Contender("raw tcp", raw.serve_tcp, raw.connect_tcp_one_by_one),
+    Contender("courier", ours.serve_unix, ours.connect_one_by_one),
+    Contender("courier tcp", ours.serve_tcp, ours.connect_one_by_one, TCP),
+    Contender("courier in-process", ours.serve_nothing, ours.connect_one_by_one),
+    Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect_one_by_one, needs("uvloop")),
+    Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect_one_by_one, needs("zmq")),
+    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect_one_by_one, needs("grpc")),
+    Contender(
+        "ray actor",
+        ray_actor.serve,
+        ray_actor.connect_one_by_one,
+        needs("ray"),
+        can_be_pinned=False,
+    ),
+]
+
+
+def measure(options: Options) -> dict[str, Any]:
+    seconds = 0.02 if options.quick else 0.3
+    found = take_turns(
+        available(CONTENDERS), placements(), options.rounds, lambda pair: one_turn(pair, seconds)
+    )
+    return {
+        where: {name: summary(turns, each["raw unix"]) for name, turns in each.items() if turns}
+        for where, each in found.items()
+    }
+
+
+def one_turn(pair: Pair, seconds: float) -> tuple[float, float]:
+    """p50 and p99 of single calls, in µs."""
+    found: tuple[float, float] = pair.measure(percentiles, seconds)
+    return found
+
+
+def percentiles(time_calls: TimeCalls, seconds: float) -> tuple[float, float]:
+    time_calls(seconds / 10)  # to warm up
+    times = sorted(time_calls(seconds))
+    return times[len(times) // 2] * 1e6, times[len(times) * 99 // 100] * 1e6
+
+
+def summary(turns: list[tuple[float, float]], raw: list[tuple[float, float]]) -> dict[str, Any]:
+    p50s, p99s = zip(*turns, strict=True)
+    raw_p50s, raw_p99s = zip(*raw, strict=True)
+    return {
+        "p50_us": spread(p50s),
+        "p99_us": spread(p99s),
+        "p50_to_raw": ratios(p50s, raw_p50s),
+        "p99_to_raw": ratios(p99s, raw_p99s),
+    }
+
+
+def show(report: dict[str, Any]) -> None:
+    for where, rows in report.items():
+        print(
+            f"\n{where:20}{'p50 µs':>11}{'(range)':>22}{'to raw':>11}{'(range)':>22}{'p99 µs':>9}"
+        )
+        for name, row in rows.items():
+            print(
+                f"{name:20}{with_range(row['p50_us'])}{with_range(row['p50_to_raw'], 2)}"
+                f"{row['p99_us']['median']:9.1f}"
+            )

@@ -1,0 +1,51 @@
+"""A contender's two processes."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.calls.contender import Contender
+from benchmarks.calls.placement import Cores
+from benchmarks.calls.worker import Worker
+
+
+class Failed(Exception):
+    """A contender did not bring its calls to an end."""
+
+
+class Pair:
+    """A server and its client, new and connected; killed when the stack is unwound."""
+
+    def __init__(self, stack: ExitStack, contender: Contender, path: str) -> None:
+        self.contender = contender
+        self.server = Worker(stack, contender.serve, path)
+        self.client = Worker(stack, be_client, contender.connect, self.server.hear())
+        self.client.hear()
+
+    def measure(self, measure: Callable[..., Any], *args: Any) -> Any:
+        """What `measure(callable, *args)` finds in the client; raises Failed when a call does."""
+        found = self.client.ask(measure, args)
+        if isinstance(found, Failed):
+            raise found
+        return found
+
+    def pin(self, cores: Cores) -> None:
+        self.client.pin(cores[0])
+        self.server.pin(cores[1])
+
+
+def be_client(connect: Callable[[str], Any], address: str, pipe: Connection) -> None:
+    """Measures what it is asked to, until it is killed."""
+    with connect(address) as call:
+        pipe.send(True)
+        while True:
+            measure, args = pipe.recv()
+            try:
+                pipe.send(measure(call, *args))
+            except Exception as error:
+                traceback.print_exc()
+                pipe.send(Failed(" ".join(repr(error).split())[:200]))

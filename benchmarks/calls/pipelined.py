@@ -1,0 +1,81 @@
+"""20,000 calls of one client in flight at once: calls/s from the first call to the last answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.calls.contender import Contender, available, needs
+from benchmarks.calls.contenders import (
+    batched,
+    grpcio_generic,
+    ours,
+    ray_actor,
+    uvloop_protocol,
+    zeromq,
+)
+from benchmarks.calls.contenders.timing import CallAll
+from benchmarks.calls.options import Options
+from benchmarks.calls.pair import Pair
+from benchmarks.calls.placement import unpinned
+from benchmarks.calls.spread import ratios, spread, with_range
+from benchmarks.calls.turns import take_turns
+
+CALLS = 20_000
+BASE = "raw batched"
+TCP = ours.cannot_serve("tcp:127.0.0.1:0")
+CONTENDERS = [
+    Contender(BASE, batched.serve, batched.connect_all_at_once),
+    Contender("courier", ours.serve_unix, ours.connect_all_at_once),
+    Contender("courier tcp", ours.serve_tcp, ours.connect_all_at_once, TCP),
+    Contender("courier in-process", ours.serve_nothing, ours.connect_all_at_once),
+    Contender(
+        "uvloop", uvloop_protocol.serve, uvloop_protocol.connect_all_at_once, needs("uvloop")
+    ),
+    Contender("zmq dealer", zeromq.serve_router, zeromq.connect_all_at_once, needs("zmq")),
+    Contender(
+        # Beyond about 1,000 at once, grpcio cancels some of them now and then.
+        "grpcio",
+        grpcio_generic.serve,
+        grpcio_generic.connect_all_at_once,
+        needs("grpc"),
+        share=0.05,
+    ),
+    Contender("ray actor", ray_actor.serve, ray_actor.connect_all_at_once, needs("ray"), share=0.1),
+]
+
+
+def measure(options: Options) -> dict[str, Any]:
+    calls = options.amount(CALLS, 200)
+    found = take_turns(
+        available(CONTENDERS), unpinned(), options.rounds, lambda pair: one_turn(pair, calls)
+    )
+    (rates,) = found.values()
+    return {
+        name: {"calls_per_s": spread(each), "to_raw_batched": ratios(each, rates[BASE])}
+        for name, each in rates.items()
+    }
+
+
+def one_turn(pair: Pair, calls: int) -> float:
+    found: float = pair.measure(calls_per_s, int(calls * pair.contender.share))
+    return found
+
+
+def calls_per_s(call_all: CallAll, n: int) -> float:
+    """The median of three bursts, after a small one."""
+    call_all(n // 10)
+    times = sorted(seconds(call_all, n) for _ in range(3))
+    return n / times[1]
+
+
+def seconds(call_all: CallAll, n: int) -> float:
+    began = time.perf_counter()
+    call_all(n)
+    return time.perf_counter() - began
+
+
+def show(report: dict[str, Any]) -> None:
+    print(f"\n{'':20}{'calls/s':>11}{'(range)':>22}{'to batched':>11}{'(range)':>22}")
+    for name, row in report.items():
+        print(f"{name:20}{with_range(row['calls_per_s'], 0)}{with_range(row['to_raw_batched'], 2)}")
