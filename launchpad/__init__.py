@@ -30,6 +30,9 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.address import get_port_from_address as get_port_from_address
     from launchpad.context import RunContext as RunContext
     from launchpad.context import current as current
+    from launchpad.courier.served import idempotent as idempotent
+    from launchpad.courier.served import priority as priority
+    from launchpad.courier.served import serves as serves
     from launchpad.courier.typed import CourierClient as CourierClient
     from launchpad.courier.typed import submit as submit
     from launchpad.courier.typed import with_options as with_options
@@ -97,6 +100,7 @@ _NAMES = {
     "launchpad.nodes.cacher": "CacherNode",
     "launchpad.executable": "Executable",
     # Calling.
+    "launchpad.courier.served": "idempotent priority serves",
     "launchpad.courier.typed": "CourierClient submit with_options",
     # Launching.
     "launchpad.launch.registry": "LaunchType is_local_launch is_local_launch_or_test",

@@ -11,7 +11,7 @@ client.add(1)
 from __future__ import annotations
 
 # The two ends
-from launchpad.courier.client import Client, close, list_methods
+from launchpad.courier.client import Client, close
 
 # What can go wrong
 from launchpad.courier.errors import (
@@ -27,6 +27,12 @@ from launchpad.courier.errors import (
     RemoteTraceback,
     WorkerFailed,
 )
+
+# What can be asked about a server
+from launchpad.courier.inquiries import health, incarnation, list_methods, on_restart
+
+# What a class says of its methods
+from launchpad.courier.served import idempotent, priority, serves
 from launchpad.courier.server import Server
 
 # Calls, typed by the method
@@ -47,7 +53,13 @@ __all__ = [
     "Server",
     "WorkerFailed",
     "close",
+    "health",
+    "idempotent",
+    "incarnation",
     "list_methods",
+    "on_restart",
+    "priority",
+    "serves",
     "submit",
     "with_options",
 ]

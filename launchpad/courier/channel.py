@@ -22,7 +22,8 @@ from launchpad.courier import carriers, codec, forking, wire
 from launchpad.courier.counts import Counts
 from launchpad.courier.line import PATIENCE_S, Line, open_socket
 from launchpad.courier.options import Options
-from launchpad.courier.peer import MAX_TRIES, NotRun, Peer
+from launchpad.courier.patience import Patience
+from launchpad.courier.peer import MAX_TRIES, NotRun, Peer, next_pause
 from launchpad.courier.serving import serving
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class SocketChannel:
         began = _monotonic()
         counts.started += 1
         n_in = n_out = 0
+        pause_s = 0.0
         now = began
         try:
             body, buffers = _encode_call(args, kwargs)
@@ -143,6 +145,7 @@ class SocketChannel:
                 try:
                     return self.peer.open_reply(method, self.options, reply)
                 except NotRun:
+                    pause_s = self._pause(pause_s, method, deadline)
                     now = _monotonic()
         except BaseException:
             counts.errors += 1
@@ -201,6 +204,14 @@ class SocketChannel:
                 line.close()
                 raise
 
+    def _pause(self, pause_s: float, method: bytes, deadline: float | None) -> float:
+        """For a server that takes no calls, and may go on not taking any for a while."""
+        self.peer.check_wait(method, self.options)
+        left = self.peer.time_left(method, self.options, deadline)
+        pause_s = next_pause(pause_s)
+        time.sleep(pause_s if left is None else min(pause_s, left))
+        return pause_s
+
     def _find_deadline(self, began: float) -> float | None:
         return None if self._timeout_s is None else began + self._timeout_s
 
@@ -208,7 +219,9 @@ class SocketChannel:
         self, error: OSError, line: Line, method: bytes, deadline: float | None
     ) -> wire.Fields:
         """Goes on after the kernel's timer, while there is time left."""
+        patience = Patience(self.peer, method)
         while isinstance(error, BlockingIOError):
+            patience.look()
             left = self.peer.time_left(method, self.options, deadline)
             line.limit(PATIENCE_S if left is None else min(PATIENCE_S, left))
             try:
@@ -217,7 +230,7 @@ class SocketChannel:
                 error = next_error
         if not line.is_sent:
             raise _TryAgain(error)
-        if self.options.idempotent:
+        if self.peer.may_repeat(method, self.options):
             self.peer.raise_verdict()
             raise _TryAgain(error)
         raise self.peer.lost(method) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from launchpad.courier import keyring, wire
 from launchpad.courier.carriers import inprocess
 from launchpad.courier.channel import SocketChannel
-from launchpad.courier.methods import LIST_METHODS
 from launchpad.courier.options import Options
 from launchpad.courier.peer import Peer
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar  # which every checker brings along
 
+    from launchpad.courier.aio import Aio
     from launchpad.courier.counts import Counts
 
     T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
@@ -66,7 +66,8 @@ class Client(Generic[T]):
     traceback as `__cause__`; or a CourierError that says what is known about the call. The first
     call connects. Clients pickle (without token and verdict), hash and compare by address.
 
-    A remote method called `futures` or `address` is reached as `client.futures.address()`.
+    Some names are the client's own: `address`, `aio`, `futures`, `with_options`. A remote method of
+    such a name is reached as `client.futures.address()`.
 
     Args:
         address: `unix:/absolute/path` or `inproc:anything`.
@@ -78,6 +79,8 @@ class Client(Generic[T]):
             NotSent at once.
         verdict: asked while a call waits for a server that is not up, and when a connection ends.
             An exception that it returns is raised in place of further waiting.
+        max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
+        idempotent: methods that may run twice, so that courier may repeat calls of them.
     """
 
     def __init__(
@@ -90,14 +93,23 @@ class Client(Generic[T]):
         wait_for_ready: bool = True,
         verdict: Callable[[], Exception | None] | None = None,
         max_bytes: int = wire.MAX_BYTES,
+        idempotent: Collection[str] = (),
     ) -> None:
         self._address = address
         self._name = name
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
-        peer = Peer(address, name=name, token=token, verdict=verdict, max_bytes=max_bytes)
+        peer = Peer(
+            address,
+            name=name,
+            token=token,
+            verdict=verdict,
+            max_bytes=max_bytes,
+            idempotent=frozenset(name.encode() for name in idempotent),
+        )
         self._channel = _open_channel(peer, Options(call_timeout, wait_for_ready))
         self._futures: Futures | None = None
+        self._aio: Aio | None = None
 
     @property
     def address(self) -> str:
@@ -110,6 +122,15 @@ class Client(Generic[T]):
         if self._futures is None:
             self._futures = Futures(self._channel)
         return self._futures
+
+    @property
+    def aio(self) -> Aio:
+        """The same methods, to be awaited."""
+        if self._aio is None:
+            from launchpad.courier.aio import Aio
+
+            self._aio = Aio(self._channel, _method_name)
+        return self._aio
 
     def with_options(self, **changes: Any) -> Client[T]:
         """The same client with other options, for one call or many; connections are shared.
@@ -124,7 +145,7 @@ class Client(Generic[T]):
             if not name.startswith("_"):
                 del view.__dict__[name]  # a method that was found, with the options it had
         view._channel = self._channel.with_options(replace(self._channel.options, **changes))
-        view._futures = None
+        view._futures = view._aio = None
         return view
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +163,8 @@ class Client(Generic[T]):
         close(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._address, self._name, self._channel.options)
+        idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
+        return _rebuild, (self._address, self._name, self._channel.options, idempotent)
 
     def __eq__(self, other: object) -> bool:
         return other._address == self._address if isinstance(other, Client) else NotImplemented
@@ -182,12 +204,6 @@ def close(client: Any) -> None:
     client._channel.close()
 
 
-def list_methods(client: Any) -> list[str]:
-    """The names that the client's server serves, sorted. A call like any other."""
-    names: list[str] = client._channel.call(LIST_METHODS)
-    return names
-
-
 def _open_channel(peer: Peer, options: Options) -> Channel:
     if peer.address.startswith(inprocess.PREFIX):
         from launchpad.courier.local import LocalChannel
@@ -206,7 +222,9 @@ def _method_name(name: str) -> bytes:
     return encoded
 
 
-def _rebuild(address: str, name: str | None, options: Options) -> Client[Any]:
-    client: Client[Any] = Client(address, name=name)
+def _rebuild(
+    address: str, name: str | None, options: Options, idempotent: tuple[str, ...]
+) -> Client[Any]:
+    client: Client[Any] = Client(address, name=name, idempotent=idempotent)
     client._channel = client._channel.with_options(options)
     return client

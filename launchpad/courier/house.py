@@ -36,6 +36,7 @@ class _Answer:
     """An answer to be sent, as a job."""
 
     is_waiting = False
+    is_urgent = True  # the work is done: only a few bytes are to be written
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.run = run
@@ -63,7 +64,8 @@ class House:
         self.incarnation = os.urandom(16)
         self.max_bytes = max_bytes
         self.counts = EdgeCounts(methods.has)
-        self.is_stopping = False
+        self.is_stopping = False  # no call begins any more
+        self.is_draining = False
         self.sessions: set[Connection] = set()
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()
@@ -71,6 +73,11 @@ class House:
         self._owed: set[Later] = set()
         self._poller = Poller(listeners, lambda sock: Greeter(sock, self))
         self.pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
+
+    @property
+    def is_closing(self) -> bool:
+        """Nobody is welcome any more, not even to ask how we are."""
+        return self.is_stopping and not self.is_draining
 
     def open(self) -> None:
         forking.drop_in_child(self)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any
 
@@ -12,6 +11,7 @@ from launchpad.courier import codec, wire
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.event_loop import EventLoop
 from launchpad.courier.later import Later
+from launchpad.courier.served import PRIORITY
 from launchpad.courier.serving import Serving, serving
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
@@ -23,7 +23,8 @@ _loads, _dumps = pickle.loads, pickle.dumps
 _encode, _SCALARS = codec.encode, codec.SCALARS
 
 # Names with a slash cannot be written as `client.name`: they are courier's own.
-LIST_METHODS = b"courier/list_methods"
+OURS = b"courier/"
+LIST_METHODS, HEALTH, WAITS = OURS + b"list_methods", OURS + b"health", OURS + b"waits"
 
 
 class Methods:
@@ -33,17 +34,25 @@ class Methods:
     """
 
     def __init__(self, server: str, address: str) -> None:
-        self._server = server
-        self._address = address
-        self._table: dict[bytes, Callable[..., Any]] = {LIST_METHODS: self.list_names}
+        self.server = server
+        self.address = address
+        self._table: dict[bytes, Callable[..., Any]] = {
+            LIST_METHODS: self.list_names,
+            WAITS: _edges,
+        }
         self._fallback: Fallback | None = None
         self._fallback_names: Callable[[], list[str]] | None = None
+        self.urgent: set[bytes] = set()
         self.loop = EventLoop(server)
 
     def bind(self, name: str, fn: Callable[..., Any]) -> None:
         if not callable(fn):
             raise TypeError(f"bind({name!r}, …) takes a callable, not {type(fn).__name__}")
         self._table[name.encode()] = getattr(fn, "courier_later", fn)
+        if getattr(fn, PRIORITY, False):
+            self.urgent.add(name.encode())
+        else:
+            self.urgent.discard(name.encode())
 
     def has(self, method: bytes) -> bool:
         """Whether a call of it would find something to run."""
@@ -51,7 +60,7 @@ class Methods:
 
     def unbind(self, name: str) -> None:
         if self._table.pop(name.encode(), None) is None:
-            raise KeyError(f"{self._server} has no method {name!r} to unbind")
+            raise KeyError(f"{self.server} has no method {name!r} to unbind")
 
     def bind_fallback(self, fn: Fallback, names: Callable[[], list[str]] | None) -> None:
         self._fallback, self._fallback_names = fn, names
@@ -107,26 +116,32 @@ class Methods:
         near = difflib.get_close_matches(name, names, n=3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         return MethodNotFound(
-            f"{self._server} ({self._address}) has no method {name!r}.{hint} "
+            f"{self.server} ({self.address}) has no method {name!r}.{hint} "
             f"It serves: {', '.join(names) or 'nothing'}.",
             available=names,
-            server=self._server,
-            address=self._address,
+            server=self.server,
+            address=self.address,
             method=name,
         )
 
     def _bad_arguments(self, method: bytes, error: Exception) -> RemoteError:
         name = method.decode(errors="replace")
         return RemoteError(
-            f"the arguments of {name!r} cannot be unpickled by {self._server} ({self._address}): "
+            f"the arguments of {name!r} cannot be unpickled by {self.server} ({self.address}): "
             f"{type(error).__name__}: {error}. The method did not run. "
             "Their classes have to be importable there.",
-            server=self._server,
-            address=self._address,
+            server=self.server,
+            address=self.address,
             method=name,
             type_name=type(error).__name__,
             remote_repr=repr(error),
         )
+
+
+def _edges() -> object:
+    from launchpad.courier import rings
+
+    return rings.edges()
 
 
 def encode_result(result: object) -> Reply:
@@ -158,26 +173,3 @@ def encode_outcome(later: Later) -> Reply:
     except BaseException as error:
         return wire.ERROR, codec.encode_error(error), []
     return encode_result(result)
-
-
-def public_methods(obj: object, exclude: Collection[str]) -> dict[str, Callable[..., Any]]:
-    """The methods of `obj`'s class that are meant for others.
-
-    Looked up on the type, so that no property is evaluated and nothing of the instance's own is
-    served by accident. `run` is what a node does, not what it serves.
-    """
-    found: dict[str, Callable[..., Any]] = {}
-    for name in dir(type(obj)):
-        is_public = name == "__call__" or not name.startswith("_")
-        if not is_public or name == "run" or name in exclude:
-            continue
-        if _is_method(type(obj), name):
-            found[name] = getattr(obj, name)
-    return found
-
-
-def _is_method(kind: type, name: str) -> bool:
-    value = next(vars(base)[name] for base in kind.__mro__ if name in vars(base))
-    if isinstance(value, staticmethod | classmethod):
-        return True
-    return callable(value) and not isinstance(value, type | partial)

@@ -30,7 +30,7 @@ from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.greeting import Greeting
 from launchpad.courier.later import Later
-from launchpad.courier.methods import LATER, Reply, encode_outcome, fit
+from launchpad.courier.methods import LATER, OURS, Reply, encode_outcome, fit
 from launchpad.courier.pool import Job
 from launchpad.courier.serving import Serving
 from launchpad.courier.session import LINGER_S, Connection
@@ -52,6 +52,7 @@ class _Call:
     """One call that has been read and has not been answered. As a job, it runs on its own."""
 
     is_waiting = False
+    is_urgent = False
 
     def __init__(self, overlap: Overlap, frame: wire.Fields, now: float) -> None:
         self.frame = frame
@@ -71,6 +72,7 @@ class _Turn:
     """The right to read and run, as a job. Several may be running; the newest one has the turn."""
 
     is_waiting = False
+    is_urgent = False
 
     def __init__(self, overlap: Overlap) -> None:
         self._overlap = overlap
@@ -211,7 +213,7 @@ class Overlap(Connection):
         counts = self._counts[method]
         counts.started += 1
         began = _monotonic()
-        if self._house.is_stopping:
+        if self._house.is_stopping and not method.startswith(OURS):
             reply: Reply = (wire.NOT_RUN, wire.STOPPING, [])
         elif timeout_us and call.is_late():
             reply = (wire.NOT_RUN, wire.LATE, [])

@@ -46,18 +46,21 @@ class Peer:
         token: bytes | None = None,
         verdict: Callable[[], Exception | None] | None = None,
         max_bytes: int = wire.MAX_BYTES,
+        idempotent: frozenset[bytes] = frozenset(),
     ) -> None:
         self.address = address
         self.server = name or ""  # until the server says what it calls itself
         self.welcome: greeting.Welcome | None = None  # the last one
         self.max_bytes = max_bytes
-        self._token = token
+        self.restart_callbacks: list[Callable[[], object]] = []
+        self.idempotent = idempotent
+        self.own_token = token  # None: the keyring has it
         self._verdict = verdict
 
     @property
     def token(self) -> bytes:
         """Looked up when it is needed: a client may be there before the keyring has the token."""
-        return keyring.find(self.address) if self._token is None else self._token
+        return keyring.find(self.address) if self.own_token is None else self.own_token
 
     def wait_for(
         self,
@@ -115,8 +118,8 @@ class Peer:
 
     def check_welcome(self, welcome: greeting.Welcome) -> None:
         """Takes note of who answers; Refused if it does not want us."""
+        known, self.welcome = self.welcome, welcome
         self.server = welcome.server or self.server
-        self.welcome = welcome
         if welcome.verdict == greeting.BAD_TOKEN:
             what = "no token was found for this address" if not self.token else "it is another one"
             raise self.refuse(
@@ -128,6 +131,13 @@ class Peer:
                 f"{self} speaks version {welcome.version} of the protocol, we speak {greeting.VERSION}. "
                 "Run the same release of launchpad on both sides."
             )
+        if known is not None and known.incarnation != welcome.incarnation:
+            for callback in tuple(self.restart_callbacks):
+                callback()
+
+    def may_repeat(self, method: bytes, options: Options) -> bool:
+        """Whether a call may run twice, as its caller or its class has said."""
+        return options.idempotent or method in self.idempotent
 
     def refuse(self, message: str) -> Refused:
         return Refused(message, **self._where(b""))

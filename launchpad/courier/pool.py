@@ -29,9 +29,13 @@ _PATIENCE_S = 0.005  # no job ended for this long: the running ones are taken to
 
 
 class Job(Protocol):
-    """Something to run on a thread. `is_waiting` says that it waits for its peer, not for us."""
+    """Something to run on a thread.
+
+    `is_waiting` says that it waits for its peer, not for us; `is_urgent` that it overtakes others.
+    """
 
     is_waiting: bool
+    is_urgent: bool
 
     def run(self) -> None: ...
 
@@ -79,7 +83,7 @@ class ThreadPool:
     def submit(self, job: Job) -> None:
         """Runs `job` on some thread. Never blocks."""
         with self._lock:
-            self._jobs.append(job)
+            self._enqueue(job)
             self.may_linger = False
             if self._followers and self._has_capacity():
                 self._followers.pop().release()
@@ -185,7 +189,8 @@ class ThreadPool:
             with self._lock:
                 if not self._jobs:
                     self._stuck = None
-                self._jobs.extend(jobs)
+                for job in jobs:
+                    self._enqueue(job)
                 self._judge_lingering()
                 if self._jobs and (self._has_capacity() or self._may_grow()):
                     self._has_leader = False
@@ -207,6 +212,12 @@ class ThreadPool:
         return True
 
     # The rest is called with the lock held.
+
+    def _enqueue(self, job: Job) -> None:
+        if job.is_urgent:
+            self._jobs.appendleft(job)
+        else:
+            self._jobs.append(job)
 
     def _begin(self) -> Job:
         job = self._jobs.popleft()

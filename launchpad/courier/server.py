@@ -10,7 +10,8 @@ from launchpad.courier import carriers, keyring, wire
 from launchpad.courier.carriers import inprocess, unix
 from launchpad.courier.carriers.sockets import Listener
 from launchpad.courier.house import House
-from launchpad.courier.methods import Methods, public_methods
+from launchpad.courier.methods import HEALTH, Methods
+from launchpad.courier.served import public_methods
 
 
 class Server:
@@ -62,6 +63,7 @@ class Server:
         self._is_healthy = True
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()
+        self._methods.bind(HEALTH.decode(), lambda: self.health)
 
     @property
     def address(self) -> str:
@@ -74,12 +76,28 @@ class Server:
         return self._house is not None and not self._stopped.is_set()
 
     @property
+    def health(self) -> str:
+        """`serving`, `not serving` or `draining`: what health checks hear."""
+        if self._house is not None and self._house.is_draining:
+            return "draining"
+        return "serving" if self.is_healthy else "not serving"
+
+    @property
     def is_healthy(self) -> bool:
         return self._is_healthy and self.has_started
 
     def set_is_healthy(self, healthy: bool) -> None:
-        """What health checks shall hear."""
+        """What health checks shall hear. Calls are served all the same."""
         self._is_healthy = healthy
+
+    def drain(self) -> None:
+        """Takes no more calls, and goes on with those it has; `stop` is still to come.
+
+        To its clients it then is a server that is not up yet: they wait for the next one at this
+        address. Health checks are answered.
+        """
+        if self._house is not None:
+            self._house.is_draining = self._house.is_stopping = True
 
     def bind(self, name: str, fn: Callable[..., Any]) -> None:
         """Serves `fn` as `name`, from the next call on; replaces what was bound before."""
@@ -93,7 +111,7 @@ class Server:
         """Serves the public methods of `obj`'s class, and `__call__` where it is defined.
 
         Not `run`, nothing that begins with an underscore, no property (none is evaluated), and no
-        callable that merely is an attribute of the instance.
+        callable that merely is an attribute of the instance; unless its class says so (served.py).
         """
         for name, fn in public_methods(obj, exclude).items():
             self.bind(name, fn)
@@ -139,6 +157,7 @@ class Server:
             with self._lock:
                 house, listener = self._house, self._listener
             if listener is not None and house is not None:
+                house.is_draining = False
                 house.stop_accepting()
                 listener.close()
             if house is not None:

@@ -21,7 +21,7 @@ from launchpad.courier.carriers import sockets
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.later import Later
-from launchpad.courier.methods import LATER, Reply, encode_outcome, fit
+from launchpad.courier.methods import LATER, OURS, Reply, encode_outcome, fit
 from launchpad.courier.pool import Job
 from launchpad.courier.serving import Serving, serving
 
@@ -44,12 +44,13 @@ class Connection:
 
     expires_at = float("inf")
     is_waiting = False
+    is_urgent = False
 
     def __init__(self, sock: socket.socket, house: House) -> None:
         self.sock = sock
         self._house = house
         house.sessions.add(self)
-        if house.is_stopping:  # which hangs up all it knows of; it may not have known of this one
+        if house.is_closing:  # which hangs up all it knows of; it may not have known of this one
             self.hang_up()
 
     def take_job(self) -> Job:
@@ -121,7 +122,7 @@ class Greeter(Connection):
         return greeting.read_version(self._data) != greeting.VERSION
 
     def _decide(self, said: greeting.Greeting) -> None:
-        if self._house.is_stopping:
+        if self._house.is_closing:
             self.close()  # without a word: for the client, no server is up
             return
         verdict = self._judge(said)
@@ -161,10 +162,15 @@ class Session(Connection):
         self._answer_call = house.methods.answer
         self._noticed_at = 0.0
         self._later: Later | None = None
+        self._urgent = house.methods.urgent
+        self._ahead: list[wire.Fields] = []  # read before there was a thread to run it
+        self._ahead_failed: ProtocolError | None = None
         sockets.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
         self._noticed_at = _monotonic()  # from here on the call may wait for a thread
+        if self._urgent:
+            self._look_ahead()
         return self
 
     def close(self) -> None:
@@ -179,6 +185,11 @@ class Session(Connection):
 
     def _serve(self) -> None:
         recv_into, decoder, pool = self.sock.recv_into, self._decoder, self._house.pool
+        if self._ahead or self._ahead_failed:
+            self._serve_ahead()
+            if not pool.may_linger:
+                self._park()
+                return
         while True:
             self.is_waiting = True
             try:
@@ -200,12 +211,33 @@ class Session(Connection):
                 break
         self._park()
 
+    def _look_ahead(self) -> None:
+        """Reads what there is, to know before the call has a thread whether it is urgent."""
+        try:
+            n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
+            self._ahead += self._decoder.received(n) if n else ()
+        except OSError:
+            return  # the thread will meet it again
+        except ProtocolError as error:
+            self._ahead_failed = error
+        self.is_urgent = any(frame[2] in self._urgent for frame in self._ahead)
+
+    def _serve_ahead(self) -> None:
+        if self._ahead_failed is not None:
+            raise self._ahead_failed
+        frames, self._ahead = self._ahead, []
+        for frame in frames:
+            if frame[0] == wire.CALL:
+                self._answer(frame)
+        self._noticed_at = 0.0
+        self.is_urgent = False
+
     def _answer(self, frame: wire.Fields) -> None:
         _, call_id, method, body, buffers, timeout_us, notes = frame
         counts = self._counts[method]
         began = _monotonic()
         counts.started += 1
-        if self._house.is_stopping:
+        if self._house.is_stopping and not method.startswith(OURS):
             kind, result, views = _STOPPING
         elif timeout_us or notes:
             kind, result, views = self._answer_on_behalf(frame, began)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, cast
 
@@ -10,24 +10,30 @@ from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, WorkerFailed
 from launchpad.courier.client import T
+from launchpad.courier.served import idempotent_methods
 from launchpad.courier.typed import CourierClient
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.nodes.python import RunnableNode, run_method
 
-_SERVER_OPTIONS = frozenset({"thread_pool_size"})
-_CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready"})
+_SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes"})
+_CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes"})
 
 
 class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
     """Stands for a CourierNode; in a worker it turns into a `CourierClient`."""
 
     def __init__(
-        self, node: Node[Any], address: Address, client_kwargs: Mapping[str, Any] | None = None
+        self,
+        node: Node[Any],
+        address: Address,
+        client_kwargs: Mapping[str, Any] | None = None,
+        idempotent: Collection[str] = (),
     ):
         super().__init__(node)
         self._address = address
+        self._idempotent = tuple(idempotent)
         self._client_kwargs = _checked(
             dict(client_kwargs or {}), _CLIENT_OPTIONS, "courier_client_kwargs"
         )
@@ -44,7 +50,13 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         """
         endpoint = self._address.resolve()
         worker, verdict = _who_answers(self._address)
-        client = Client(endpoint, name=worker or None, verdict=verdict, **self._client_kwargs)
+        client = Client(
+            endpoint,
+            name=worker or None,
+            verdict=verdict,
+            idempotent=self._idempotent,
+            **self._client_kwargs,
+        )
         return cast("CourierClient[T]", client)
 
 
@@ -89,7 +101,9 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
 
     def create_handle(self) -> CourierHandle[T]:
         """A handle; may be asked for before the node is in a program."""
-        return CourierHandle(self, self._address, self._client_kwargs)
+        kind = self._code.function
+        may_repeat = idempotent_methods(kind) if isinstance(kind, type) else ()
+        return CourierHandle(self, self._address, self._client_kwargs, may_repeat)
 
     def to_executable(self) -> Executable:
         """The construction, the server and the run."""

@@ -72,6 +72,7 @@ class LocalCall:
     """
 
     is_waiting = False
+    is_urgent = False
 
     def __init__(
         self,

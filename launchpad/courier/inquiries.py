@@ -1,0 +1,55 @@
+"""What can be asked about a client's server, beyond its own methods.
+
+Functions, not methods of the client: a server may have methods of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.methods import HEALTH, LIST_METHODS
+
+if TYPE_CHECKING:
+    from launchpad.courier.client import Channel
+
+
+def list_methods(client: Any) -> list[str]:
+    """The names that the client's server serves, sorted. A call like any other."""
+    names: list[str] = _channel_of(client).call(LIST_METHODS)
+    return names
+
+
+def health(client: Any) -> str:
+    """`serving`, `not serving` or `draining`. A call like any other, which a draining server answers."""
+    state: str = _channel_of(client).call(HEALTH)
+    return state
+
+
+def incarnation(client: Any) -> str:
+    """Which of the servers that ever had this address answers: another after each restart.
+
+    Asks the server, if the client has not talked to it yet.
+    """
+    channel = _channel_of(client)
+    if channel.peer.welcome is None:
+        channel.call(HEALTH)
+    assert channel.peer.welcome is not None
+    return channel.peer.welcome.incarnation.hex()
+
+
+def on_restart(client: Any, callback: Callable[[], object]) -> None:
+    """Calls `callback()` whenever the client finds that its server has been started anew.
+
+    Example:
+        courier.on_restart(table, lambda: table.load(snapshot))     # its state was lost
+
+    In the thread whose call finds it, before that call is sent. The callback may call the server,
+    but must not wait for futures of this client. What it raises, the call raises.
+    """
+    _channel_of(client).peer.restart_callbacks.append(callback)
+
+
+def _channel_of(client: Any) -> Channel:
+    channel: Channel = client._channel
+    return channel
