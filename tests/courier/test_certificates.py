@@ -1,0 +1,176 @@
+"""Credentials are made in memory, kept as values, and never lie on a disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import ssl
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from launchpad.courier import certificates, keyring
+from launchpad.courier.carriers import tls_context
+from launchpad.courier.credentials import Credentials
+
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def no_context_is_remembered() -> None:
+    tls_context.for_client.cache_clear()
+    tls_context.for_server.cache_clear()
+
+
+def test_every_run_has_an_authority_of_its_own() -> None:
+    one, other = certificates.make_credentials(), certificates.make_credentials()
+
+    assert one.fingerprint != other.fingerprint
+    assert one.ca_pem != other.ca_pem
+
+
+def test_certificates_pass_the_strictest_checks_of_both_sides() -> None:
+    credentials = certificates.make_credentials()
+    client, server = tls_context.for_client(credentials), tls_context.for_server(credentials)
+    for context in (client, server):
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, True)]
+
+    n_done = 0
+    for end in [*ends, *ends]:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+            n_done += 1
+
+    assert n_done == 2
+
+
+def test_credentials_pickle_and_compare_by_value() -> None:
+    credentials = certificates.make_credentials()
+
+    assert pickle.loads(pickle.dumps(credentials)) == credentials
+
+
+def test_the_key_is_not_in_the_repr() -> None:
+    credentials = certificates.make_credentials()
+    secret = credentials.key_pem.decode().splitlines()[1]
+
+    assert secret not in repr(credentials)
+    assert credentials.fingerprint in repr(credentials)
+
+
+def test_contexts_are_made_once_for_equal_credentials() -> None:
+    credentials = certificates.make_credentials()
+    equal = pickle.loads(pickle.dumps(credentials))
+
+    assert tls_context.for_client(credentials) is tls_context.for_client(equal)
+    assert tls_context.for_server(credentials) is tls_context.for_server(equal)
+
+
+def test_credentials_that_do_not_fit_together_are_an_error_that_says_what_is_needed() -> None:
+    one, other = certificates.make_credentials(), certificates.make_credentials()
+
+    for wrong in (
+        Credentials(one.ca_pem, one.cert_pem, other.key_pem),
+        Credentials(one.ca_pem, b"", b""),
+        Credentials(b"\xff", one.cert_pem, one.key_pem),
+    ):
+        with pytest.raises(ValueError, match="three PEM texts"):
+            tls_context.for_server(wrong)
+
+
+@pytest.mark.parametrize("lacks", ["memfd_create", "/proc"])
+def test_without_files_in_memory_a_private_file_is_removed_at_once(
+    monkeypatch, tmp_path, lacks
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if lacks == "/proc":
+        monkeypatch.setattr(os.path, "exists", lambda path: False)
+    else:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    modes = []
+    unlink = os.unlink
+    monkeypatch.setattr(os, "unlink", lambda p: (modes.append(os.stat(p).st_mode), unlink(p)))
+
+    tls_context.for_server(certificates.make_credentials())
+
+    assert [mode & 0o777 for mode in modes] == [0o600]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory here")
+def test_nothing_is_written_to_a_disk(monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **_: pytest.fail("a file was made"))
+
+    tls_context.for_server(certificates.make_credentials())
+
+
+def test_without_the_package_it_is_said_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+
+    with pytest.raises(ImportError, match=r"pip install 'launchpad\[tls\]'"):
+        certificates.make_credentials()
+
+
+def test_who_only_uses_credentials_needs_no_package() -> None:
+    source = f"""
+import pickle, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+sys.modules["cryptography"] = None
+from launchpad.courier.carriers import tls_context
+credentials = pickle.load(sys.stdin.buffer)
+tls_context.for_client(credentials), tls_context.for_server(credentials)
+"""
+
+    subprocess.run(
+        [sys.executable, "-c", source],
+        input=pickle.dumps(certificates.make_credentials()),
+        check=True,
+    )
+
+
+# The keyring.
+
+
+@pytest.fixture
+def keys():
+    added = []
+
+    def add(*args) -> None:
+        keyring.add(*args)
+        added.append(args[0])
+
+    yield add
+    for prefix in added:
+        keyring.remove(prefix)
+
+
+def test_the_keyring_finds_credentials_by_the_longest_prefix_that_has_any(keys) -> None:
+    general, special = certificates.make_credentials(), certificates.make_credentials()
+    keys("tcp:", b"token", general)
+    keys("tcp:learner", b"token", special)
+    keys("tcp:learner:7077", b"a token for this one address")
+
+    assert keyring.find_credentials("tcp:other:1") == general
+    assert keyring.find_credentials("tcp:learner:7077") == special
+    assert keyring.find("tcp:learner:7077") == b"a token for this one address"
+
+
+def test_no_credentials_are_found_where_none_were_added(keys) -> None:
+    keys("unix:", b"token")
+
+    assert keyring.find_credentials("unix:/s") is None
+    assert keyring.find_credentials("tcp:here:1") is None
+
+
+def test_a_removed_key_takes_its_credentials_with_it() -> None:
+    keyring.add("tcp:", b"token", certificates.make_credentials())
+    keyring.remove("tcp:")
+
+    assert keyring.find_credentials("tcp:here:1") is None
+    assert keyring.find("tcp:here:1") == b""
