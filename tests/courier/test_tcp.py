@@ -1,0 +1,473 @@
+"""Where TCP may be spoken, with and without TLS, and how a peer that vanishes is noticed (F41)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchpad.courier import certificates, keyring
+from launchpad.courier.carriers import endpoint, lookout, tcp
+from launchpad.courier.carriers.tls import TlsSocket
+
+REPOSITORY = Path(__file__).parent.parent.parent
+CREDENTIALS = certificates.make_credentials()
+ANYWHERE = "tcp:127.0.0.1:0"
+
+
+@pytest.fixture
+def listen() -> Iterator[Callable[[str], tcp.Listener]]:
+    with contextlib.ExitStack() as stack:
+
+        def open_listener(address: str) -> tcp.Listener:
+            listener = tcp.Listener(address)
+            stack.callback(listener.close)
+            return listener
+
+        yield open_listener
+
+
+@pytest.fixture
+def with_tls() -> Iterator[None]:
+    """This process has credentials for every address `tcp:…`."""
+    keyring.add("tcp:", b"token", CREDENTIALS)
+    yield
+    keyring.remove("tcp:")
+
+
+def accept(listener: tcp.Listener) -> Any:
+    assert select.select([listener.sock], [], [], 10)[0]
+    return listener.accept()
+
+
+def echo_once(listener: tcp.Listener) -> threading.Thread:
+    def serve() -> None:
+        with accept(listener) as sock:
+            sock.sendall(sock.recv(100))
+            sock.recv(1)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def ask(address: str) -> tuple[type, bytes]:
+    with tcp.connect(address, 10) as sock:
+        sock.sendall(b"question")
+        return type(sock), sock.recv(100)
+
+
+# Addresses.
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("tcp:learner-0.example:7077", "learner-0.example", 7077),
+        ("tcp:127.0.0.1:0", "127.0.0.1", 0),
+        ("tcp:[::1]:65535", "::1", 65535),
+        ("tcp:[fe80::1%eth0]:1", "fe80::1%eth0", 1),
+        ("tcp+plaintext:10.0.0.5:7077", "10.0.0.5", 7077),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> None:
+    parsed = endpoint.parse(address)
+
+    assert (parsed.host, parsed.port) == (host, port)
+    assert str(parsed) == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    "tcp: tcp:host tcp::80 tcp:host: tcp:host:http tcp:host:65536 tcp:host:-1 tcp:::1:80 tcp:[::1] "
+    "tcp:[host:80 tcp://host:80 udp:host:80".split(),
+)
+def test_an_address_that_is_none_is_quoted(address: str) -> None:
+    with pytest.raises(ValueError, match=r"port above|of the form") as caught:
+        tcp.check(address)
+
+    assert repr(address) in str(caught.value)
+
+
+def test_a_host_that_can_be_no_name_is_an_error_of_the_address() -> None:
+    with pytest.raises(ValueError, match="no name"):
+        tcp.connect(f"tcp:{'x' * 70}.example:80", 1)
+
+
+def test_the_port_that_the_system_has_chosen_is_in_the_address(listen) -> None:
+    listener = listen(ANYWHERE)
+
+    assert listener.address == f"tcp:127.0.0.1:{listener.sock.getsockname()[1]}"
+
+
+def test_a_client_needs_a_port() -> None:
+    with pytest.raises(ValueError, match="has no port"):
+        tcp.connect(ANYWHERE, 1)
+
+
+# Who listens, and who does not.
+
+
+def test_a_client_on_loopback_needs_no_credentials(listen) -> None:
+    listener = listen(ANYWHERE)
+    thread = echo_once(listener)
+
+    answer = ask(listener.address)
+    thread.join(10)
+
+    assert answer == (socket.socket, b"question")
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_ipv6_is_spoken_too(listen) -> None:
+    try:
+        listener = listen("tcp:[::1]:0")
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    thread = echo_once(listener)
+
+    answer = ask(listener.address)
+    thread.join(10)
+
+    assert answer == (socket.socket, b"question")
+
+
+def test_credentials_in_the_keyring_turn_tls_on_at_both_ends(listen, with_tls) -> None:
+    listener = listen(ANYWHERE)
+    thread = echo_once(listener)
+
+    answer = ask(listener.address)
+    thread.join(10)
+
+    assert answer == (TlsSocket, b"question")
+
+
+def test_plaintext_that_was_asked_for_by_name_is_spoken_whatever_the_keyring_has(
+    listen, with_tls
+) -> None:
+    keyring.add("", b"token", CREDENTIALS)
+    try:
+        listener = listen("tcp+plaintext:127.0.0.1:0")
+        thread = echo_once(listener)
+        answer = ask(listener.address)
+        thread.join(10)
+    finally:
+        keyring.remove("")
+
+    assert answer == (socket.socket, b"question")
+
+
+def test_a_second_server_is_told_that_the_first_one_lives(listen) -> None:
+    first = listen(ANYWHERE)
+
+    with pytest.raises(OSError, match="a living server has this address") as caught:
+        tcp.Listener(first.address)
+
+    assert caught.value.errno == errno.EADDRINUSE
+    assert first.address in str(caught.value)
+
+
+def test_a_server_may_come_back_while_its_old_connections_linger(listen) -> None:
+    first = listen(ANYWHERE)
+    client = tcp.connect(first.address, 10)
+    server = accept(first)
+    server.close()  # first, so that the lingering end is the server's
+    client.close()
+    first.close()
+
+    second = listen(first.address)
+
+    assert second.address == first.address
+
+
+def test_where_nobody_listens_the_connection_is_refused(listen) -> None:
+    listener = listen(ANYWHERE)
+    listener.close()
+
+    with pytest.raises(ConnectionRefusedError):
+        tcp.connect(listener.address, 10)
+
+
+def test_nobody_has_come_yet(listen) -> None:
+    with pytest.raises(BlockingIOError):
+        listen(ANYWHERE).accept()
+
+
+def test_a_client_that_has_gone_again_costs_nothing(listen) -> None:
+    listener = listen(ANYWHERE)
+    for _ in range(20):
+        sock = socket.create_connection(listener.sock.getsockname())
+        lookout.cut(sock)
+        sock.close()
+
+    for _ in range(20):
+        with contextlib.suppress(ConnectionError, BlockingIOError):
+            listener.accept().close()
+
+    with tcp.connect(listener.address, 10), accept(listener) as sock:
+        assert sock.fileno() > 0
+
+
+# Plaintext beyond loopback.
+
+
+def test_a_server_beyond_loopback_needs_credentials_or_has_to_ask_for_plaintext_by_name() -> None:
+    with pytest.raises(PermissionError) as caught:
+        tcp.Listener("tcp:0.0.0.0:0")
+
+    assert "ask for it by name: tcp+plaintext:0.0.0.0:0" in str(caught.value)
+    assert "make_credentials()" in str(caught.value)
+
+
+def test_a_client_does_not_go_beyond_loopback_without_credentials_either() -> None:
+    with pytest.raises(PermissionError, match=r"tcp\+plaintext:192\.0\.2\.1:80"):
+        tcp.connect("tcp:192.0.2.1:80", 1)
+
+
+@pytest.mark.parametrize("address", ["tcp+plaintext:0.0.0.0:0", "tcp:0.0.0.0:0"])
+def test_a_server_beyond_loopback_has_tls_or_has_asked_by_name(listen, with_tls, address) -> None:
+    listener = listen(address)
+    there = listener.address.replace("0.0.0.0", "127.0.0.1")
+    thread = echo_once(listener)
+
+    kind, answer = ask(there)
+    thread.join(10)
+
+    assert answer == b"question"
+    assert (kind is TlsSocket) == address.startswith("tcp:")
+
+
+def test_the_name_of_a_host_is_judged_by_where_it_leads(listen) -> None:
+    listener = listen("tcp:localhost:0")
+
+    with tcp.connect(listener.address, 10), accept(listener) as sock:
+        assert endpoint.is_loopback(sock.getpeername()[0])
+
+
+# Connections that have ended meanwhile.
+
+
+@pytest.fixture(params=["plaintext", "tls"])
+def idle_pair(request: pytest.FixtureRequest, listen) -> Iterator[tuple[Any, Any]]:
+    """Client's and server's end of a connection on which nothing is expected."""
+    if request.param == "tls":
+        request.getfixturevalue("with_tls")
+    listener = listen(ANYWHERE)
+    ends: list[Any] = []
+
+    def serve() -> None:
+        ends.append(accept(listener))
+        ends[0].sendall(ends[0].recv(1))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with tcp.connect(listener.address, 10) as client:
+        client.sendall(b"x")
+        assert client.recv(1) == b"x"
+        thread.join(10)
+        with ends[0]:
+            yield client, ends[0]
+
+
+def test_an_idle_connection_is_fresh(idle_pair) -> None:
+    assert not tcp.is_stale(idle_pair[0])
+
+
+def test_a_connection_that_the_peer_has_closed_is_stale(idle_pair) -> None:
+    client, server = idle_pair
+    server.close()
+    assert select.select([client], [], [], 10)[0]
+
+    assert tcp.is_stale(client)
+
+
+def test_a_connection_on_which_something_unexpected_has_arrived_is_stale(idle_pair) -> None:
+    client, server = idle_pair
+    server.sendall(b"what?")
+    assert select.select([client], [], [], 10)[0]
+
+    before = tcp.is_stale(client)
+    client.recv(2)
+
+    assert before
+    assert tcp.is_stale(client)
+
+
+# Peers that vanish.
+
+
+def suspect(*looks: tuple[int, int, int]) -> list[bool]:
+    """What is thought at each look, half a second apart: (last ack ms, repeats, probes)."""
+    suspicion = lookout.Suspicion()
+    return [suspicion.has_vanished(lookout.Info(p, ack, r), 500) for ack, r, p in looks]
+
+
+def test_a_peer_that_leaves_repeats_unanswered_has_vanished() -> None:
+    assert suspect((400, 0, 0), (900, 1, 0), (1900, 3, 0), (2500, 4, 0)) == [False] * 3 + [True]
+
+
+def test_a_peer_that_is_silent_because_nobody_asks_it_has_not_vanished() -> None:
+    assert suspect((400, 7, 0), (60_000, 7, 0)) == [False, False]
+
+
+def test_a_peer_that_answers_late_but_answers_has_not_vanished() -> None:
+    assert suspect((400, 0, 0), (2900, 1, 0), (300, 2, 0), (2900, 3, 0)) == [False] * 4
+
+
+def test_a_peer_that_leaves_probes_of_its_full_window_unanswered_has_vanished() -> None:
+    assert suspect((400, 0, 0), (2500, 0, 1), (3000, 0, 2)) == [False, False, True]
+
+
+FAR_END = """
+import sys, threading
+sys.path.insert(0, {repository!r})
+from launchpad.courier.carriers import tcp
+address = sys.stdin.readline().strip()
+listener = tcp.Listener(address)
+listener.sock.setblocking(True)
+print(listener.address, flush=True)
+kept = []
+while True:
+    sock = listener.accept()
+    kept.append(sock)
+    if sock.recv(1) == b"?":
+        sock.sendall(b"!")    # and from now on it reads no more
+"""
+
+
+class FarHost:
+    """Another host, in a network namespace of its own, at the other end of a cable."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            ["unshare", "--net", sys.executable, "-c", FAR_END.format(repository=str(REPOSITORY))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._near, self._far = (f"lp{os.getpid() % 100_000}{side}" for side in "ab")
+
+    def connect_cable(self) -> str:
+        """Returns where its server is."""
+        self._await_namespace()
+        near, far = self._near, self._far
+        run_ip(f"link add {near} type veth peer name {far} netns {self.process.pid}")
+        run_ip(f"addr add 198.18.77.1/30 dev {near}")
+        run_ip(f"link set {near} up")
+        self._run_there(f"ip addr add 198.18.77.2/30 dev {far}")
+        self._run_there(f"ip link set {far} up")
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("tcp+plaintext:198.18.77.2:0\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def vanish(self) -> None:
+        """What is sent there is lost from now on, and nothing comes back."""
+        self._run_there(f"ip addr del 198.18.77.2/30 dev {self._far}")
+
+    def close(self) -> None:
+        """The cable goes with the namespace, which goes with its only process."""
+        self.process.kill()
+        self.process.communicate()
+
+    def _await_namespace(self) -> None:
+        ours = os.readlink("/proc/self/ns/net")
+        deadline = time.monotonic() + 10
+        while os.readlink(f"/proc/{self.process.pid}/ns/net") == ours:
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def _run_there(self, command: str) -> None:
+        there = ["nsenter", "--net", f"--target={self.process.pid}"]
+        subprocess.run([*there, *command.split()], check=True)
+
+
+def run_ip(arguments: str) -> None:
+    subprocess.run(["ip", *arguments.split()], check=True, capture_output=True)
+
+
+def why_no_namespaces() -> str:
+    missing = [tool for tool in ("ip", "unshare", "nsenter") if shutil.which(tool) is None]
+    if sys.platform != "linux" or os.geteuid() != 0 or missing:
+        return f"network namespaces need Linux, root and the tools (missing: {missing})"
+    name = f"lp{os.getpid() % 100_000}t"
+    probe = f"ip link add {name} type veth && ip link del {name}"
+    tried = subprocess.run(
+        ["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False
+    )
+    return f"no network namespaces here: {tried.stderr}" if tried.returncode else ""
+
+
+@pytest.fixture
+def far_host() -> Iterator[FarHost]:
+    if reason := why_no_namespaces():
+        pytest.skip(reason)
+    host = FarHost()
+    yield host
+    host.close()
+
+
+@pytest.mark.slow
+def test_a_host_that_vanishes_is_noticed_whatever_the_connection_was_waiting_for(far_host) -> None:
+    address = far_host.connect_cable()
+    idle, asked, asking, sending = socks = [tcp.connect(address, 10) for _ in range(4)]
+    for sock in socks:
+        sock.sendall(b"?")
+        assert sock.recv(1) == b"!"
+    asked.sendall(b"acknowledged")
+    noticed: dict[Any, float] = {}
+
+    def wait_for_end(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            assert sock.recv(1) == b""
+        noticed[sock] = time.monotonic()
+
+    def send_on() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sending.sendall(bytes(1 << 20))
+        noticed[sending] = time.monotonic()
+
+    far_host.vanish()
+    cut_at = time.monotonic()
+    asking.sendall(b"never acknowledged")
+    threads = [threading.Thread(target=wait_for_end, args=(s,)) for s in (idle, asked, asking)]
+    threads.append(threading.Thread(target=send_on))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    for sock in socks:
+        sock.close()
+
+    # 3 s, and what a busy machine takes to tell.
+    assert [noticed[sock] - cut_at < 3.5 for sock in socks] == [True] * 4, noticed
+
+
+@pytest.mark.slow
+def test_a_peer_that_does_not_read_is_waited_for_however_long(far_host) -> None:
+    # Its Python hangs, or a method holds the GIL: its kernel answers still.
+    with tcp.connect(far_host.connect_cable(), 10) as sock:
+        sock.sendall(b"?")
+        assert sock.recv(1) == b"!"
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sock.send(bytes(1 << 20), socket.MSG_DONTWAIT)
+
+        ended = select.select([sock], [], [], 6)[0]
+
+        assert ended == []
