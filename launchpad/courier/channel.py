@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import carriers, codec, forking, wire
+from launchpad.courier import carriers, codec, compression, forking, notes, wire
 from launchpad.courier.counts import Counts
 from launchpad.courier.line import PATIENCE_S, Line, open_socket
 from launchpad.courier.options import Options
@@ -36,7 +36,7 @@ _MAX_IDLE = 16  # lines kept for later; a burst of threads may use more
 _monotonic = time.monotonic
 _serving = serving.get
 _loads = pickle.loads
-_RESULT, _NOT_RUN = wire.RESULT, wire.NOT_RUN
+_RESULT, _NOT_RUN, _SMALL = wire.RESULT, wire.NOT_RUN, wire.SMALL
 _encode_call = codec.encode_call
 
 
@@ -123,6 +123,9 @@ class SocketChannel:
         now = began
         try:
             body, buffers = _encode_call(args, kwargs)
+            notes_out = b""
+            if buffers or len(body) > _SMALL:
+                body, buffers, notes_out = self._prepare(method, body, buffers)
             n_out = len(body)
             deadline, on_behalf_of = None, _serving()
             if on_behalf_of is not None:
@@ -130,14 +133,14 @@ class SocketChannel:
             elif self._timeout_s is not None:
                 deadline = began + self._timeout_s
             while True:
-                line, reply = self._exchange(method, body, buffers, deadline, now)
-                kind, _, _, answer, views, _, notes = reply
+                line, reply = self._exchange(method, body, buffers, notes_out, deadline, now)
+                kind, _, _, answer, views, _, notes_in = reply
                 n_in = len(answer)
                 if kind == _NOT_RUN:
                     line.close()  # a server that stops serves nothing else on it either
                 else:
                     self._put_back(line)
-                if kind == _RESULT and not views and not notes:
+                if kind == _RESULT and not views and not notes_in:
                     try:
                         return _loads(answer)
                     except Exception:  # the long way says more about it
@@ -171,6 +174,7 @@ class SocketChannel:
         method: bytes,
         body: bytes,
         buffers: Sequence[memoryview],
+        notes_out: bytes,
         deadline: float | None,
         now: float,
     ) -> tuple[Line, wire.Fields]:
@@ -189,7 +193,7 @@ class SocketChannel:
                     if left < PATIENCE_S or line.timeout_s != PATIENCE_S:
                         self._limit(line, left)
                 try:
-                    return line, line.exchange(method, body, buffers, timeout_us)
+                    return line, line.exchange(method, body, buffers, timeout_us, notes_out)
                 except OSError as error:
                     return line, self._persist(error, line, method, deadline)
             except _TryAgain as failed:
@@ -203,6 +207,16 @@ class SocketChannel:
             except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
                 line.close()
                 raise
+
+    def _prepare(
+        self, method: bytes, body: bytes, buffers: Sequence[memoryview]
+    ) -> tuple[bytes, Sequence[memoryview], bytes]:
+        """A large call as it shall travel: body, buffers, notes."""
+        self.peer.check_size(method, len(body) + sum(buffer.nbytes for buffer in buffers))
+        if not self.options.compress or not compression.is_worthwhile(body, buffers):
+            return body, buffers, b""
+        body, buffers, note = compression.pack(body, buffers)
+        return body, buffers, notes.encode({notes.COMPRESSED: note})
 
     def _pause(self, pause_s: float, method: bytes, deadline: float | None) -> float:
         """For a server that takes no calls, and may go on not taking any for a while."""

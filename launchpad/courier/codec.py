@@ -94,9 +94,9 @@ def copy_buffers(buffers: Sequence[memoryview]) -> list[Chunk]:
     return [bytearray(buffer) for buffer in buffers]
 
 
-def encode_error(error: BaseException) -> bytes:
-    """Pickles what a method raised. Never fails."""
-    as_itself = isinstance(error, Exception) and not _is_courier_failure(error)
+def encode_error(error: BaseException, *, is_ours: bool = False) -> bytes:
+    """Pickles what a method raised, or the server itself has to say (`is_ours`). Never fails."""
+    as_itself = isinstance(error, Exception) and (is_ours or not _is_courier_failure(error))
     return _dumps(
         (
             _name_of(type(error)),

@@ -163,7 +163,7 @@ def fit(reply: Reply, max_bytes: int) -> Reply:
         f"the result is {size} bytes, and the caller takes {max_bytes} at once. The method has run. "
         "Return it in parts, or give the client a larger max_bytes."
     )
-    return wire.ERROR, codec.encode_error(error), []
+    return wire.ERROR, codec.encode_error(error, is_ours=True), []
 
 
 def encode_outcome(later: Later) -> Reply:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from launchpad.courier import codec, greeting, keyring, wire
+from launchpad.courier import codec, compression, greeting, keyring, notes, wire
 from launchpad.courier.errors import (
     CourierError,
     DeadlineExceeded,
@@ -144,7 +144,9 @@ class Peer:
 
     def open_reply(self, method: bytes, options: Options, reply: wire.Fields) -> Any:
         """The value that a reply carries, or raises the exception that it carries."""
-        kind, _, _, body, buffers, _, _ = reply
+        kind, _, _, body, buffers, _, said = reply
+        if said:
+            body, buffers = self._unpack(body, buffers, said)
         if kind == wire.RESULT:
             try:
                 return _loads(body) if not buffers else _loads(body, buffers=buffers)
@@ -163,6 +165,14 @@ class Peer:
         if body == wire.LATE:
             raise self.late(method, options)
         raise NotRun
+
+    def _unpack(
+        self, body: wire.Chunk, buffers: Sequence[wire.Chunk], said: wire.Chunk
+    ) -> tuple[wire.Chunk, Sequence[wire.Chunk]]:
+        note = notes.decode(said).get(notes.COMPRESSED)
+        if note is None:
+            return body, buffers
+        return compression.unpack(note, body, buffers, self.max_bytes)
 
     def late(self, method: bytes, options: Options) -> DeadlineExceeded:
         limit = (

@@ -16,7 +16,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from launchpad.courier import greeting, wire
+from launchpad.courier import compression, greeting, notes, wire
 from launchpad.courier.carriers import sockets
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
@@ -162,6 +162,7 @@ class Session(Connection):
         self._answer_call = house.methods.answer
         self._noticed_at = 0.0
         self._later: Later | None = None
+        self._compresses = False  # the caller of the call that runs does so
         self._urgent = house.methods.urgent
         self._ahead: list[wire.Fields] = []  # read before there was a thread to run it
         self._ahead_failed: ProtocolError | None = None
@@ -233,13 +234,13 @@ class Session(Connection):
         self.is_urgent = False
 
     def _answer(self, frame: wire.Fields) -> None:
-        _, call_id, method, body, buffers, timeout_us, notes = frame
+        _, call_id, method, body, buffers, timeout_us, said = frame
         counts = self._counts[method]
         began = _monotonic()
         counts.started += 1
         if self._house.is_stopping and not method.startswith(OURS):
             kind, result, views = _STOPPING
-        elif timeout_us or notes:
+        elif timeout_us or said:
             kind, result, views = self._answer_on_behalf(frame, began)
         else:
             kind, result, views = self._answer_call(method, body, buffers)
@@ -262,8 +263,11 @@ class Session(Connection):
 
     def _answer_on_behalf(self, frame: wire.Fields, began: float) -> Reply:
         """Answers a call with a deadline or notes, which those that the method makes inherit."""
-        _, _, method, body, buffers, timeout_us, _ = frame
+        _, _, method, body, buffers, timeout_us, said = frame
         until = None
+        if said and (note := notes.decode(said).get(notes.COMPRESSED)) is not None:
+            body, buffers = compression.unpack(note, body, buffers, self._house.max_bytes)
+            self._compresses = True
         if timeout_us:
             until = (self._noticed_at or began) + timeout_us * 1e-6
             if until < began:
@@ -287,7 +291,12 @@ class Session(Connection):
         self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
     ) -> None:
         kind, result, views = fit(reply, self._takes_bytes)
-        sockets.send_all(self.sock, wire.encode(kind, call_id, b"", result, views))
+        said = b""
+        if self._compresses and compression.is_worthwhile(result, views):
+            result, views, note = compression.pack(result, views)
+            said = notes.encode({notes.COMPRESSED: note})
+        self._compresses = False
+        sockets.send_all(self.sock, wire.encode(kind, call_id, b"", result, views, 0, said))
         if kind != _RESULT:
             counts.errors += 1
         counts.finish(_monotonic() - began, n_in, len(result))

@@ -1,0 +1,105 @@
+"""`client.with_options(compress=True)`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launchpad import courier
+from launchpad.courier import compression
+from launchpad.courier.errors import ProtocolError
+
+parts = st.binary(max_size=300) | st.integers(0, 5000).map(bytes)
+
+
+@given(body=parts, buffers=st.lists(parts, max_size=4))
+def test_what_was_packed_is_unpacked_the_same(body: bytes, buffers: list[bytes]) -> None:
+    packed, views, note = compression.pack(body, [memoryview(buffer) for buffer in buffers])
+
+    again, rest = compression.unpack(note, packed, views, 1 << 20)
+
+    assert (bytes(again), [bytes(part) for part in rest]) == (body, buffers)
+
+
+@given(note=st.binary(max_size=40), body=parts, buffers=st.lists(parts, max_size=2))
+def test_garbage_is_a_protocol_error_or_within_the_limit(note, body, buffers) -> None:
+    try:
+        first, rest = compression.unpack(note, body, buffers, 10_000)
+    except ProtocolError:
+        return
+
+    assert len(first) + sum(map(len, rest)) <= 10_000 + len(body) + sum(map(len, buffers))
+
+
+def test_a_bomb_is_not_blown_up() -> None:
+    packed, _, note = compression.pack(bytes(100 << 20), [])
+
+    with pytest.raises(ProtocolError, match="the limit is"):
+        compression.unpack(note, packed, [], 1 << 20)
+    with pytest.raises(ProtocolError, match="not the 10 bytes"):
+        compression.unpack((10).to_bytes(8, "little"), packed, [], 1 << 20)
+
+
+def test_calls_and_results_arrive_the_same_compressed(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address).with_options(compress=True)
+    array = np.zeros((1000, 1000), np.float32)
+
+    answer = client.echo({"array": array, "text": "x" * 100_000})
+
+    assert np.array_equal(answer["array"], array)
+    assert answer["array"].flags.writeable
+    assert answer["text"] == "x" * 100_000
+
+
+def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+
+    client.with_options(compress=True).echo("x" * 1_000_000)
+
+    assert client._channel.counts[b"echo"].bytes_out < 20_000
+    assert client._channel.counts[b"echo"].bytes_in < 20_000
+
+
+def test_an_exception_with_a_long_message_arrives_compressed_too(serve, connect, address) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("long " * 50_000)
+
+    serve(address, fail=fail)
+
+    with pytest.raises(ValueError, match="long long"):
+        connect(address).with_options(compress=True).fail("x" * 100_000)
+
+
+def test_too_large_a_call_is_refused_before_it_is_sent_and_the_connection_survives(
+    serve, connect, unix_address
+) -> None:
+    server = courier.Server("small", address=unix_address, max_bytes=1 << 20)
+    server.bind("size", len)
+    server.start()
+    try:
+        client = connect(unix_address)
+        client.size(b"warm")
+
+        with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
+            client.size(bytes(2 << 20))
+
+        assert client.size(b"next") == 4
+        assert client._channel._connections.idle[0].was_used
+    finally:
+        server.stop()
+
+
+def test_too_large_a_result_is_an_error_and_the_connection_survives(
+    serve, connect, unix_address
+) -> None:
+    serve(unix_address, make=bytes)
+    client = connect(unix_address, max_bytes=1 << 20)
+
+    with pytest.raises(courier.MessageTooLarge, match="The method has run"):
+        client.make(2 << 20)
+
+    assert client.make(3) == bytes(3)
