@@ -27,7 +27,7 @@ def is_worthwhile(body: bytes, buffers: Sequence[memoryview]) -> bool:
 
 def pack(body: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[memoryview], bytes]:
     """The parts of a message, compressed; and the note that tells."""
-    parts = [_compress(memoryview(part)) for part in (body, *buffers)]
+    parts = [_compress(part) for part in (memoryview(body), *buffers)]
     note = struct.pack(f"<{len(parts)}Q", *[size for _, size in parts])
     packed_body, *packed_buffers = [part for part, _ in parts]
     return bytes(packed_body), [memoryview(part) for part in packed_buffers], note
