@@ -15,11 +15,14 @@ from __future__ import annotations
 import io
 import threading
 import weakref
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 from cloudpickle import cloudpickle as _private
+
+from launchpad.courier import tensors
 
 _unfinished: weakref.WeakSet[type] = weakref.WeakSet()
 _lock = threading.RLock()  # a metaclass may unpickle while it makes a class
@@ -42,7 +45,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
 def dumps(value: object, protocol: int, buffer_callback: Callable[[Any], bool]) -> bytes:
     """As `cloudpickle.dumps`."""
     with io.BytesIO() as file:
-        Pickler(file, protocol=protocol, buffer_callback=buffer_callback).dump(value)
+        pickler = Pickler(file, protocol=protocol, buffer_callback=buffer_callback)
+        if reducers := tensors.reducers():
+            pickler.dispatch_table = ChainMap(reducers, Pickler.dispatch_table)
+        pickler.dump(value)
         return file.getvalue()
 
 

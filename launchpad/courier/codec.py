@@ -12,12 +12,14 @@ side still arrives as text, and as a type that `except` knows, where the type ca
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from launchpad.courier import tensors
 from launchpad.courier.errors import CourierError, RemoteError, RemoteTraceback, as_remote_kind
 from launchpad.courier.wire import Chunk
 
@@ -27,6 +29,7 @@ SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, n
 _MAX_REPR = 10_000
 _OUR_FILES = os.path.dirname(__file__) + os.sep
 
+_reducers = tensors.reducers
 _dumps = pickle.dumps
 _loads = pickle.loads
 
@@ -38,6 +41,8 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
     """
     if type(value) in SCALARS:
         return _dumps(value, 5), []
+    if _reducers():
+        return _encode_again(value, None)
     found: list[pickle.PickleBuffer] = []
     try:
         body = _dumps(value, 5, buffer_callback=found.append)
@@ -72,11 +77,25 @@ def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[m
         return False
 
     if error is None:
-        body = _dumps(value, 5, buffer_callback=keep)
-        if b"__main__" not in body:
-            return body, buffers
+        try:
+            body = _dump(value, keep)
+            if b"__main__" not in body:
+                return body, buffers
+        except Exception as failed:
+            error = failed
         buffers.clear()
     return _encode_by_value(value, keep, error), buffers
+
+
+def _dump(value: object, keep: Callable[[Any], bool]) -> bytes:
+    """`pickle.dumps`, which also knows how to take tensors out of band."""
+    if not _reducers():
+        return _dumps(value, 5, buffer_callback=keep)
+    with io.BytesIO() as file:
+        pickler = pickle.Pickler(file, 5, buffer_callback=keep)
+        pickler.dispatch_table = tensors.dispatch_table()
+        pickler.dump(value)
+        return file.getvalue()
 
 
 def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exception | None) -> bytes:

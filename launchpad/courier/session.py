@@ -161,7 +161,7 @@ class Session(Connection):
         self._send = sock.send
         self._answer_call = house.methods.answer
         self._noticed_at = 0.0
-        self._later: Later | None = None
+        self._owed: set[Later] = set()  # the outcome of the call that runs, if it comes later
         self._compresses = False  # the caller of the call that runs does so
         self._urgent = house.methods.urgent
         self._ahead: list[wire.Fields] = []  # read before there was a thread to run it
@@ -175,13 +175,12 @@ class Session(Connection):
         return self
 
     def close(self) -> None:
-        later, self._later = self._later, None
-        if later is not None:
+        for later in tuple(self._owed):
             later.cancel()  # nobody is there to hear it
         super().close()
 
     def abandon(self) -> None:
-        if self._later is not None:
+        if self._owed:
             self.close()
 
     def _serve(self) -> None:
@@ -200,7 +199,7 @@ class Session(Connection):
             finally:
                 self.is_waiting = False
             if not n:
-                if self._later is None or not self._house.is_stopping:
+                if not self._owed or not self._house.is_stopping:
                     self.close()
                 return
             frame = decoder.received_alone(n)
@@ -305,14 +304,14 @@ class Session(Connection):
         self, later: Later, call_id: int, counts: MethodCounts, began: float, n_in: int
     ) -> None:
         """Frees this thread. The answer is sent from one of the pool: it may have to wait."""
-        self._later = later
+        self._owed.add(later)
 
         def send() -> None:
-            self._later = None
             try:
                 self._send_reply(call_id, encode_outcome(later), counts, began, n_in)
             except OSError:
                 self.hang_up()  # who reads closes
+            self._owed.discard(later)
             if self._house.is_stopping:
                 self.close()
 

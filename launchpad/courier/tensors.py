@@ -1,0 +1,127 @@
+"""Arrays of torch and jax out of band, as numpy's are by themselves.
+
+Their own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a tensor
+in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. Neither
+library is imported: who has a tensor has imported it. Tensors elsewhere (on a GPU, sparse, quantized,
+part of a graph that computes gradients) travel as they would without us.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Reducer = Callable[[Any], Any]
+
+_reducers: dict[type, Reducer] = {}
+_table: dict[type, Reducer] = {}
+_table_state: tuple[int, int] = (0, 0)
+
+
+def reducers() -> dict[type, Reducer]:
+    """How to pickle the tensors of the libraries that are imported by now; empty if none is."""
+    for name in tuple(_unseen):
+        if name in sys.modules and _unseen[name](_reducers):
+            _unseen.pop(name, None)
+    return _reducers
+
+
+def dispatch_table() -> dict[type, Reducer]:
+    """`reducers` beside those that `copyreg` knows: what a Pickler takes."""
+    global _table, _table_state
+    state = len(_reducers), len(copyreg.dispatch_table)
+    if state != _table_state:
+        _table, _table_state = {**copyreg.dispatch_table, **_reducers}, state
+    return _table
+
+
+def _register_torch(table: dict[type, Reducer]) -> bool:
+    torch = sys.modules["torch"]
+    if not hasattr(torch, "compile"):  # one of the last names: it is being imported elsewhere
+        return False
+    table[torch.Tensor] = _reduce_torch
+    table[torch.nn.Parameter] = _reduce_parameter
+    return True
+
+
+def _register_jax(table: dict[type, Reducer]) -> bool:
+    kind = getattr(sys.modules.get("jax._src.array"), "ArrayImpl", None)
+    if kind is not None:
+        table[kind] = _reduce_jax
+    return kind is not None
+
+
+# What is not imported yet, and what to do once it is.
+_unseen: dict[str, Callable[[dict[type, Reducer]], bool]] = {
+    "torch": _register_torch,
+    "jax": _register_jax,
+}
+
+
+def _reduce_torch(tensor: Any) -> Any:
+    torch = sys.modules["torch"]
+    is_plain = (
+        tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and tensor.grad_fn is None
+        and not vars(tensor)
+    )
+    if not is_plain:
+        return tensor.__reduce_ex__(5)
+    flat = tensor.detach().contiguous().reshape(-1)
+    data = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
+    name = str(tensor.dtype).removeprefix("torch.")
+    return rebuild_torch, (data, name, tuple(tensor.shape), tensor.requires_grad)
+
+
+def rebuild_torch(data: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    """The tensor over the memory of `data`."""
+    import torch
+
+    kind = getattr(torch, dtype)
+    if not memoryview(data).nbytes:
+        tensor = torch.empty(shape, dtype=kind)
+    else:
+        tensor = torch.frombuffer(data, dtype=kind).reshape(shape)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _reduce_parameter(parameter: Any) -> Any:
+    if parameter.device.type != "cpu" or vars(parameter):
+        return parameter.__reduce_ex__(5)
+    return rebuild_parameter, (parameter.data, parameter.requires_grad)
+
+
+def rebuild_parameter(data: Any, requires_grad: bool) -> Any:
+    """A `torch.nn.Parameter` of this tensor."""
+    import torch
+
+    return torch.nn.Parameter(data, requires_grad)
+
+
+def _reduce_jax(array: Any) -> Any:
+    import numpy as np
+
+    try:
+        if not array.is_fully_addressable or len(array.devices()) != 1 or array.weak_type:
+            return array.__reduce__()
+        flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
+        data = pickle.PickleBuffer(flat.view(np.uint8).data)  # bfloat16 knows nothing of buffers
+        return rebuild_jax, (data, str(array.dtype), array.shape)
+    except TypeError:  # keys of random generators, and what else has no numpy counterpart
+        return array.__reduce__()
+
+
+def rebuild_jax(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """The array with this content, on the device that is the default here."""
+    import jax
+    import numpy as np
+
+    flat = np.frombuffer(data, dtype=jax.numpy.dtype(dtype))
+    return jax.numpy.asarray(flat.reshape(shape))

@@ -1,0 +1,138 @@
+"""Arrays of numpy, scipy, torch and jax: out of band, private, writable where the library allows it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launchpad.courier import codec
+
+BIG = 100_000  # elements
+
+
+def travel(value):
+    """There: the value as it arrives, and how many bytes went in band and out of band."""
+    body, views = codec.encode(value)
+    buffers = [bytearray(view) for view in views]
+    return codec._loads(body, buffers=buffers), len(body), sum(map(len, buffers))
+
+
+def test_an_array_arrives_writable_and_out_of_band() -> None:
+    array = np.arange(BIG, dtype=np.float32)
+
+    arrived, in_band, out_of_band = travel({"a": array, "view": array[::2]})
+
+    assert np.array_equal(arrived["a"], array)
+    assert np.array_equal(arrived["view"], array[::2])
+    assert arrived["a"].flags.writeable
+    assert in_band < 1000 + BIG * 2  # a strided view is copied into the stream
+    assert out_of_band >= array.nbytes
+
+
+def test_scipy_sparse_matrices_travel_out_of_band() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = sparse.random(1000, 1000, density=0.1, format="csr", random_state=1)
+
+    arrived, in_band, out_of_band = travel(matrix)
+
+    assert (arrived != matrix).nnz == 0
+    assert in_band < 5000  # where rows begin is less than 4 KiB, and goes along
+    assert out_of_band > 100_000
+    arrived.data[:] = 0
+
+
+def test_a_value_without_tensors_is_pickled_as_ever_once_torch_is_there() -> None:
+    pytest.importorskip("torch")
+
+    assert travel({"a": [1, 2], "b": "x"})[0] == {"a": [1, 2], "b": "x"}
+
+
+def test_tensors_arrive_out_of_band_with_dtype_shape_and_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
+        tensor = torch.ones(3, BIG, dtype=dtype)
+
+        arrived, in_band, out_of_band = travel([tensor])
+
+        assert arrived[0].dtype == dtype
+        assert torch.equal(arrived[0], tensor)
+        assert in_band < 1000
+        assert out_of_band == tensor.nbytes
+        arrived[0][0, 0] = 0
+    assert travel(torch.ones(BIG, requires_grad=True))[0].requires_grad
+
+
+def test_tensors_of_every_shape_arrive_the_same() -> None:
+    torch = pytest.importorskip("torch")
+    base = torch.arange(24.0).reshape(4, 6)
+    for tensor in (
+        torch.tensor(3.0),
+        torch.empty(0, 5),
+        base.T,
+        base[1:3, ::2],
+        base.expand(2, 4, 6),
+    ):
+        arrived = travel(tensor)[0]
+
+        assert arrived.shape == tensor.shape
+        assert torch.equal(arrived, tensor)
+
+
+def test_a_module_with_parameters_arrives_and_can_be_trained() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(300, 300)
+
+    arrived, in_band, _ = travel(model)
+    arrived(torch.ones(1, 300)).sum().backward()
+
+    assert torch.equal(arrived.weight, model.weight)
+    assert isinstance(arrived.weight, torch.nn.Parameter)
+    assert arrived.weight.grad is not None
+    assert in_band < 10_000
+
+
+def test_what_is_no_plain_tensor_travels_as_torch_sends_it() -> None:
+    torch = pytest.importorskip("torch")
+    sparse = torch.eye(4).to_sparse()
+
+    assert torch.equal(travel(sparse)[0].to_dense(), torch.eye(4))
+    assert torch.equal(
+        travel(torch.ones(2, dtype=torch.complex64).conj())[0].resolve_conj(),
+        torch.ones(2, dtype=torch.complex64),
+    )
+
+
+def test_jax_arrays_arrive_out_of_band() -> None:
+    jax = pytest.importorskip("jax")
+    for dtype in ("float32", "bfloat16", "int32"):
+        array = jax.numpy.ones((10, BIG), dtype)
+
+        arrived, in_band, out_of_band = travel({"w": array})
+
+        assert isinstance(arrived["w"], jax.Array)
+        assert arrived["w"].dtype == array.dtype
+        assert (arrived["w"] == array).all()
+        assert in_band < 2000
+        assert out_of_band == array.nbytes
+    key = jax.random.key(3)
+    assert (jax.random.key_data(travel(key)[0]) == jax.random.key_data(key)).all()
+
+
+def test_neither_torch_nor_jax_is_imported_by_sending_arrays() -> None:
+    source = """
+import sys
+import numpy
+from launchpad.courier import codec
+codec.encode({"a": numpy.ones(10_000)})
+print("torch" in sys.modules, "jax" in sys.modules)
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=root
+    )
+
+    assert done.stdout == "False False\n"
