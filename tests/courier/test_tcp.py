@@ -357,29 +357,35 @@ class FarHost:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._near, self._far = (f"lp{os.getpid() % 100_000}{side}" for side in "ab")
+        # Neither may be another test's, which may be running just now.
+        own = self.process.pid
+        self._near, self._far = f"lpn{own}", f"lpf{own}"
+        first = own % (1 << 15) * 4  # four addresses each, in the range meant for tests
+        net = f"198.{18 + (first >> 16)}.{first >> 8 & 255}"
+        self._near_ip, self._far_ip = f"{net}.{(first & 255) + 1}", f"{net}.{(first & 255) + 2}"
 
     def connect_cable(self) -> str:
         """Returns where its server is."""
         self._await_namespace()
         near, far = self._near, self._far
         run_ip(f"link add {near} type veth peer name {far} netns {self.process.pid}")
-        run_ip(f"addr add 198.18.77.1/30 dev {near}")
+        run_ip(f"addr add {self._near_ip}/30 dev {near}")
         run_ip(f"link set {near} up")
-        self._run_there(f"ip addr add 198.18.77.2/30 dev {far}")
+        self._run_there(f"ip addr add {self._far_ip}/30 dev {far}")
         self._run_there(f"ip link set {far} up")
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write("tcp+plaintext:198.18.77.2:0\n")
+        self.process.stdin.write(f"tcp+plaintext:{self._far_ip}:0\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
 
     def vanish(self) -> None:
         """What is sent there is lost from now on, and nothing comes back."""
-        self._run_there(f"ip addr del 198.18.77.2/30 dev {self._far}")
+        self._run_there(f"ip addr del {self._far_ip}/30 dev {self._far}")
 
     def close(self) -> None:
-        """The cable goes with the namespace, which goes with its only process."""
+        """The namespace goes with its only process, though not at once: the cable has to."""
+        subprocess.run(["ip", "link", "del", self._near], capture_output=True, check=False)
         self.process.kill()
         self.process.communicate()
 
