@@ -1,0 +1,774 @@
+"""Large buffers that two processes of one host pass to each other in shared memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launchpad.courier import leases, segments
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.mappings import Mappings
+from launchpad.courier.segment_pool import IDLE_S, MAX_SEGMENTS, Borrower, Loan, SegmentPool
+
+pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
+
+REPOSITORY = Path(__file__).parent.parent.parent
+MB = 1 << 20
+
+
+class Pair:
+    """The two ends of one connection, for which this process is both sender and receiver."""
+
+    def __init__(self, pool: SegmentPool) -> None:
+        self.pool = pool
+        self.borrower = Borrower(pool)
+        self.mappings = Mappings()
+        self.n_fds_sent = 0
+
+    def send(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        loan = self.lend(*arrays)
+        try:
+            return self.deliver(loan)
+        finally:
+            loan.release()
+
+    def lend(self, *arrays: np.ndarray) -> Loan:
+        loan = self.pool.lend([memoryview(array).cast("B") for array in arrays])
+        assert loan is not None
+        return loan
+
+    def deliver(self, loan: Loan) -> list[np.ndarray]:
+        descriptor, fd = self.borrower.describe(loan)
+        self.n_fds_sent += fd is not None
+        received = self.mappings.receive(descriptor, _as_if_sent(fd), loan.lengths)
+        return [np.frombuffer(view, np.uint8) for view in received]
+
+    def close(self) -> None:
+        self.borrower.close()
+        self.mappings.close()
+
+
+def _as_if_sent(fd: int | None) -> int | None:
+    return None if fd is None else os.dup(fd)
+
+
+@pytest.fixture
+def connect_pair() -> Iterator[Callable[[SegmentPool], Pair]]:
+    pairs: list[Pair] = []
+
+    def make(pool: SegmentPool) -> Pair:
+        pairs.append(Pair(pool))
+        return pairs[-1]
+
+    yield make
+    for pair in pairs:
+        pair.close()
+    assert_nothing_is_left()
+
+
+@pytest.fixture
+def pool() -> SegmentPool:
+    return SegmentPool()
+
+
+@pytest.fixture
+def pair(connect_pair: Callable[[SegmentPool], Pair], pool: SegmentPool) -> Pair:
+    return connect_pair(pool)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """What another thread or process does very soon; the test's time limit is the deadline."""
+    while not condition():
+        threading.Event().wait(0.005)
+
+
+def assert_nothing_is_left() -> None:
+    gc.collect()
+    wait_until(lambda: n_mapped() == n_open() == 0)
+
+
+def n_mapped(pid: int | str = "self") -> int:
+    """Mappings of segments in a process."""
+    return Path(f"/proc/{pid}/maps").read_text().count("memfd:courier")
+
+
+def n_open(pid: int | str = "self") -> int:
+    """Descriptors of segments in a process."""
+    return sum("memfd:courier" in link for link in _links(pid))
+
+
+def _links(pid: int | str) -> Iterator[str]:
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            yield os.readlink(f"/proc/{pid}/fd/{fd}")
+        except FileNotFoundError:
+            continue  # the one that lists them
+
+
+def n_bytes(fd: int) -> int:
+    """What a file in memory occupies."""
+    return os.fstat(fd).st_blocks * 512
+
+
+def numbers(n: int, first: int = 0) -> np.ndarray:
+    return (np.arange(n) + first).astype(np.uint8)
+
+
+# What arrives.
+
+
+@pytest.mark.parametrize("lengths", [[1], [MB], [3 * MB + 1], [0], [5, 0, 2 * MB, 64, 70_000], []])
+def test_buffers_arrive_as_they_were_sent(pair, lengths) -> None:
+    sent = [numbers(n, first=i) for i, n in enumerate(lengths)]
+
+    received = pair.send(*sent)
+
+    assert [array.tolist() for array in received] == [array.tolist() for array in sent]
+    assert all(array.flags.writeable for array in received)
+
+
+def test_a_longer_message_in_a_segment_that_was_used_arrives_whole(pair) -> None:
+    for n in (MB + 10, MB + 5_000, 2 * MB - 1, MB + 1):
+        (received,) = pair.send(sent := numbers(n, first=n))
+        assert np.array_equal(received, sent)
+        del received
+
+    assert pair.n_fds_sent == 1
+
+
+def test_an_array_of_many_types_survives_with_pickle(pair) -> None:
+    value = {"a": np.arange(300_000, dtype=np.float32).reshape(3, -1), "b": np.ones(9, np.int16)}
+    buffers: list[pickle.PickleBuffer] = []
+    body = pickle.dumps(value, 5, buffer_callback=buffers.append)
+    loan = pair.pool.lend([buffer.raw() for buffer in buffers])
+    descriptor, fd = pair.borrower.describe(loan)
+
+    views = pair.mappings.receive(descriptor, _as_if_sent(fd), loan.lengths)
+    loan.release()
+    received = pickle.loads(body, buffers=views)
+    views.clear()
+    received["a"] += 1  # writable, and alive without the views
+
+    assert np.array_equal(received["a"], value["a"] + 1)
+    assert np.array_equal(received["b"], value["b"])
+
+
+def test_read_only_buffers_can_be_sent_twice(pair) -> None:
+    """The second time by a copy of ours, which needs their address."""
+    sent = numbers(2 * MB)
+    sent.flags.writeable = False
+
+    for _ in range(3):
+        (received,) = pair.send(sent)
+        assert np.array_equal(received, sent)
+        del received
+
+
+def test_what_the_receiver_writes_is_its_own(pair) -> None:
+    sent = numbers(MB)
+
+    (received,) = pair.send(sent)
+    received[:] = 7
+
+    assert np.array_equal(sent, numbers(MB))
+
+
+def test_arrays_that_are_alive_are_not_written_to_by_later_messages(pair) -> None:
+    kept = [pair.send(numbers(MB, first=i))[0] for i in range(10)]
+
+    assert all(np.array_equal(array, numbers(MB, first=i)) for i, array in enumerate(kept))
+
+
+# When a segment is used again.
+
+
+def test_a_segment_is_used_again_when_its_arrays_have_died(pair) -> None:
+    for i in range(10):
+        (received,) = pair.send(numbers(MB, first=i))
+        del received
+
+    assert pair.n_fds_sent == n_open() == 1
+
+
+def test_a_slice_keeps_its_segment_from_being_used_again(pair) -> None:
+    (received,) = pair.send(numbers(MB))
+    part = received[1000:2000][::2]
+    del received
+
+    pair.send(numbers(MB, first=1))
+
+    assert np.array_equal(part, numbers(2000)[1000::2])
+    assert pair.n_fds_sent == 2
+
+
+def test_one_buffer_of_a_message_keeps_the_segment_for_all(pair) -> None:
+    first, second = pair.send(numbers(MB), numbers(10))
+    del first
+
+    pair.send(numbers(MB, first=1))
+
+    assert np.array_equal(second, numbers(10))
+
+
+def test_a_loan_that_is_held_is_not_written_over(pair) -> None:
+    loan = pair.lend(numbers(MB))
+    pair.deliver(loan)
+
+    pair.send(numbers(MB, first=1))
+    (received,) = pair.deliver(loan)  # as after a lost connection
+    loan.release()
+
+    assert np.array_equal(received, numbers(MB))
+
+
+def test_the_end_of_an_earlier_delivery_does_not_free_a_later_one(pair) -> None:
+    loan = pair.lend(numbers(MB))
+    (early,) = pair.deliver(loan)
+    (late,) = pair.deliver(loan)
+    loan.release()
+    del early
+
+    pair.send(numbers(MB, first=1))
+
+    assert np.array_equal(late, numbers(MB))
+
+
+def test_a_loan_released_twice_ends_once(pair) -> None:
+    loan = pair.lend(numbers(MB))
+    loan.release()
+    other = pair.lend(numbers(MB, first=1))  # the same segment
+    loan.release()
+
+    pair.send(numbers(MB, first=2))
+    (received,) = pair.deliver(other)
+    other.release()
+
+    assert np.array_equal(received, numbers(MB, first=1))
+
+
+def test_connections_of_two_processes_share_one_mapping(connect_pair, pool) -> None:
+    first, second = connect_pair(pool), connect_pair(pool)
+
+    for pair in (first, second, first, second):
+        pair.send(numbers(MB))
+
+    assert (first.n_fds_sent, second.n_fds_sent) == (1, 1)
+    assert n_mapped() == 2  # the sender's and the receiver's
+
+
+def test_ten_thousand_messages_leave_nothing_behind(pair) -> None:
+    sent = [numbers(n) for n in (200_000, MB, 2 * MB + 1)]
+    for array in sent:
+        pair.send(array)
+    before = n_open(), n_mapped()
+
+    for i in range(10_000):
+        pair.send(sent[i % 3][: 200_000 + i])
+
+    assert (n_open(), n_mapped()) == before
+
+
+def test_threads_that_send_at_once_do_not_mix_their_buffers(connect_pair, pool) -> None:
+    wrong: list[int] = []
+
+    def run(me: int) -> None:
+        pair = connect_pair(pool)
+        for i in range(50):
+            (received,) = pair.send(sent := numbers(300_000 + i, first=me * 50 + i))
+            if not np.array_equal(received, sent):
+                wrong.append(me)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+
+
+# Limits, after which the socket has to do.
+
+
+def test_who_keeps_all_that_arrives_gets_copies_after_a_while(pair) -> None:
+    kept = [pair.send(numbers(MB, first=i))[0] for i in range(leases.MAX_LEASES + 20)]
+
+    assert all(np.array_equal(array, numbers(MB, first=i)) for i, array in enumerate(kept))
+    assert n_open() == leases.MAX_LEASES + 1
+
+
+def test_nothing_is_lent_beyond_the_limit(connect_pair) -> None:
+    pair = connect_pair(SegmentPool(max_bytes=4 * MB))
+    kept = pair.send(numbers(2 * MB))
+
+    assert pair.pool.lend([memoryview(numbers(3 * MB))]) is None
+    assert pair.pool.lend([memoryview(numbers(5 * MB))]) is None
+    kept.clear()
+    assert pair.send(numbers(3 * MB))  # the free segment made room
+    assert n_open() == 1
+
+
+def test_the_number_of_segments_is_limited(pair) -> None:
+    held = [pair.lend(numbers(1)) for _ in range(MAX_SEGMENTS)]
+
+    assert pair.pool.lend([memoryview(numbers(1))]) is None
+    for loan in held:
+        loan.release()
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_FSIZE, (4096, 4096)", "RLIMIT_NOFILE, (3, 3)"])
+def test_nothing_is_lent_where_the_system_has_no_room(python, limit) -> None:
+    source = f"""
+import resource, sys, threading; sys.path.insert(0, {str(REPOSITORY)!r})
+from launchpad.courier.segment_pool import pool
+resource.setrlimit(resource.{limit})
+print(pool.lend([memoryview(bytes(1 << 20))]), threading.active_count())
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=20)
+
+    assert output == "None 1\n"
+
+
+# What an idle segment becomes.
+
+
+def test_a_segment_that_was_idle_gives_its_memory_back(pair, later) -> None:
+    pair.send(numbers(MB))
+    loan = pair.lend(numbers(MB))
+    fd = os.dup(loan.segment.fd)
+    loan.release()
+    del loan
+    assert n_bytes(fd) > MB
+
+    has_more = pair.pool.trim(later)
+
+    assert not has_more
+    assert n_bytes(fd) <= 4096  # although it is still mapped by the receiver
+    assert not pair.mappings.trim(later)
+    assert n_mapped() == 0
+    os.close(fd)
+
+
+def test_a_segment_that_was_kept_for_long_becomes_the_receivers(pair, later) -> None:
+    loan = pair.lend(numbers(MB))
+    fd = os.dup(loan.segment.fd)
+    (received,) = pair.deliver(loan)
+    loan.release()
+    del loan
+
+    pair.pool.trim(later)
+    still_mapped = pair.mappings.trim(later)
+
+    assert still_mapped
+    assert np.array_equal(received, numbers(MB))
+    del received
+    assert n_bytes(fd) <= 4096
+    assert not pair.mappings.trim(later)
+    os.close(fd)
+
+
+def test_a_loan_that_is_held_is_not_idle(pair, later) -> None:
+    loan = pair.lend(numbers(MB))
+
+    pair.pool.trim(later)
+    (received,) = pair.deliver(loan)
+    loan.release()
+
+    assert np.array_equal(received, numbers(MB))
+
+
+def test_memory_comes_back_without_anybody_asking(connect_pair, pool, monkeypatch) -> None:
+    monkeypatch.setattr("launchpad.courier.segment_pool.IDLE_S", 0.0)
+    pair = connect_pair(pool)
+    pair.send(numbers(MB))
+
+    assert_nothing_is_left()
+
+
+@pytest.fixture
+def later() -> float:
+    """When segments used now have become idle."""
+    import time
+
+    return time.monotonic() + IDLE_S + 1
+
+
+# Connections and processes that end.
+
+
+def test_arrays_outlive_the_connection(pair) -> None:
+    (received,) = pair.send(numbers(MB))
+
+    pair.close()
+    wait_until(lambda: n_open() == 0)
+
+    assert np.array_equal(received, numbers(MB))
+    received[0] = 1
+
+
+def test_a_closed_connection_leaves_the_segments_of_others(connect_pair, pool) -> None:
+    first, second = connect_pair(pool), connect_pair(pool)
+    (kept,) = second.send(numbers(MB))
+    first.send(numbers(MB, first=1))
+
+    first.close()
+    wait_until(lambda: n_open() == 2)
+    second.send(numbers(MB, first=2))
+    second.send(numbers(MB, first=3))
+
+    assert np.array_equal(kept, numbers(MB))
+    assert second.n_fds_sent == 2
+
+
+def test_a_loan_outlives_the_connection_it_was_first_sent_on(connect_pair, pool) -> None:
+    first, second = connect_pair(pool), connect_pair(pool)
+    loan = first.lend(numbers(MB))
+    first.borrower.describe(loan)  # it does not arrive
+    first.close()
+
+    (received,) = second.deliver(loan)
+    loan.release()
+
+    assert np.array_equal(received, numbers(MB))
+
+
+CHILD = """
+import os, pickle, socket, struct, sys, time; sys.path.insert(0, {repository!r})
+import numpy as np
+from launchpad.courier.mappings import Mappings
+from launchpad.courier.segment_pool import Borrower, pool
+
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+sock.connect({path!r})
+borrower, mappings = Borrower(pool), Mappings()
+
+def send(array):
+    loan = pool.lend([memoryview(array).cast("B")])
+    descriptor, fd = borrower.describe(loan)
+    loan.release()
+    socket.send_fds(sock, [descriptor + struct.pack("<Q", array.nbytes)], [] if fd is None else [fd])
+
+def receive():
+    data, fds, _, _ = socket.recv_fds(sock, 32, 1)
+    (n,) = struct.unpack("<Q", data[24:])
+    (view,) = mappings.receive(data[:24], fds[0] if fds else None, [n])
+    return np.frombuffer(view, np.uint8)
+"""
+
+
+class Other:
+    """A process with a connection to this one, that passes arrays both ways."""
+
+    def __init__(self, sock: socket.socket, process) -> None:
+        self._sock = sock
+        self.process = process
+        self.borrower = Borrower(pool := SegmentPool())
+        self.pool = pool
+        self.mappings = Mappings(self._is_gone)
+
+    def send(self, array: np.ndarray) -> None:
+        loan = self.pool.lend([memoryview(array).cast("B")])
+        assert loan is not None
+        descriptor, fd = self.borrower.describe(loan)
+        loan.release()
+        message = descriptor + struct.pack("<Q", array.nbytes)
+        socket.send_fds(self._sock, [message], [] if fd is None else [fd])
+
+    def receive(self) -> np.ndarray:
+        data, fds, _, _ = socket.recv_fds(self._sock, 32, 1)
+        (n,) = struct.unpack("<Q", data[24:])
+        (view,) = self.mappings.receive(data[:24], fds[0] if fds else None, [n])
+        return np.frombuffer(view, np.uint8)
+
+    def read_line(self) -> str:
+        return self.process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.borrower.close()
+        self.mappings.close()
+        self._sock.close()
+
+    def _is_gone(self) -> bool:
+        return self.process.poll() is not None
+
+
+@pytest.fixture
+def run_other(python, short_directory) -> Iterator[Callable[[str], Other]]:
+    """Starts a process with `send` and `receive`, connected to this one."""
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+
+        def run(source: str) -> Other:
+            path = str(short_directory / "s")
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                listener.bind(path)
+                listener.listen()
+                head = CHILD.format(repository=str(REPOSITORY), path=path)
+                process = stack.enter_context(python(head + source))
+                sock, _ = listener.accept()
+            other = Other(sock, process)
+            stack.callback(other.close)
+            return other
+
+        yield run
+    assert_nothing_is_left()
+
+
+ECHO = """
+while True:
+    send(receive().copy())
+"""
+KEEP = """
+kept = []
+while True:
+    kept.append(receive())
+    print(len(kept), flush=True)
+"""
+
+
+def test_arrays_go_from_process_to_process_and_back(run_other) -> None:
+    other = run_other(ECHO)
+
+    for i in range(20):
+        other.send(numbers(MB - i, first=i))
+        assert np.array_equal(other.receive(), numbers(MB - i, first=i))
+
+    assert n_open() == n_open(other.process.pid) == 1
+    assert n_mapped() == n_mapped(other.process.pid) == 2
+
+
+def test_nothing_is_left_of_a_receiver_that_was_killed_with_arrays(run_other) -> None:
+    other = run_other(KEEP)
+    for i in range(3):
+        other.send(numbers(MB))
+        assert other.read_line() == str(i + 1)
+    fds = [os.dup(segment.fd) for segment in other.pool._segments]
+
+    other.kill()
+    other.borrower.close()
+    wait_until(lambda: n_open() == len(fds) == 3)
+
+    assert n_mapped() == 0  # whatever nobody has open or mapped is gone, says the kernel
+    assert all(os.fstat(fd).st_nlink == 0 for fd in fds)
+    for fd in fds:
+        os.close(fd)
+
+
+def test_arrays_outlive_a_sender_that_was_killed(run_other) -> None:
+    other = run_other("send(np.arange(1 << 20).astype(np.uint8)); time.sleep(60)")
+    received = other.receive()
+
+    other.kill()
+
+    assert np.array_equal(received, numbers(MB))
+    received[:] = 1
+    assert n_mapped() == 1
+    del received
+    wait_until(lambda: n_mapped() == 0)  # though nobody calls or closes
+
+
+def test_a_fork_of_the_receiver_has_arrays_of_its_own(run_other) -> None:
+    """And the sender may use the segment again, whatever the child still has."""
+    other = run_other(
+        """
+array = receive()
+r, w = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(r, 1)  # until the parent has written
+    assert array[5] == 5, array[5]
+    array[6] = 77
+    print("child", array[5], array[6], array.sum(), flush=True)
+    os._exit(0)
+array[5] = 55
+del array
+second = receive()
+os.write(w, b"x")
+os.waitpid(pid, 0)
+print("parent", second[5], second[6], flush=True)
+time.sleep(60)
+"""
+    )
+    other.send(numbers(MB))
+    wait_until(lambda: other.pool._segments[0].is_free)  # given back by the fork
+
+    other.send(numbers(MB, first=1))
+
+    assert n_open() == 1
+    total = int(numbers(MB).astype(np.uint64).sum()) + 71
+    assert other.read_line() == f"child 5 77 {total}"
+    assert other.read_line() == "parent 6 7"
+
+
+def test_what_the_parent_keeps_over_a_fork_stays_its_own(run_other) -> None:
+    other = run_other(
+        """
+array = receive()
+pid = os.fork()
+if pid == 0:
+    array[:] = 9
+    del array
+    os._exit(0)
+os.waitpid(pid, 0)
+print(array[5], array[6], flush=True)
+array = receive()
+print(array[5], flush=True)
+time.sleep(60)
+"""
+    )
+
+    other.send(numbers(MB))
+    assert other.read_line() == "5 6"
+    other.send(numbers(MB, first=1))
+    assert other.read_line() == "6"
+
+
+def test_a_fork_of_the_sender_has_no_part_in_its_segments(pair) -> None:
+    pair.send(numbers(MB))
+    pid = os.fork()
+    if pid == 0:
+        os._exit(n_open() + n_mapped())
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert n_open() == 1
+    pair.send(numbers(MB))
+
+
+# What a peer may not do.
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        b"",
+        bytes(23),
+        bytes(25),
+        struct.pack("<QQQ", 1, 1, 2),
+        struct.pack("<QQQ", 99, 1, 0),
+        struct.pack("<QQQ", 1, 1, 0),
+    ],
+)
+def test_a_descriptor_that_is_none_is_refused(descriptor) -> None:
+    with pytest.raises(ProtocolError):
+        Mappings().receive(descriptor, None, [10])
+
+
+@pytest.mark.parametrize("lengths", [[MB + 1], [2**64 - 1], [MB, 1], [2**63, 2**63]])
+def test_buffers_outside_of_the_segment_are_refused(pair, lengths) -> None:
+    loan = pair.lend(numbers(MB))
+    descriptor, fd = pair.borrower.describe(loan)
+    loan.release()
+
+    with pytest.raises(ProtocolError, match="in a segment of"):
+        pair.mappings.receive(descriptor, _as_if_sent(fd), lengths)
+
+
+def _regular_file() -> int:
+    return os.open(__file__, os.O_RDONLY)
+
+
+def _pipe() -> int:
+    read, write = os.pipe()
+    os.close(write)
+    return read
+
+
+def _unsealed() -> int:
+    fd = os.memfd_create("courier", os.MFD_CLOEXEC)
+    os.ftruncate(fd, MB)
+    return fd
+
+
+def _not_sealed_against_shrinking() -> int:
+    fd = os.memfd_create("courier", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, MB)
+    return fd
+
+
+def _too_small() -> int:
+    return segments.create_file(segments.HEADER_SIZE)
+
+
+def _read_only() -> int:
+    fd = segments.create_file(MB)
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [_regular_file, _pipe, _unsealed, _not_sealed_against_shrinking, _too_small, _read_only],
+)
+def test_a_file_that_is_no_segment_is_refused_and_closed(make) -> None:
+    fd = make()
+
+    with pytest.raises(ProtocolError):
+        Mappings().receive(segments.encode_descriptor(1, 1, True), fd, [10])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_a_descriptor_too_many_is_refused_and_closed(pair) -> None:
+    pair.send(numbers(MB))
+    loan = pair.lend(numbers(MB))
+    descriptor, _ = pair.borrower.describe(loan)
+    loan.release()
+
+    with pytest.raises(ProtocolError, match="no message speaks of"):
+        pair.mappings.receive(descriptor, os.dup(loan.segment.fd), loan.lengths)
+
+
+def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pair) -> None:
+    loan = pair.lend(numbers(MB))
+    descriptor, _ = pair.borrower.describe(loan)
+    loan.release()
+
+    with pytest.raises(OSError, match="could not be received"):
+        pair.mappings.receive(descriptor, None, loan.lengths)
+    with pytest.raises(OSError, match="could not be mapped"):
+        pair.mappings.receive(pair.borrower.describe(loan)[0], None, loan.lengths)
+
+
+@settings(deadline=None)
+@given(
+    descriptor=st.binary(max_size=30)
+    | st.builds(
+        struct.pack, st.just("<QQQ"), st.integers(0, 2), st.integers(0, 9), st.integers(0, 2)
+    ),
+    lengths=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 4096), max_size=5),
+    comes_with_fd=st.booleans(),
+)
+def test_whatever_a_peer_says_nothing_breaks(descriptor, lengths, comes_with_fd) -> None:
+    mappings = Mappings()
+    mappings.receive(segments.encode_descriptor(1, 1, True), segments.create_file(MB), [])
+    fd = segments.create_file(MB) if comes_with_fd else None
+
+    try:
+        views = mappings.receive(descriptor, fd, lengths)
+        assert [len(view) for view in views] == lengths
+        views.clear()
+    except (ProtocolError, OSError):
+        pass
+    mappings.close()
+
+    assert n_open() == 0
