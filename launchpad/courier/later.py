@@ -76,9 +76,12 @@ class Later:
         """The value, or raises the exception. Does not wait: RuntimeError while it is not done."""
         if self._state != _DONE:
             raise RuntimeError("this result is not there yet: `then` and `wait` tell when it is")
-        if self._error is not None:
-            raise self._error
-        return self._value
+        try:
+            if self._error is not None:
+                raise self._error
+            return self._value
+        finally:
+            del self  # the exception's traceback must not lead back to the exception
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Blocks until it is done; False when that takes longer."""

@@ -1,0 +1,732 @@
+"""batched_handler: the calls of many callers, answered by one call of the method."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import gc
+import inspect
+import threading
+import time
+import weakref
+from collections import Counter
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import launchpad as lp
+from launchpad import courier
+from launchpad.courier import batch_queue
+from launchpad.courier.serving import serving
+
+REPOSITORY = Path(__file__).parent.parent.parent
+NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run
+
+
+@pytest.fixture(autouse=True)
+def threads_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_queue, "IDLE_S", 0.02)
+
+
+class Doubler:
+    """Remembers the batches it got."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+
+    @lp.batched_handler(4, timeout=NEVER_S)
+    def double(self, x: Any) -> Any:
+        """Twice x."""
+        self.batches.append(x)
+        return x * 2
+
+    @lp.batched_handler(4, timeout=0.001)
+    def soon(self, x: Any) -> Any:
+        self.batches.append(x)
+        return x * 2
+
+    @lp.batched_handler(4, timeout=0.001, pad_batch=True)
+    def padded(self, x: Any) -> Any:
+        self.batches.append(x)
+        return x * 2
+
+
+def call_side_by_side(fn: Any, arguments: list[Any]) -> list[Any]:
+    """Each call in a thread of its own; what it returned or raised."""
+
+    def call(argument: Any) -> Any:
+        try:
+            return fn(argument)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(len(arguments)) as pool:
+        return list(pool.map(call, arguments))
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+def test_calls_are_answered_together_and_each_gets_its_own_result(serve, connect, address) -> None:
+    doubler = Doubler()
+    server = serve(address)
+    server.bind_object(doubler)
+    client = connect(address)
+
+    futures = [client.futures.double(np.full(3, i, np.float32)) for i in range(8)]
+    results = [future.result(20) for future in futures]
+
+    assert [batch.shape for batch in doubler.batches] == [(4, 3), (4, 3)]
+    assert all(result.dtype == np.float32 for result in results)
+    assert [result.tolist() for result in results] == [[2.0 * i] * 3 for i in range(8)]
+
+
+def test_calls_of_many_clients_meet_in_one_batch(serve, connect, address) -> None:
+    doubler = Doubler()
+    serve(address, double=doubler.double)
+    clients = [connect(address) for _ in range(4)]
+
+    results = call_side_by_side(lambda i: clients[i].double(i), list(range(4)))
+
+    assert results == [0, 2, 4, 6]
+    assert [sorted(batch) for batch in doubler.batches] == [[0, 1, 2, 3]]
+
+
+def test_a_list_in_the_result_has_an_item_for_each_caller(serve, connect, address) -> None:
+    @lp.batched_handler(2, timeout=NEVER_S)
+    def greet(names: list[str], *, loudly: Any) -> Any:
+        words = [n.upper() if it else n for n, it in zip(names, loudly, strict=True)]
+        return words, {"lengths": np.array([len(name) for name in names]), "note": None}
+
+    serve(address, greet=greet)
+    client = connect(address)
+
+    futures = [client.futures.greet(name, loudly=name == "bo") for name in ("ada", "bo")]
+
+    assert [future.result(20) for future in futures] == [
+        ("ada", {"lengths": 3, "note": None}),
+        ("BO", {"lengths": 2, "note": None}),
+    ]
+
+
+def test_a_batch_that_does_not_fill_is_run_when_its_time_has_come(serve, connect, address) -> None:
+    doubler = Doubler()
+    serve(address, soon=doubler.soon)
+
+    result = connect(address).soon(3)
+
+    assert result == 6
+    assert [batch.shape for batch in doubler.batches] == [(1,)]
+
+
+def test_the_time_starts_with_the_first_call_of_a_batch() -> None:
+    @lp.batched_handler(2, timeout=0.05)
+    def when(x: Any) -> Any:
+        return np.full(len(x), time.monotonic())
+
+    when(0)
+    time.sleep(0.1)  # longer than the timeout: that of the last batch must not count
+    began = time.monotonic()
+
+    ran = when(1)
+
+    assert ran - began >= 0.05
+
+
+def test_the_timeout_may_be_a_timedelta() -> None:
+    handler = lp.batched_handler(2, timeout=datetime.timedelta(milliseconds=1))
+
+    assert handler(lambda x: x + 1)(1) == 2
+
+
+def test_without_a_timeout_a_batch_is_what_came_while_the_last_one_ran(gate) -> None:
+    begun = threading.Event()
+
+    @lp.batched_handler(8, timeout=0)
+    def count(x: Any) -> Any:
+        begun.set()
+        gate.wait(20)
+        return [len(x)] * len(x)
+
+    first = count.courier_later(0)
+    assert begun.wait(20)
+    others = [count.courier_later(i) for i in range(3)]
+    gate.set()
+
+    assert all(later.wait(20) for later in (first, *others))
+    assert [later.result() for later in (first, *others)] == [1, 3, 3, 3]
+
+
+def test_a_short_batch_is_padded_for_methods_that_know_one_shape_only(
+    serve, connect, address
+) -> None:
+    doubler = Doubler()
+    serve(address, padded=doubler.padded)
+
+    result = connect(address).padded(np.arange(2))
+
+    assert result.tolist() == [0, 2]
+    assert [batch.tolist() for batch in doubler.batches] == [[[0, 1]] * 4]
+
+
+def test_nothing_is_stacked_for_a_method_without_arguments(serve, connect, address) -> None:
+    serve(address, answer=lp.batched_handler(2, timeout=NEVER_S)(lambda: ["a", "b"]))
+    client = connect(address)
+
+    futures = [client.futures.answer() for _ in range(2)]
+
+    assert sorted(future.result(20) for future in futures) == ["a", "b"]
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+def test_more_callers_than_server_threads_do_not_deadlock(serve, connect, address) -> None:
+    @lp.batched_handler(64, timeout=NEVER_S)
+    def total(x: Any) -> Any:
+        return np.full(len(x), x.sum())
+
+    serve(address, size=1, name="small", total=total, echo=lambda x: x)
+    clients = [connect(address) for _ in range(64)]
+    results: list[int] = []
+    callers = [
+        threading.Thread(target=lambda c=client: results.append(c.total(1))) for client in clients
+    ]
+
+    for caller in callers[:-1]:
+        caller.start()
+    echoed = clients[-1].echo("in between")
+    n_threads = sum(thread.name.startswith("small-") for thread in threading.enumerate())
+    callers[-1].start()
+    for caller in callers:
+        caller.join(20)
+
+    assert echoed == "in between"
+    assert n_threads < 32  # far fewer than there are calls that wait
+    assert results == [64] * 64
+
+
+def test_as_many_batches_run_side_by_side_as_allowed_and_no_more() -> None:
+    barrier = threading.Barrier(3)
+    running, most = [], []
+
+    @lp.batched_handler(2, max_parallelism=3, timeout=NEVER_S)
+    def meet(x: Any) -> Any:
+        running.append(1)
+        most.append(len(running))
+        barrier.wait(20)
+        running.pop()
+        return x
+
+    laters = [meet.courier_later(i) for i in range(12)]
+
+    assert all(later.wait(20) for later in laters)
+    assert [later.result() for later in laters] == list(range(12))
+    assert max(most) == 3
+
+
+def test_a_method_runs_one_batch_at_a_time_unless_told_otherwise() -> None:
+    lock = threading.Lock()
+
+    @lp.batched_handler(2, timeout=NEVER_S)
+    def alone(x: Any) -> Any:
+        assert lock.acquire(blocking=False)
+        time.sleep(0.001)
+        lock.release()
+        return x
+
+    results = call_side_by_side(alone, list(range(20)))
+
+    assert results == list(range(20))
+
+
+def test_no_call_is_lost_or_answered_twice_under_load() -> None:
+    @lp.batched_handler(16, max_parallelism=3, timeout=0.001)
+    def negate(x: Any) -> Any:
+        return -x
+
+    def call_often(start: int) -> list[int]:
+        return [negate(i) for i in range(start, start + 300)]
+
+    results = call_side_by_side(call_often, [1000 * i for i in range(8)])
+
+    assert results == [[-i for i in range(1000 * j, 1000 * j + 300)] for j in range(8)]
+
+
+def test_threads_end_when_there_is_nothing_to_do() -> None:
+    doubler = Doubler()
+    doubler.soon(1)
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("batch-")]
+
+    for thread in threads:
+        thread.join(20)
+
+    assert [thread.name for thread in threads] == ["batch-Doubler.soon"]
+    assert not threads[0].is_alive()
+    assert doubler.soon(2) == 4  # and another one is started when it is needed
+
+
+def test_nothing_of_one_callers_context_reaches_a_batch(serve, connect, unix_address) -> None:
+    seen: list[Any] = []
+
+    @lp.batched_handler(1)
+    def look(x: Any) -> Any:
+        seen.append(serving.get())
+        return x
+
+    serve(unix_address, look=look, plain=lambda: seen.append(serving.get()))
+    client = connect(unix_address, call_timeout=20.0)
+
+    client.plain()
+    client.look(1)
+
+    assert seen[0] is not None
+    assert seen[1] is None
+
+
+def test_the_thread_belongs_to_the_worker_that_serves() -> None:
+    class Named:
+        @lp.batched_handler(1)
+        def name(self, x: Any) -> list[str]:
+            return [lp.current().name] * len(x)
+
+    def ask(client: Any) -> None:
+        print(f"it said {client.name(0)}")
+
+    program = lp.Program("named")
+    server = program.add_node(lp.CourierNode(Named), label="server")
+    program.add_node(lp.PyNode(ask, server), label="client")
+
+    running = lp.testing.run(program, launch_type="test_mt")
+
+    assert "it said server-0" in running.logs("client")
+
+
+def test_a_call_from_within_its_own_batch_is_refused_for_it_would_wait_for_ever() -> None:
+    @lp.batched_handler(1)
+    def recursive(x: Any) -> Any:
+        return recursive(x)
+
+    with pytest.raises(RuntimeError, match="from within its own batch"):
+        recursive(1)
+
+
+def test_a_forked_child_starts_threads_of_its_own(python) -> None:
+    source = f"""
+import os, sys, warnings; sys.path.insert(0, {str(REPOSITORY)!r})
+warnings.simplefilter("ignore")
+import launchpad as lp
+@lp.batched_handler(2, timeout=0.001)
+def double(x):
+    return x * 2
+assert double(1) == 2
+pid = os.fork()
+assert double(2) == 4
+if pid == 0:
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=20)
+
+    assert output == "0\n"
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def test_a_call_that_differs_from_the_others_fails_alone(serve, connect, address) -> None:
+    doubler = Doubler()
+    serve(address, double=doubler.double)
+    client = connect(address)
+
+    futures = [client.futures.double(np.zeros(3)) for _ in range(3)]
+    misfit = client.futures.double(np.zeros(4))
+
+    with pytest.raises(
+        ValueError, match=r"args\[0\]: .*\(3,\) expected, .*\(4,\) given.*3 of the 4"
+    ):
+        misfit.result(20)
+    assert [future.result(20).shape for future in futures] == [(3,)] * 3
+    assert [batch.shape for batch in doubler.batches] == [(3, 3)]
+
+
+def test_the_largest_group_wins_though_a_misfit_came_first() -> None:
+    doubler = Doubler()
+
+    laters = [doubler.double.courier_later(each) for each in ("a", 1, 2, 3)]
+    _ = [later.wait(20) for later in laters]
+
+    with pytest.raises(ValueError, match="type str given"):
+        laters[0].result()
+    assert [later.result() for later in laters[1:]] == [2, 4, 6]
+
+
+def test_of_two_equal_groups_the_one_wins_that_is_like_the_batch_before() -> None:
+    @lp.batched_handler(2, timeout=NEVER_S)
+    def double(x: Any) -> Any:
+        return x * 2
+
+    before = [double.courier_later(i) for i in range(2)]
+    misfit, good = double.courier_later("a"), double.courier_later(3)
+    _ = [later.wait(20) for later in (*before, misfit, good)]
+
+    assert good.result() == 6
+    with pytest.raises(ValueError, match="type int expected"):
+        misfit.result()
+
+
+def test_arguments_given_in_another_way_are_a_difference_too() -> None:
+    doubler = Doubler()
+
+    laters = [doubler.double.courier_later(i) for i in range(3)]
+    laters.append(doubler.double.courier_later(x=3))
+    _ = [later.wait(20) for later in laters]
+
+    with pytest.raises(ValueError, match="args: a tuple of 1 expected, a tuple of 0 given"):
+        laters[3].result()
+
+
+def test_a_call_whose_arguments_cannot_be_looked_into_fails_alone() -> None:
+    doubler = Doubler()
+    endless: dict[str, Any] = {}
+    endless["self"] = endless
+
+    laters = [doubler.double.courier_later(each) for each in (endless, 1, 2, 3)]
+    _ = [later.wait(20) for later in laters]
+
+    with pytest.raises(RecursionError):
+        laters[0].result()
+    assert [later.result() for later in laters[1:]] == [2, 4, 6]
+
+
+def test_when_the_method_raises_all_callers_hear_it_with_a_note(serve, connect, address) -> None:
+    @lp.batched_handler(3, timeout=NEVER_S)
+    def fail(x: Any) -> Any:
+        raise LookupError("not there")
+
+    serve(address, fail=fail)
+    client = connect(address)
+
+    futures = [client.futures.fail(i) for i in range(3)]
+
+    for future in futures:
+        with pytest.raises(LookupError, match="not there") as caught:
+            future.result(20)
+        assert "raised for a batch of 3 requests" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("is_outside", [True, False])
+def test_an_idempotent_batch_is_repeated_so_that_only_the_bad_fail(is_outside: bool) -> None:
+    sizes: list[int] = []
+
+    def invert(x: Any) -> Any:
+        sizes.append(len(x))
+        if (x == 0).any():
+            raise ZeroDivisionError("0 has no inverse")
+        return 1 / x
+
+    def idempotent(fn: Any) -> Any:
+        fn.courier_idempotent = True
+        return fn
+
+    handler = lp.batched_handler(4, timeout=NEVER_S)
+    inverted = idempotent(handler(invert)) if is_outside else handler(idempotent(invert))
+
+    results = call_side_by_side(inverted, [1, 2, 0, 4])
+
+    assert results[:2] + results[3:] == [1.0, 0.5, 0.25]
+    assert isinstance(results[2], ZeroDivisionError)
+    assert not hasattr(results[2], "__notes__")
+    assert sizes == [4, 1, 1, 1, 1]
+
+
+def test_a_batch_that_is_not_idempotent_is_never_repeated() -> None:
+    runs: list[int] = []
+
+    @lp.batched_handler(2, timeout=NEVER_S)
+    def fail(x: Any) -> Any:
+        runs.append(len(x))
+        raise LookupError
+
+    results = call_side_by_side(fail, [1, 2])
+
+    assert [type(each) for each in results] == [LookupError, LookupError]
+    assert runs == [2]
+
+
+def test_a_result_of_another_length_is_an_error_for_all(serve, connect, address) -> None:
+    serve(address, short=lp.batched_handler(3, timeout=NEVER_S)(lambda x: x[:2]))
+    client = connect(address)
+
+    futures = [client.futures.short(i) for i in range(3)]
+
+    for future in futures:
+        with pytest.raises(ValueError, match=r"shape \(2,\), where one item for each of 3"):
+            future.result(20)
+
+
+def test_a_method_that_exits_does_not_take_its_thread_along() -> None:
+    @lp.batched_handler(1)
+    def leave(x: Any) -> Any:
+        if x[0] == 0:
+            raise SystemExit("good bye")
+        return x
+
+    with pytest.raises(SystemExit, match="good bye"):
+        leave(0)
+    assert leave(1) == 1
+
+
+def test_a_cancelled_call_does_not_reach_the_method(gate) -> None:
+    begun = threading.Event()
+    batches: list[Any] = []
+
+    @lp.batched_handler(2, timeout=0.001)
+    def record(x: Any) -> Any:
+        batches.append(x.tolist())
+        begun.set()
+        gate.wait(20)
+        return x
+
+    laters = [record.courier_later(0)]
+    assert begun.wait(20)
+    laters += [record.courier_later(i) for i in (1, 2, 3)]
+    is_cancelled = laters[2].cancel()
+    gate.set()
+    _ = [later.wait(20) for later in laters]
+
+    assert is_cancelled
+    with pytest.raises(CancelledError):
+        laters[2].result()
+    assert batches == [[0], [1, 3]]
+    assert not laters[0].cancel()
+
+
+def test_an_exception_keeps_no_arguments_alive_once_it_is_gone() -> None:
+    class Argument:
+        pass
+
+    @lp.batched_handler(1)
+    def fail(x: list[Argument]) -> Any:
+        raise LookupError
+
+    def call() -> weakref.ref[Argument]:
+        argument = Argument()
+        with contextlib.suppress(LookupError):
+            fail(argument)
+        return weakref.ref(argument)
+
+    gc.disable()
+    try:
+        argument = call()
+        for thread in threading.enumerate():
+            if thread.name.startswith("batch-"):
+                thread.join(20)
+
+        assert argument() is None
+    finally:
+        gc.enable()
+
+
+# --- where it is written -------------------------------------------------------------------------
+
+
+def test_each_object_has_batches_of_its_own() -> None:
+    one, other = Doubler(), Doubler()
+
+    laters = [each.double.courier_later(i) for i in range(4) for each in (one, other)]
+    _ = [later.wait(20) for later in laters]
+
+    assert [batch.tolist() for batch in one.batches] == [[0, 1, 2, 3]]
+    assert [batch.tolist() for batch in other.batches] == [[0, 1, 2, 3]]
+
+
+def test_an_object_is_not_kept_alive_by_its_batches() -> None:
+    doubler = Doubler()
+    doubler.soon(1)
+    reference = weakref.ref(doubler)
+
+    del doubler
+    for thread in threading.enumerate():
+        if thread.name.startswith("batch-"):
+            thread.join(20)
+    gc.collect()
+
+    assert reference() is None
+
+
+def test_a_thread_that_waits_for_more_keeps_no_object_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_queue, "IDLE_S", 1.0)
+    doubler = Doubler()
+    doubler.soon(1)
+    reference = weakref.ref(doubler)
+    (thread,) = [each for each in threading.enumerate() if each.name.startswith("batch-")]
+
+    del doubler
+    while thread.is_alive() and reference() is not None:
+        thread.join(0.001)
+
+    assert thread.is_alive()
+    assert reference() is None
+
+
+def test_an_object_need_not_be_hashable() -> None:
+    class Equal(Doubler):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+    one, other = Equal(), Equal()
+
+    assert (one.soon(1), other.soon(2)) == (2, 4)
+    assert len(one.batches) == len(other.batches) == 1
+
+
+def test_a_method_is_called_through_its_class_too() -> None:
+    class Tripler(Doubler):
+        @lp.batched_handler(1)
+        def soon(self, x: Any) -> Any:
+            return Doubler.soon.__wrapped__(self, x) + x
+
+    tripler = Tripler()
+
+    assert tripler.soon(2) == 6
+    assert Doubler.soon(tripler, 2) == 4
+    assert super(Tripler, tripler).soon(2) == 4
+
+
+def test_a_bound_method_may_be_wrapped_in_the_constructor(serve, connect, address) -> None:
+    class Summer:
+        def __init__(self, size: int) -> None:
+            self.add = lp.batched_handler(size, timeout=NEVER_S)(self.add)
+
+        def add(self, x: Any) -> Any:
+            return x + x.sum()
+
+    server = serve(address)
+    server.bind_object(Summer(2))
+    client = connect(address)
+
+    futures = [client.futures.add(i) for i in (10, 20)]
+
+    assert courier.list_methods(client) == ["add"]
+    assert [future.result(20) for future in futures] == [40, 50]
+
+
+def test_an_object_may_be_callable_in_batches(serve, connect, address) -> None:
+    class Square:
+        @lp.batched_handler(2, timeout=NEVER_S)
+        def __call__(self, x: Any) -> Any:
+            return x * x
+
+    server = serve(address)
+    server.bind_object(Square())
+    client = connect(address)
+
+    futures = [client.futures(i) for i in (3, 4)]
+
+    assert [future.result(20) for future in futures] == [9, 16]
+
+
+def test_a_batched_method_looks_like_what_it_was() -> None:
+    doubler = Doubler()
+
+    assert doubler.double.__name__ == "double"
+    assert doubler.double.__doc__ == "Twice x."
+    assert list(inspect.signature(doubler.double).parameters) == ["x"]
+    assert doubler.double.__wrapped__(np.array([1, 2])).tolist() == [2, 4]
+    assert "Doubler.double" in repr(doubler.double)
+
+
+def test_a_class_of_a_script_travels_with_its_batched_methods(python, tmp_path: Path) -> None:
+    def mark(fn: Any) -> Any:
+        fn.courier_idempotent = True
+        return fn
+
+    class Scripted:
+        @mark
+        @lp.batched_handler(2, timeout=0.001)
+        def double(self, x: Any) -> Any:
+            return x * 2
+
+    Scripted().double(1)  # there are queues and threads now, which stay
+    (tmp_path / "class").write_bytes(cloudpickle.dumps(Scripted))
+    source = f"""
+import pickle, sys; sys.path.insert(0, {str(REPOSITORY)!r})
+copied = pickle.load(open({str(tmp_path / "class")!r}, "rb"))
+print(copied().double(2), copied.double(copied(), 3), copied().double.courier_idempotent)
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=20)
+
+    assert output == "4 6 True\n"
+
+
+def test_slots_without_weakref_are_named() -> None:
+    class Slotted:
+        __slots__ = ()
+
+        @lp.batched_handler(2)
+        def m(self, x: Any) -> Any:
+            return x
+
+    with pytest.raises(TypeError, match=r"Slotted has a batched method.*add '__weakref__'"):
+        Slotted().m(1)
+
+
+@pytest.mark.parametrize(
+    ("decorate", "kind", "words"),
+    [
+        (lambda: lp.batched_handler(0), ValueError, "batch_size is at least 1, not 0"),
+        (lambda: lp.batched_handler(2, 0), ValueError, "max_parallelism is at least 1, not 0"),
+        (lambda: lp.batched_handler(2, timeout=-1), ValueError, "not negative, not -1"),
+        (lambda: lp.batched_handler(2, timeout=float("nan")), ValueError, "not nan"),
+        (lambda: lp.batched_handler(lambda x: x), TypeError, "with its parentheses"),
+        (lambda: lp.batched_handler(2)(3), TypeError, "decorates a function, not a int"),
+    ],
+)
+def test_a_mistake_fails_at_the_line_that_makes_it(decorate: Any, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        decorate()
+
+
+def test_coroutines_and_generators_are_refused() -> None:
+    async def coroutine(x: Any) -> Any:
+        return x
+
+    def generator(x: Any) -> Any:
+        yield x
+
+    for fn in (coroutine, generator):
+        with pytest.raises(TypeError, match=f"{fn.__name__} is a generator or an async def"):
+            lp.batched_handler(2)(fn)
+
+
+def test_batches_fill_up_while_all_threads_are_busy(gate) -> None:
+    begun = threading.Event()
+    sizes: Counter[int] = Counter()
+
+    @lp.batched_handler(4, timeout=0.001)
+    def count(x: Any) -> Any:
+        sizes[len(x)] += 1
+        begun.set()
+        gate.wait(20)
+        return x
+
+    laters = [count.courier_later(0)]
+    assert begun.wait(20)
+    laters += [count.courier_later(i) for i in range(8)]
+    gate.set()
+
+    assert all(later.wait(20) for later in laters)
+    assert sizes == {1: 1, 4: 2}
