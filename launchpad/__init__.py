@@ -30,6 +30,10 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.address import get_port_from_address as get_port_from_address
     from launchpad.context import RunContext as RunContext
     from launchpad.context import current as current
+    from launchpad.courier.batching import batched_handler as batched_handler
+    from launchpad.courier.groups import broadcast as broadcast
+    from launchpad.courier.groups import round_robin as round_robin
+    from launchpad.courier.groups import shard_by as shard_by
     from launchpad.courier.served import idempotent as idempotent
     from launchpad.courier.served import priority as priority
     from launchpad.courier.served import serves as serves
@@ -100,6 +104,8 @@ _NAMES = {
     "launchpad.nodes.cacher": "CacherNode",
     "launchpad.executable": "Executable",
     # Calling.
+    "launchpad.courier.batching": "batched_handler",
+    "launchpad.courier.groups": "broadcast round_robin shard_by",
     "launchpad.courier.served": "idempotent priority serves",
     "launchpad.courier.typed": "CourierClient submit with_options",
     # Launching.

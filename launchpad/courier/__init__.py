@@ -10,6 +10,9 @@ client.add(1)
 
 from __future__ import annotations
 
+# A method that answers many calls at once
+from launchpad.courier.batching import batched_handler
+
 # The two ends
 from launchpad.courier.client import Client, close
 
@@ -27,6 +30,9 @@ from launchpad.courier.errors import (
     RemoteTraceback,
     WorkerFailed,
 )
+
+# Many clients as one
+from launchpad.courier.groups import broadcast, round_robin, shard_by
 
 # What can be asked about a server
 from launchpad.courier.inquiries import health, incarnation, list_methods, on_restart
@@ -52,6 +58,8 @@ __all__ = [
     "RemoteTraceback",
     "Server",
     "WorkerFailed",
+    "batched_handler",
+    "broadcast",
     "close",
     "health",
     "idempotent",
@@ -59,7 +67,9 @@ __all__ = [
     "list_methods",
     "on_restart",
     "priority",
+    "round_robin",
     "serves",
+    "shard_by",
     "submit",
     "with_options",
 ]

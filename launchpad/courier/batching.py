@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier.batch import Batcher, Request
 from launchpad.courier.batch_queue import BatchQueue, Limits
 from launchpad.courier.later import Later
+from launchpad.courier.served import IDEMPOTENT
 
 if TYPE_CHECKING:
     import datetime
@@ -147,7 +148,7 @@ class Batched:
         return BatchQueue(_name_of(self.__wrapped__), self._limits, batcher.run)
 
     def _is_idempotent(self) -> bool:
-        return bool(getattr(self, "courier_idempotent", False))
+        return bool(getattr(self, IDEMPOTENT, False))
 
 
 def _wait(later: Later) -> None:

@@ -16,6 +16,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from launchpad.courier.client import Client, T
+from launchpad.courier.groups import Group
 from launchpad.courier.options import Options
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
         return remote(*method.args, *args, **{**method.keywords, **kwargs})
     if isinstance(method, Client):
         return method.futures(*args, **kwargs)
+    if isinstance(method, Group):
+        future: Future[Any] = method._calls.submit("__call__", *args, **kwargs)
+        return future
     if callable(method):
         return _call_here(method, args, kwargs)
     raise TypeError(
@@ -110,7 +114,7 @@ def with_options(client: C, /, **changes: Any) -> C:
 
     Raises TypeError for an option that there is not; see `options.Options`.
     """
-    if isinstance(client, Client):
+    if isinstance(client, Client | Group):
         return cast("C", client.with_options(**changes))
     replace(Options(), **changes)  # refuses here what a client would refuse
     return client
