@@ -1,4 +1,4 @@
-"""For tests of programs: run one with a deadline, and check that nothing is left over.
+"""For tests of programs: run one with a deadline, let messages get lost, check that nothing is left over.
 
 Example:
   def test_the_counts_agree():
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
+from launchpad.courier.faults import Faults as Faults
 from launchpad.launch.launch import launch
 from launchpad.launch.registry import LaunchType
 from launchpad.launch.running import Running

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from launchpad.courier import carriers, greeting, identity, wire
+from launchpad.courier import carriers, faults, greeting, identity, wire
 from launchpad.courier.carriers import sockets
 from launchpad.courier.carriers.sockets import NO_SIGNAL
 from launchpad.courier.errors import ProtocolError
@@ -123,7 +123,7 @@ def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> socket.s
         sock.sendall(hello)
         peer.check_welcome(_receive_welcome(sock))
         sock.settimeout(None)
-        return sock
+        return faults.wrap(sock)
     except BaseException as error:
         if sock is not None:
             sock.close()

@@ -1,0 +1,112 @@
+"""Faults by a seed: what is lost on the way is an error that says what is known, and nothing runs twice."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from launchpad import courier
+from launchpad.testing import Faults
+
+
+def outcomes(client, n: int) -> dict[int, str]:
+    """How each of `n` calls of `add(i)` ended."""
+    found = {}
+    for i in range(n):
+        try:
+            client.add(i)
+            found[i] = "ok"
+        except courier.CourierError as error:
+            found[i] = type(error).__name__
+    return found
+
+
+def test_a_dropped_request_has_not_run_and_a_dropped_response_has(
+    serve, connect, unix_address
+) -> None:
+    ran: list[int] = []
+    serve(unix_address, add=ran.append)
+    client = connect(unix_address)
+
+    with Faults(seed=1, drop_request=0.5) as faults:
+        requests = outcomes(client, 100)
+    unknown = {i for i, how in requests.items() if how == "OutcomeUnknown"}
+    assert len(unknown) == faults.counts["drop_request"] > 20
+    assert not unknown & set(ran)
+
+    courier.close(client)
+    ran.clear()
+    with Faults(seed=1, drop_response=0.5):
+        responses = outcomes(client, 100)
+    assert set(responses.values()) == {"ok", "OutcomeUnknown"}
+    assert sorted(ran) == list(range(100))
+
+
+@pytest.mark.parametrize("fault", ["cut", "corrupt"])
+def test_a_request_that_is_cut_or_damaged_never_runs_twice(
+    serve, connect, unix_address, fault
+) -> None:
+    ran: list[int] = []
+    serve(unix_address, add=ran.append)
+    client = connect(unix_address)
+
+    with Faults(seed=2, **{fault: 0.3}) as faults:
+        ended = outcomes(client, 200)
+
+    assert faults.counts[fault] > 20
+    assert len(ran) == len(set(ran))
+    assert {i for i, how in ended.items() if how == "ok"} <= set(ran)
+    assert not {i for i, how in ended.items() if how == "NotSent"} & set(ran)
+
+
+def test_idempotent_calls_all_complete(serve, connect, unix_address) -> None:
+    ran: list[int] = []
+    serve(unix_address, add=ran.append)
+    client = connect(unix_address).with_options(idempotent=True)
+
+    with Faults(seed=3, drop_request=0.2, drop_response=0.2):
+        ended = outcomes(client, 200)
+
+    assert set(ended.values()) == {"ok"}
+    assert set(ran) == set(range(200))
+
+
+def test_the_same_seed_gives_the_same_faults(serve, connect, unix_address) -> None:
+    serve(unix_address, add=lambda i: i)
+
+    def run() -> dict[int, str]:
+        client = connect(unix_address)
+        with Faults(seed=4, drop_request=0.2, drop_response=0.1, cut=0.1):
+            return outcomes(client, 100)
+
+    assert run() == run()
+
+
+def test_delays_change_nothing_but_the_time(serve, connect, unix_address) -> None:
+    serve(unix_address, add=lambda i: i)
+
+    with Faults(delay=1.0, delay_s=0.001) as faults:
+        ended = outcomes(connect(unix_address), 20)
+
+    assert set(ended.values()) == {"ok"}
+    assert faults.counts == {"delay": 40}
+
+
+def test_two_sets_of_faults_at_once_are_refused() -> None:
+    with Faults(), pytest.raises(RuntimeError, match="at work in this process"), Faults():
+        raise AssertionError("entered")
+
+
+def test_a_probability_beyond_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Faults(cut=2)
+
+
+def test_faults_end_with_their_block(serve, connect, unix_address) -> None:
+    serve(unix_address, add=lambda i: i)
+    with Faults(drop_request=1.0):
+        pass
+
+    assert outcomes(connect(unix_address), 10) == dict.fromkeys(range(10), "ok")
+    assert threading.active_count() >= 1
