@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from launchpad.courier import identity
 from launchpad.errors import NotRunningError
 from launchpad.interruption import Interruption
 
@@ -173,6 +174,7 @@ def current() -> RunContext:
 @contextlib.contextmanager
 def entered(context: RunContext) -> Iterator[RunContext]:
     """Makes `context` the current one in this thread and in those started from it."""
+    identity.provide(_name)
     token = _here.set(context)
     try:
         yield context
@@ -184,6 +186,13 @@ def enter_process(context: RunContext) -> None:
     """Makes `context` the one of this whole process: it runs one worker and nothing else."""
     global _process
     _process = context
+    identity.provide(_name)
+
+
+def _name() -> str:
+    """What clients introduce themselves as to the servers that they call."""
+    context = try_current()
+    return "" if context is None else context.name
 
 
 def inherit() -> None:

@@ -35,11 +35,21 @@ from launchpad.courier.errors import (
 from launchpad.courier.groups import broadcast, round_robin, shard_by
 
 # What can be asked about a server
-from launchpad.courier.inquiries import health, incarnation, list_methods, on_restart
+from launchpad.courier.inquiries import (
+    health,
+    incarnation,
+    list_methods,
+    on_restart,
+    server_stats,
+    stats,
+)
 
 # What a class says of its methods
 from launchpad.courier.served import idempotent, priority, serves
 from launchpad.courier.server import Server
+
+# To be watched
+from launchpad.courier.tracing import stop_tracing, trace
 
 # Calls, typed by the method
 from launchpad.courier.typed import submit, with_options
@@ -68,8 +78,12 @@ __all__ = [
     "on_restart",
     "priority",
     "round_robin",
+    "server_stats",
     "serves",
     "shard_by",
+    "stats",
+    "stop_tracing",
     "submit",
+    "trace",
     "with_options",
 ]

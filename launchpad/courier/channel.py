@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import socket
 import threading
 import time
 import weakref
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import carriers, codec, compression, forking, notes, wire
+from launchpad.courier import carriers, codec, compression, forking, notes, tracing, wire
 from launchpad.courier.counts import Counts
 from launchpad.courier.line import PATIENCE_S, Line, open_socket
 from launchpad.courier.options import Options
@@ -57,9 +58,21 @@ class Connections:
         self.counts = Counts()
         self._lock = threading.Lock()
         self._pipeline: Pipeline | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # of lines, in use or not
         forking.drop_in_child(self)
         # Not the client's: `Client(address).method` outlives the client that made it.
         weakref.finalize(self, _close_all, self.idle)
+
+    @property
+    def n_open(self) -> int:
+        with self._lock:
+            n_lines = sum(sock.fileno() >= 0 for sock in self._sockets)
+        return n_lines + (self._pipeline is not None and self._pipeline.is_connected)
+
+    def add(self, sock: socket.socket) -> None:
+        """A line has opened this connection."""
+        with self._lock:
+            self._sockets.add(sock)
 
     def get_pipeline(self) -> Pipeline:
         return self._pipeline or self._open_pipeline()
@@ -75,6 +88,7 @@ class Connections:
     def drop_inherited(self) -> None:
         """For a forked child: forgets the parent's connections."""
         self._lock = threading.Lock()
+        self._sockets = weakref.WeakSet()
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.drop_inherited()
@@ -97,6 +111,7 @@ class SocketChannel:
         self.peer = peer
         self.options = options
         self._timeout_s = options.timeout_s
+        self._notes = b""
         self._connections = Connections(peer)
         self._idle = self._connections.idle
         self._counts = self._connections.counts
@@ -106,6 +121,11 @@ class SocketChannel:
         """By method, over all options."""
         return self._counts
 
+    @property
+    def n_connections(self) -> int:
+        """Open now."""
+        return self._connections.n_open
+
     def with_options(self, options: Options) -> SocketChannel:
         """The same connections, other options."""
         view = copy.copy(self)
@@ -113,8 +133,16 @@ class SocketChannel:
         view._timeout_s = options.timeout_s
         return view
 
+    def with_trace(self, trace: bytes) -> SocketChannel:
+        """For one call: it says which span it belongs to."""
+        view = copy.copy(self)
+        view._notes = notes.encode({notes.TRACE: trace})
+        return view
+
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer in this thread."""
+        if (spans := tracing.spans) is not None and not self._notes:
+            return spans.call(self, method, args, kwargs)
         counts = self._counts[method]
         began = _monotonic()
         counts.started += 1
@@ -123,10 +151,11 @@ class SocketChannel:
         now = began
         try:
             body, buffers = _encode_call(args, kwargs)
-            notes_out = b""
+            notes_out = self._notes
             if buffers or len(body) > _SMALL:
-                body, buffers, notes_out = self._prepare(method, body, buffers)
-            n_out = len(body)
+                body, buffers, said = self._prepare(method, body, buffers)
+                notes_out += said
+            n_out = wire.size(body, buffers) if buffers else len(body)
             deadline, on_behalf_of = None, _serving()
             if on_behalf_of is not None:
                 deadline = on_behalf_of.limit(self._find_deadline(began))
@@ -135,7 +164,7 @@ class SocketChannel:
             while True:
                 line, reply = self._exchange(method, body, buffers, notes_out, deadline, now)
                 kind, _, _, answer, views, _, notes_in = reply
-                n_in = len(answer)
+                n_in = wire.size(answer, views) if views else len(answer)
                 if kind == _NOT_RUN:
                     line.close()  # a server that stops serves nothing else on it either
                 else:
@@ -163,7 +192,10 @@ class SocketChannel:
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls without waiting. All such calls of a client share one connection."""
-        return self._connections.get_pipeline().submit(method, args, kwargs, self.options)
+        if (spans := tracing.spans) is not None and not self._notes:
+            return spans.submit(self, method, args, kwargs)
+        pipeline = self._connections.get_pipeline()
+        return pipeline.submit(method, args, kwargs, self.options, self._notes)
 
     def close(self) -> None:
         """Closes what is open; a later call opens it again."""
@@ -259,7 +291,8 @@ class SocketChannel:
     def _open(self, method: bytes, deadline: float | None) -> Line:
         peer = self.peer
         attempt: Callable[[float | None], Any] = lambda left: open_socket(peer, left)  # noqa: E731
-        sock = peer.wait_for(attempt, method, self.options, deadline)
+        sock: socket.socket = peer.wait_for(attempt, method, self.options, deadline)
+        self._connections.add(sock)
         return Line(sock, peer.max_bytes)
 
     def _limit(self, line: Line, left: float) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which every checker brings along
 
     from launchpad.courier.aio import Aio
+    from launchpad.courier.call_stats import ClientStats
     from launchpad.courier.counts import Counts
 
     T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
@@ -49,6 +50,9 @@ class Channel(Protocol):
     @property
     def counts(self) -> Counts: ...
 
+    @property
+    def n_connections(self) -> int: ...
+
 
 class Client(Generic[T]):
     """Calls the methods of a server.
@@ -66,8 +70,8 @@ class Client(Generic[T]):
     traceback as `__cause__`; or a CourierError that says what is known about the call. The first
     call connects. Clients pickle (without token and verdict), hash and compare by address.
 
-    Some names are the client's own: `address`, `aio`, `futures`, `with_options`. A remote method of
-    such a name is reached as `client.futures.address()`.
+    Some names are the client's own: `address`, `aio`, `futures`, `stats`, `with_options`. A remote
+    method of such a name is reached as `client.futures.address()`.
 
     Args:
         address: `unix:/absolute/path` or `inproc:anything`.
@@ -147,6 +151,17 @@ class Client(Generic[T]):
         view._channel = self._channel.with_options(replace(self._channel.options, **changes))
         view._futures = view._aio = None
         return view
+
+    def stats(self) -> ClientStats:
+        """What this client has counted of its calls so far, by method.
+
+        Example:
+            print(learner.stats())                  # a table
+            learner.stats().methods["step"].p99_s
+        """
+        from launchpad.courier import call_stats
+
+        return call_stats.of_client(self._channel)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._channel.call(b"__call__", *args, **kwargs)

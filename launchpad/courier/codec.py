@@ -162,6 +162,12 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
     return error
 
 
+def describe_error(body: Chunk) -> tuple[str, str, str]:
+    """Type, repr and traceback of what `encode_error` has encoded. Nothing of the user's is unpickled."""
+    type_name, text, traceback, *_ = _loads(body)
+    return type_name, text, traceback
+
+
 def _is_courier_failure(error: Exception) -> bool:
     """A call made by the method failed: to our caller that must not look like its own call.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-N_BUCKETS = 40  # the last one begins at 2**38 µs, three days
+N_BUCKETS = 48  # the last one begins at 2**46 µs, two years: no call is too long for it
 UNKNOWN = b"(unknown)"
 
 
@@ -47,15 +47,19 @@ class Counts(dict[bytes, MethodCounts]):
 
     Args:
         is_known: whether there is such a method. Those that are not are counted together, since
-            a client may ask for any number of them.
+            a client may ask for any number of them; so are those beyond `MAX_METHODS`, where a
+            fallback knows any name.
     """
+
+    MAX_METHODS = 1000
 
     def __init__(self, is_known: Callable[[bytes], bool] = lambda method: True) -> None:
         super().__init__()
         self._is_known = is_known
 
     def __missing__(self, method: bytes) -> MethodCounts:
-        name = method if self._is_known(method) else UNKNOWN
+        is_own = len(self) < self.MAX_METHODS and self._is_known(method)
+        name = method if is_own else UNKNOWN
         return self.setdefault(name, MethodCounts())
 
 

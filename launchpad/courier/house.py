@@ -66,6 +66,7 @@ class House:
         self.counts = EdgeCounts(methods.has)
         self.is_stopping = False  # no call begins any more
         self.is_draining = False
+        self.began = time.monotonic()
         self.sessions: set[Connection] = set()
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier.methods import HEALTH, LIST_METHODS
+from launchpad.courier.methods import HEALTH, LIST_METHODS, STATS
 
 if TYPE_CHECKING:
+    from launchpad.courier.call_stats import ClientStats, ServerStats
     from launchpad.courier.client import Channel
 
 
@@ -48,6 +49,19 @@ def on_restart(client: Any, callback: Callable[[], object]) -> None:
     but must not wait for futures of this client. What it raises, the call raises.
     """
     _channel_of(client).peer.restart_callbacks.append(callback)
+
+
+def server_stats(client: Any) -> ServerStats:
+    """What the client's server has counted of its calls, from all its clients. A call like any other."""
+    found: ServerStats = _channel_of(client).call(STATS)
+    return found
+
+
+def stats(client: Any) -> ClientStats:
+    """What the client has counted of its calls: `client.stats()`, for one typed as what it calls."""
+    from launchpad.courier import call_stats
+
+    return call_stats.of_client(_channel_of(client))
 
 
 def _channel_of(client: Any) -> Channel:

@@ -34,6 +34,11 @@ class LocalChannel:
         self._keeper: _Keeper | None = None
         self._entries: set[_Entry] = set()
 
+    @property
+    def n_connections(self) -> int:
+        """None are needed."""
+        return 0
+
     def with_options(self, options: Options) -> LocalChannel:
         """The same server, other options."""
         view = copy.copy(self)

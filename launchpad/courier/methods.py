@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any
 
-from launchpad.courier import codec, wire
+from launchpad.courier import codec, tracing, wire
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.event_loop import EventLoop
 from launchpad.courier.later import Later
@@ -24,7 +24,8 @@ _encode, _SCALARS = codec.encode, codec.SCALARS
 
 # Names with a slash cannot be written as `client.name`: they are courier's own.
 OURS = b"courier/"
-LIST_METHODS, HEALTH, WAITS = OURS + b"list_methods", OURS + b"health", OURS + b"waits"
+LIST_METHODS, HEALTH = OURS + b"list_methods", OURS + b"health"
+STATS, WAITS = OURS + b"stats", OURS + b"waits"
 
 
 class Methods:
@@ -98,6 +99,8 @@ class Methods:
         """`answer`, with something for the calls that the method makes to inherit."""
         token = serving.set(on_behalf_of)
         try:
+            if on_behalf_of.trace and (spans := tracing.spans) is not None:
+                return spans.answer(self, on_behalf_of.trace, method, body, buffers)
             return self.answer(method, body, buffers)
         finally:
             serving.reset(token)
@@ -156,7 +159,7 @@ def encode_result(result: object) -> Reply:
 def fit(reply: Reply, max_bytes: int) -> Reply:
     """The reply, or the error that it is more than the caller takes at once."""
     _, body, views = reply
-    size = len(body) + sum(view.nbytes for view in views)
+    size = wire.size(body, views)
     if size <= max_bytes:
         return reply
     error = MessageTooLarge(

@@ -34,6 +34,11 @@ def encode(notes: Mapping[int, bytes]) -> bytes:
     return b"".join(_ENTRY.pack(tag, len(text)) + text for tag, text in notes.items())
 
 
+def trace_of(data: Chunk) -> bytes:
+    """The caller's span; empty if the notes say nothing of it."""
+    return decode(data).get(TRACE, b"") if data else b""
+
+
 def decode(data: Chunk) -> dict[int, bytes]:
     """The notes by tag. Raises ProtocolError where a length does not fit."""
     found: dict[int, bytes] = {}

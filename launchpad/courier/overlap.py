@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from launchpad.courier import wire
+from launchpad.courier import notes, wire
 from launchpad.courier.carriers import sockets
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
@@ -209,7 +209,7 @@ class Overlap(Connection):
         self._house.pool.submit(call)
 
     def _answer(self, call: _Call) -> None:
-        _, call_id, method, body, buffers, timeout_us, notes = call.frame
+        _, call_id, method, body, buffers, timeout_us, said = call.frame
         counts = self._counts[method]
         counts.started += 1
         began = _monotonic()
@@ -218,14 +218,14 @@ class Overlap(Connection):
         elif timeout_us and call.is_late():
             reply = (wire.NOT_RUN, wire.LATE, [])
         else:
-            if timeout_us or notes:
+            if timeout_us or said:
                 until = call.late_at if timeout_us else None
-                answer = partial(self._house.methods.answer_for, Serving(until))
-                reply = answer(method, body, buffers)
+                on_behalf_of = Serving(until, notes.trace_of(said))
+                reply = self._house.methods.answer_for(on_behalf_of, method, body, buffers)
             else:
                 reply = self._house.methods.answer(method, body, buffers)
             self._learn(method, _monotonic() - began)
-        settle = partial(self._settle, call_id, counts, began, len(body))
+        settle = partial(self._settle, call_id, counts, began, wire.size(body, buffers))
         if reply[0] == LATER:
             self._answer_later(call_id, reply[1], settle)
         else:
@@ -250,7 +250,7 @@ class Overlap(Connection):
         chunks = wire.encode(kind, call_id, b"", body, views)
         if kind != wire.RESULT:
             counts.errors += 1
-        counts.finish(_monotonic() - began, n_in, len(body))
+        counts.finish(_monotonic() - began, n_in, wire.size(body, views))
         self._answers.append(chunks)
         with self._lock:
             self._unanswered -= 1

@@ -49,6 +49,7 @@ class Peer:
         idempotent: frozenset[bytes] = frozenset(),
     ) -> None:
         self.address = address
+        self.began = time.monotonic()
         self.server = name or ""  # until the server says what it calls itself
         self.welcome: greeting.Welcome | None = None  # the last one
         self.max_bytes = max_bytes

@@ -40,7 +40,7 @@ _SCRATCH = 128 << 10
 class _InFlight:
     """A call without an answer yet. Keeps its frame's parts, should it have to be sent again."""
 
-    __slots__ = ("body", "buffers", "deadline", "future", "method", "options", "tries")
+    __slots__ = ("body", "buffers", "deadline", "future", "method", "notes", "options", "tries")
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class _InFlight:
         buffers: Sequence[memoryview],
         options: Options,
         deadline: float | None,
+        notes: bytes,
     ) -> None:
         self.options = options
+        self.notes = notes
         self.future = CallFuture()
         self.method = method
         self.body = body
@@ -76,7 +78,12 @@ class Pipeline:
         self._closing = threading.Event()
 
     def submit(
-        self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+        self,
+        method: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: Options,
+        notes: bytes = b"",
     ) -> CallFuture:
         body, views = codec.encode((args, kwargs))
         # Copies, because the caller may change its arrays as soon as this returns.
@@ -85,7 +92,7 @@ class Pipeline:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if on_behalf_of is not None:
             deadline = on_behalf_of.limit(deadline)
-        call = _InFlight(method, body, buffers, options, deadline)
+        call = _InFlight(method, body, buffers, options, deadline, notes)
         with self._lock:
             call_id = self._enter(call)
             if self._thread is None:
@@ -93,6 +100,10 @@ class Pipeline:
         call.future.set_on_cancel(partial(self._cancel, call_id))
         self._flush()
         return call.future
+
+    @property
+    def is_connected(self) -> bool:
+        return self._sock is not None
 
     def close(self) -> None:
         """Closes the connection and ends the thread. Calls in flight end with an error."""
@@ -117,7 +128,13 @@ class Pipeline:
             heapq.heappush(self._deadlines, (call.deadline, self._last_id))
         timeout_us = 0 if call.deadline is None else _micros_left(call.deadline)
         frame = wire.encode(
-            wire.CALL, self._last_id, call.method, call.body, call.buffers, timeout_us
+            wire.CALL,
+            self._last_id,
+            call.method,
+            call.body,
+            call.buffers,
+            timeout_us,
+            call.notes,
         )
         self._outbox.put(self._last_id, frame)
         return self._last_id

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import carriers, keyring, wire
 from launchpad.courier.carriers import inprocess, unix
 from launchpad.courier.carriers.sockets import Listener
 from launchpad.courier.house import House
-from launchpad.courier.methods import HEALTH, Methods
+from launchpad.courier.methods import HEALTH, STATS, Methods
 from launchpad.courier.served import public_methods
+
+if TYPE_CHECKING:
+    from launchpad.courier.call_stats import ServerStats
 
 
 class Server:
@@ -64,6 +67,7 @@ class Server:
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()
         self._methods.bind(HEALTH.decode(), lambda: self.health)
+        self._methods.bind(STATS.decode(), self.stats)
 
     @property
     def address(self) -> str:
@@ -98,6 +102,17 @@ class Server:
         """
         if self._house is not None:
             self._house.is_draining = self._house.is_stopping = True
+
+    def stats(self) -> ServerStats:
+        """What it has counted of its calls since it started, by method and by client.
+
+        Example:
+            print(server.stats())                   # a table
+            server.stats().methods["step"].p99_s
+        """
+        from launchpad.courier import call_stats
+
+        return call_stats.of_server(self.name, self.address, self._house)
 
     def bind(self, name: str, fn: Callable[..., Any]) -> None:
         """Serves `fn` as `name`, from the next call on; replaces what was bound before."""

@@ -12,7 +12,7 @@ class Serving:
 
     Attributes:
         deadline: when the caller gives up, by `time.monotonic()`; None for never.
-        trace: the caller's span.
+        trace: the caller's span; empty if it does not trace.
     """
 
     deadline: float | None

@@ -243,39 +243,53 @@ class Session(Connection):
             kind, result, views = self._answer_on_behalf(frame, began)
         else:
             kind, result, views = self._answer_call(method, body, buffers)
+        n_in = wire.size(body, buffers) if buffers else len(body)
         if kind > _ERROR or views or len(result) > _SMALL:
-            self._answer_specially(call_id, (kind, result, views), counts, began, len(body))
+            self._answer_specially(call_id, (kind, result, views), counts, began, n_in)
             return
-        reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
-        if (n := self._send(reply, NO_SIGNAL)) != len(reply):
-            sockets.send_all(self.sock, [reply[n:]])
-        # As `counts.finish`: a call of it would cost as much again.
-        took_s = _monotonic() - began
-        bucket = int(took_s * 1e6).bit_length()
-        n_in, n_out = len(body), len(result)
-        counts.total_s += took_s
-        counts.bytes_in += n_in
-        counts.bytes_out += n_out
-        counts.buckets[bucket] += 1
-        if kind == _ERROR:
-            counts.errors += 1
+        try:
+            reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
+            if (n := self._send(reply, NO_SIGNAL)) != len(reply):
+                sockets.send_all(self.sock, [reply[n:]])
+        except OSError:
+            kind = _ERROR  # nobody has heard the result
+            raise
+        finally:  # as `counts.finish`: a call of it would cost as much again
+            took_s = _monotonic() - began
+            bucket = int(took_s * 1e6).bit_length()
+            n_out = len(result)
+            if kind == _ERROR:
+                counts.errors += 1
+            counts.total_s += took_s
+            counts.bytes_in += n_in
+            counts.bytes_out += n_out
+            counts.buckets[bucket] += 1
 
     def _answer_on_behalf(self, frame: wire.Fields, began: float) -> Reply:
         """Answers a call with a deadline or notes, which those that the method makes inherit."""
         _, _, method, body, buffers, timeout_us, said = frame
         until = None
-        if said and (note := notes.decode(said).get(notes.COMPRESSED)) is not None:
-            body, buffers = compression.unpack(note, body, buffers, self._house.max_bytes)
-            self._compresses = True
         if timeout_us:
             until = (self._noticed_at or began) + timeout_us * 1e-6
             if until < began:
                 return wire.NOT_RUN, wire.LATE, []
+        if said:
+            return self._answer_noted(frame, until)
         token = _serve_for(Serving(until))
         try:
             return self._answer_call(method, body, buffers)
         finally:
             _serve_no_more(token)
+
+    def _answer_noted(self, frame: wire.Fields, until: float | None) -> Reply:
+        """Answers a call that says more about itself (notes.TAGS)."""
+        _, _, method, body, buffers, _, said = frame
+        found = notes.decode(said)
+        if (note := found.get(notes.COMPRESSED)) is not None:
+            body, buffers = compression.unpack(note, body, buffers, self._house.max_bytes)
+            self._compresses = True
+        on_behalf_of = Serving(until, found.get(notes.TRACE, b""))
+        return self._house.methods.answer_for(on_behalf_of, method, body, buffers)
 
     def _answer_specially(
         self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
@@ -295,10 +309,15 @@ class Session(Connection):
             result, views, note = compression.pack(result, views)
             said = notes.encode({notes.COMPRESSED: note})
         self._compresses = False
-        sockets.send_all(self.sock, wire.encode(kind, call_id, b"", result, views, 0, said))
-        if kind != _RESULT:
-            counts.errors += 1
-        counts.finish(_monotonic() - began, n_in, len(result))
+        try:
+            sockets.send_all(self.sock, wire.encode(kind, call_id, b"", result, views, 0, said))
+        except OSError:
+            kind = _ERROR  # nobody has heard the result
+            raise
+        finally:
+            if kind != _RESULT:
+                counts.errors += 1
+            counts.finish(_monotonic() - began, n_in, wire.size(result, views))
 
     def _answer_later(
         self, later: Later, call_id: int, counts: MethodCounts, began: float, n_in: int

@@ -120,6 +120,11 @@ def encode(
     return [head + body, *buffers]
 
 
+def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
+    """Bytes of what a frame carries, without what it takes to say so."""
+    return len(body) + sum(memoryview(buffer).nbytes for buffer in buffers)
+
+
 def check_limits(name_len: int, n_buffers: int, notes_len: int = 0) -> None:
     """ProtocolError for what the header has no room for."""
     if name_len > MAX_NAME:
