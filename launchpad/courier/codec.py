@@ -5,9 +5,10 @@ what needs it: when plain pickle raises, or when the stream names `__main__`, wh
 other side cannot import. Buffers of 4 KiB and more stay out of band (PEP 574): they are never
 copied on the way out, and arrive private and writable.
 
-An exception travels as (type name, repr, traceback text, pickled type, pickled exception). The
-last two are optional and separate from the rest, so that whatever cannot be unpickled on the other
-side still arrives as text, and as a type that `except` knows, where the type can be imported.
+An exception travels in an envelope of six parts: type name, repr, traceback, pickled type, pickled
+exception, and the server that it comes from. The two pickles are apart from the rest and may be
+missing, so that whatever cannot be unpickled on the other side still arrives as text, and as a type
+that `except` knows, where the type can be imported. (envelope.py)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from launchpad.courier import tensors
+from launchpad.courier import envelope, tensors
 from launchpad.courier.errors import CourierError, RemoteError, RemoteTraceback, as_remote_kind
 from launchpad.courier.wire import Chunk
 
@@ -116,16 +117,13 @@ def copy_buffers(buffers: Sequence[memoryview]) -> list[Chunk]:
 def encode_error(error: BaseException, *, is_ours: bool = False) -> bytes:
     """Pickles what a method raised, or the server itself has to say (`is_ours`). Never fails."""
     as_itself = isinstance(error, Exception) and (is_ours or not _is_courier_failure(error))
-    return _dumps(
-        (
-            _name_of(type(error)),
-            _repr_of(error),
-            _format(error),
-            _encode_kind(error) if as_itself else None,
-            _try_encode(error) if as_itself else None,
-            getattr(error.__cause__, "origin", ""),
-        ),
-        5,
+    return envelope.seal(
+        _name_of(type(error)),
+        _repr_of(error),
+        _format(error),
+        _encode_kind(error) if as_itself else None,
+        _try_encode(error) if as_itself else None,
+        getattr(error.__cause__, "origin", ""),
     )
 
 
@@ -133,12 +131,12 @@ def encode_unpicklable(result: object, error: BaseException) -> bytes:
     """Pickles the failure of a result that cannot be pickled, as type, repr and traceback."""
     name = _name_of(type(result))
     text = f"The method returned a {name}, which cannot be pickled: {_repr_of(error)}\n"
-    return _dumps((name, _repr_of(result), text + _format(error), None, None, ""), 5)
+    return envelope.seal(name, _repr_of(result), text + _format(error), None, None, "")
 
 
 def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exception:
     """The exception to raise here for one that was raised over there."""
-    type_name, remote_repr, text, kind, whole, origin = _loads(body)
+    type_name, remote_repr, text, kind, whole, origin = envelope.open(body)
     loaded = _try_decode(whole)
     if isinstance(loaded, RemoteError) and (loaded.server, loaded.method) == (server, method):
         return loaded  # the server's own words about this call: they say all there is to say
@@ -164,7 +162,7 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
 
 def describe_error(body: Chunk) -> tuple[str, str, str]:
     """Type, repr and traceback of what `encode_error` has encoded. Nothing of the user's is unpickled."""
-    type_name, text, traceback, *_ = _loads(body)
+    type_name, text, traceback, *_ = envelope.open(body)
     return type_name, text, traceback
 
 

@@ -1,0 +1,176 @@
+"""What does courier do with bytes that no courier sends? A fuzzer over all that reads from a socket.
+
+    python benchmarks/fuzz.py [--inputs N] [--seed S] [--json FILE] [--quick]
+
+atheris (libFuzzer) makes the inputs, guided by which code they reach. Each goes to one reader, chosen by
+its first byte: the frames (cut into pieces at random), the greeting, the welcome, the notes, the
+envelope of an exception, a compressed message, a shared-memory descriptor. A reader may return or raise
+ProtocolError. Anything else is a crash; so is an input that takes more than a second.
+
+The fuzzer itself keeps inputs that it finds interesting. Therefore those are replayed at the end, many
+times, in a process without atheris: there memory may grow by 16 MiB at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+MAX_BYTES = 1 << 20
+MAX_GROWTH = 16 << 20
+
+
+def readers() -> list[Callable[[bytes], object]]:
+    """All that reads what a peer has sent."""
+    from launchpad.courier import compression, envelope, greeting, notes, segments, wire
+
+    def read_frames(data: bytes) -> None:
+        decoder = wire.Decoder(max_bytes=MAX_BYTES, scratch_bytes=1024)
+        cut = data[0] + 1 if data else 1
+        at = 1
+        while at < len(data):
+            n = min(cut, len(decoder.buffer), len(data) - at)
+            decoder.buffer[:n] = data[at : at + n]
+            decoder.received(n)
+            at += n
+
+    def read_greeting(data: bytes) -> None:
+        padded = data.ljust(greeting.GREETING_SIZE, b"\0")[: greeting.GREETING_SIZE]
+        greeting.read_version(padded)
+        greeting.decode_greeting(padded)
+
+    def read_welcome(data: bytes) -> None:
+        greeting.decode_welcome(data.ljust(greeting.WELCOME_SIZE, b"\0")[: greeting.WELCOME_SIZE])
+
+    def read_compressed(data: bytes) -> None:
+        n = data[0] % 40 if data else 0
+        compression.unpack(data[1 : 1 + n], data[1 + n :], [], MAX_BYTES)
+
+    return [
+        read_frames,
+        read_greeting,
+        read_welcome,
+        notes.decode,
+        envelope.open,
+        read_compressed,
+        segments.decode_descriptor,
+    ]
+
+
+def seeds() -> list[bytes]:
+    """Inputs that are what they should be, for the fuzzer to begin with."""
+    from launchpad.courier import codec, compression, greeting, notes, wire
+
+    frames = b"".join(
+        b"".join(
+            map(bytes, wire.encode(kind, 7, b"name", b"body", [memoryview(b"abc")] * i, 9, b"n"))
+        )
+        for i, kind in enumerate(wire.KINDS)
+    )
+    small = b"".join(wire.encode_small(kind, 7, b"name", b"body") for kind in wire.KINDS)
+    packed, _, note = compression.pack(b"x" * 1000, [])
+    return [
+        b"\0\x0f" + frames,
+        b"\0\xff" + small,
+        b"\x01" + greeting.encode_greeting(b"token", "peer"),
+        b"\x02" + greeting.encode_welcome(0, bytes(16), "server"),
+        b"\x03" + notes.encode({1: b"abc", 200: b"", 3: b"x" * 300}),
+        b"\x04" + codec.encode_error(ValueError("x")),
+        b"\x05" + bytes([len(note)]) + note + packed,
+        b"\x06" + bytes(24),
+    ]
+
+
+def read(data: bytes, into: list[Callable[[bytes], object]]) -> None:
+    """One input."""
+    from launchpad.courier.errors import ProtocolError
+
+    if not data:
+        return
+    with contextlib.suppress(ProtocolError):
+        into[data[0] % len(into)](data[1:])
+
+
+def fuzz(directory: str, inputs: int, seed: int) -> None:
+    """In a process of its own: libFuzzer ends the process it runs in."""
+    import atheris
+
+    with atheris.instrument_imports(include=["launchpad.courier"]):
+        targets = readers()
+    for i, data in enumerate(seeds()):
+        Path(directory, f"seed{i}").write_bytes(data)
+    limits = [
+        f"-runs={inputs}",
+        f"-seed={seed}",
+        "-max_len=2048",
+        "-timeout=1",
+        "-rss_limit_mb=2048",
+    ]
+    crashes = f"-artifact_prefix={directory}/crash-"
+    atheris.Setup([sys.argv[0], directory, *limits, crashes], lambda data: read(data, targets))
+    atheris.Fuzz()
+
+
+def replay(directory: str, inputs: int) -> dict[str, float]:
+    """What the fuzzer kept, over and over: how memory grows, and the longest that one took."""
+    targets = readers()
+    kept = [path.read_bytes() for path in sorted(Path(directory).iterdir())]
+    for data in kept * 3:
+        read(data, targets)
+    before, slowest = resident(), 0.0
+    for i in range(inputs):
+        began = time.perf_counter()
+        read(kept[i % len(kept)], targets)
+        slowest = max(slowest, time.perf_counter() - began)
+    return {"kept": len(kept), "growth_bytes": resident() - before, "slowest_s": slowest}
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    parser.add_argument("--quick", action="store_true", help="20,000 inputs")
+    parser.add_argument("--fuzz-in", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    inputs = 20_000 if options.quick else options.inputs
+    if options.fuzz_in:
+        fuzz(options.fuzz_in, inputs, options.seed)
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, __file__, "--fuzz-in", directory]
+        command += ["--inputs", str(inputs), "--seed", str(options.seed)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        crashed = [path.name for path in Path(directory).glob("crash-*")]
+        result = {"inputs": inputs, "exit": done.returncode, "crashes": crashed}
+        result |= replay(directory, inputs)
+    is_well = not done.returncode and not crashed and result["growth_bytes"] <= MAX_GROWTH
+    print(f"{inputs:,} inputs made, {result['kept']} of them kept; {len(crashed)} crashes or hangs")
+    print(
+        f"replayed {inputs:,} times: memory grew by {result['growth_bytes'] / 2**20:.1f} MiB, ",
+        end="",
+    )
+    print(f"the slowest took {result['slowest_s'] * 1e3:.1f} ms")
+    if not is_well:
+        print(done.stderr[-4000:])
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
