@@ -226,16 +226,19 @@ class Decoder:
             if magic != MAGIC or kind not in KINDS:
                 raise ProtocolError(f"not a courier frame: it begins with {fields[:2]}")
             name_at = at + _HEADER_SIZE
-            body_at = name_at + name_len
-            if extra or body_at + body_len - at > self._size:
+            notes_at = body_at = name_at + name_len
+            if extra:
+                body_at += extra >> 16
+            if extra & 0xFFFF or body_at + body_len - at > self._size:
                 self._large = _LargeFrame(fields, self._max_bytes)
                 at = name_at
                 break
             if body_at + body_len > end:
                 break
             at = body_at + body_len
+            notes = data[notes_at:body_at] if extra else b""
             frames.append(
-                (kind, call_id, data[name_at:body_at], data[body_at:at], (), timeout_us, b"")
+                (kind, call_id, data[name_at:notes_at], data[body_at:at], (), timeout_us, notes)
             )
         self._start += at
         return self._large is not None
@@ -267,7 +270,7 @@ class Decoder:
 
 
 class _LargeFrame:
-    """A frame with buffers or notes, or too large for the scratch buffer, on its way in.
+    """A frame with buffers, or too large for the scratch buffer, on its way in.
 
     Its parts are name, notes and table; the body; the buffers. Memory for a part is taken when the
     part before it is complete, so a header alone cannot make us allocate what it promises.
