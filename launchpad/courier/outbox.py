@@ -1,8 +1,8 @@
-"""Frames on their way out of a connection that many threads write to.
+"""Frames on their way out, over one connection after the other.
 
-Whoever finds nobody writing writes everything there is, in one gathered system call; the others
-leave their frames and go. The outbox knows at any time which frames have not been written in full:
-those have not run, and may be sent again over another connection.
+Whoever finds nobody writing writes what there is, many frames with one system call; the others leave
+their frames and go. The outbox knows at any time which frames have not been written in full: those
+have not run, and go out over the next connection.
 """
 
 from __future__ import annotations
@@ -11,76 +11,142 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
-from launchpad.courier.carriers.sockets import NO_SIGNAL, skip_sent
-from launchpad.courier.wire import Chunk
+from launchpad.courier.carriers.sockets import MAX_GATHER, NO_SIGNAL, skip_sent
+from launchpad.courier.wire import MAX_BYTES, Chunk
 
-_MAX_FRAMES = 256  # in one write
-_MAX_GATHER = 1024
+_BATCH_BYTES = 64 << 10  # in one write, but for the last frame
+
+
+class Outgoing(Protocol):
+    """Something to be sent."""
+
+    frame: bytes | Sequence[Chunk]  # b"" if it shall not be sent any more
+    is_sent: bool  # True before the first byte leaves
+
+
+class Notice:
+    """A frame to which there is no answer."""
+
+    __slots__ = ("frame", "is_sent")
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame: bytes | Sequence[Chunk] = frame
+        self.is_sent = False
 
 
 class Outbox:
-    """A queue of frames by call id. `put` never blocks; `flush` may, unless told not to."""
+    """A queue of frames, for any thread. `put` never blocks; `flush` may, unless told not to."""
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[int, Sequence[Chunk]]] = deque()
+        self._queue: deque[Outgoing] = deque()
         self._lock = threading.Lock()  # who holds it writes
-        self._batch: deque[tuple[int, Sequence[Chunk]]] = deque()  # begun, not written in full
-        self._ends: deque[int] = deque()  # for each of them, where it ends in the batch
-        self._rest: list[memoryview] = []
-        self._written = 0
+        self._sock: socket.socket | None = None
+        self._batch: list[Outgoing] = []  # begun, and not written in full
+        self._sizes: list[int] = []  # of the frames of the batch
+        self._rest: list[memoryview] = []  # of their bytes
+        self._n_written = 0
+        self.put = self._queue.append
+        self.has_written = False  # anything to this connection
+        self.max_bytes = MAX_BYTES  # that the other side takes at once
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     @property
-    def is_empty(self) -> bool:
-        return not self._queue and not self._rest
+    def is_connected(self) -> bool:
+        return self._sock is not None
 
-    def put(self, call_id: int, chunks: Sequence[Chunk]) -> None:
-        self._queue.append((call_id, chunks))
+    def connect(self, sock: socket.socket) -> None:
+        """From now on frames go there."""
+        with self._lock:
+            self._sock = sock
+            self.has_written = False
 
-    def flush(self, sock: socket.socket, *, wait: bool = True) -> None:
+    def stop(self) -> None:
+        """From now on frames stay here, but for the one that has been begun."""
+        with self._lock:
+            self._sock = None
+
+    def disconnect(self) -> None:
+        """Takes back what has not been written in full. When it returns, nobody writes any more."""
+        with self._lock:
+            self._sock = None
+            self._queue.extendleft(reversed(self._take_back()))
+
+    def flush(self, *, wait: bool = True) -> bool:
         """Writes until nothing is left, or another thread is at it.
 
-        Raises OSError when the connection has ended; BlockingIOError when it takes no more now and
-        `wait` is False.
+        False when the socket takes no more now, and `wait` is False.
         """
-        flags = NO_SIGNAL if wait else NO_SIGNAL | socket.MSG_DONTWAIT
-        while (self._queue or self._rest) and self._lock.acquire(blocking=False):
+        while (self._queue or self._rest) and self._sock and self._lock.acquire(blocking=False):
             try:
-                if not self._rest:
-                    self._load()
-                if self._rest:
-                    self._write(sock, flags)
+                if self._sock:
+                    self._write(self._sock, NO_SIGNAL if wait else NO_SIGNAL | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                # A server that stops reads no more, but may still answer. Who reads sees the end.
+                self._sock = None
             finally:
                 self._lock.release()
+        return True
 
-    def take_unsent(self) -> list[tuple[int, Sequence[Chunk]]]:
-        """Empties it; returns what was not written in full. For when the connection has ended."""
-        with self._lock:
-            unsent = [*self._batch, *self._queue]
-            self._batch.clear()
-            self._ends.clear()
-            self._rest.clear()
-            self._queue.clear()
-            return unsent
+    def drop_inherited(self) -> None:
+        """For a forked child, in which the lock may be held for ever."""
+        if self._sock is not None:
+            self._sock.close()
 
-    def _load(self) -> None:
-        end = 0
-        chunks: list[Chunk] = []
-        self._written = 0
-        while self._queue and len(self._batch) < _MAX_FRAMES and len(chunks) < _MAX_GATHER:
-            frame = self._queue.popleft()
-            chunks += frame[1]
-            end += sum(len(chunk) for chunk in frame[1])
-            self._batch.append(frame)
-            self._ends.append(end)
-        if end < 64 << 10 and len(chunks) > 1:
-            chunks = [b"".join(chunks)]
-        self._rest = [memoryview(chunk) for chunk in chunks if len(chunk)]
+    # The rest is called with the lock held.
 
     def _write(self, sock: socket.socket, flags: int) -> None:
-        n = sock.sendmsg(self._rest[:_MAX_GATHER], (), flags)
-        self._written += n
-        skip_sent(self._rest, n)
-        while self._ends and self._ends[0] <= self._written:
-            self._ends.popleft()
-            self._batch.popleft()
+        rest = self._rest or self._load()
+        n = (
+            sock.send(rest[0], flags)
+            if len(rest) == 1
+            else sock.sendmsg(rest[:MAX_GATHER], (), flags)
+        )
+        self.has_written = True
+        self._n_written += n
+        skip_sent(rest, n)
+        if not rest:
+            self._begin([], [], [])
+
+    def _load(self) -> list[memoryview]:
+        """The bytes of the next batch."""
+        batch: list[Outgoing] = []
+        sizes: list[int] = []
+        chunks: list[Chunk] = []
+        size = 0
+        while self._queue and size < _BATCH_BYTES:
+            each = self._queue.popleft()
+            each.is_sent = True
+            frame = each.frame
+            if isinstance(frame, bytes):
+                chunks.append(frame)
+                size += len(frame)
+                sizes.append(len(frame))
+            else:
+                chunks += frame
+                sizes.append(sum(map(len, frame)))
+                size += sizes[-1]
+            batch.append(each)
+        if size < 2 * _BATCH_BYTES:
+            chunks = [b"".join(chunks)]
+        self._begin(batch, sizes, [memoryview(chunk) for chunk in chunks])
+        return self._rest
+
+    def _begin(self, batch: list[Outgoing], sizes: list[int], rest: list[memoryview]) -> None:
+        self._batch, self._sizes, self._rest = batch, sizes, rest
+        self._n_written = 0
+
+    def _take_back(self) -> list[Outgoing]:
+        unsent, end = [], 0
+        for each, size in zip(self._batch, self._sizes, strict=True):
+            end += size
+            if end > self._n_written:
+                each.is_sent = False
+                unsent.append(each)
+        self._begin([], [], [])
+        return unsent

@@ -125,6 +125,11 @@ def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
     return len(body) + sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
+def with_timeout(head: bytes, timeout_us: int) -> bytes:
+    """A frame, or the first chunk of one, with another time left to the call."""
+    return head[: _HEADER_SIZE - 8] + struct.pack("<Q", timeout_us) + head[_HEADER_SIZE:]
+
+
 def check_limits(name_len: int, n_buffers: int, notes_len: int = 0) -> None:
     """ProtocolError for what the header has no room for."""
     if name_len > MAX_NAME:

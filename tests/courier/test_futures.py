@@ -221,7 +221,7 @@ def test_closing_the_client_ends_futures_in_flight(serve, connect, address, gate
 def test_an_idle_connection_is_given_up_and_opened_again(
     serve, connect, unix_address, monkeypatch
 ) -> None:
-    monkeypatch.setattr("launchpad.courier.pipeline._IDLE_S", 0.05)
+    monkeypatch.setattr("launchpad.courier.reader._IDLE_S", 0.05)
     serve(unix_address, echo=lambda value: value)
     client = connect(unix_address)
 
