@@ -156,9 +156,7 @@ class Pipeline:
         return True
 
 
-def _add_frame(
-    call: InFlight, body: bytes, views: Sequence[memoryview], notes_out: bytes
-) -> None:
+def _add_frame(call: InFlight, body: bytes, views: Sequence[memoryview], notes_out: bytes) -> None:
     """For a call that is large, or has a deadline or something to note."""
     timeout_us = 0
     if (deadline := _find_deadline(call)) is not None:
