@@ -137,6 +137,12 @@ class FaultySocket:
     def close(self) -> None:
         self._sock.close()
 
+    def __enter__(self) -> FaultySocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _delay(self) -> None:
         if self._faults.happens("delay"):
             time.sleep(self._faults.delay_s)

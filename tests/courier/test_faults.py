@@ -72,6 +72,22 @@ def test_idempotent_calls_all_complete(serve, connect, unix_address) -> None:
     assert set(ran) == set(range(200))
 
 
+def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(
+    serve, connect, unix_address
+) -> None:
+    ran: list[int] = []
+    serve(unix_address, add=ran.append)
+    client = connect(unix_address).with_options(idempotent=True)
+
+    with Faults(seed=5, drop_request=0.3, drop_response=0.3) as faults:
+        for future in [client.futures.add(i) for i in range(300)]:
+            future.result(20)
+        courier.close(client)
+
+    assert faults.counts
+    assert set(ran) == set(range(300))
+
+
 def test_the_same_seed_gives_the_same_faults(serve, connect, unix_address) -> None:
     serve(unix_address, add=lambda i: i)
 
