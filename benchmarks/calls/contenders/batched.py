@@ -9,6 +9,7 @@ cancelling, no deadlines.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import queue
@@ -25,6 +26,8 @@ from benchmarks.calls.contenders import PROTOCOL
 from benchmarks.calls.contenders.timing import CallAll, all_at_once
 
 HEADER = struct.Struct("<IQ")
+pack, unpack_from, HEADER_SIZE = HEADER.pack, HEADER.unpack_from, HEADER.size
+dumps, loads = pickle.dumps, pickle.loads
 BUFFER = 1 << 20
 BATCH = 256  # frames that whoever submits the last of them sends itself
 
@@ -36,36 +39,32 @@ def serve(path: str, pipe: Connection) -> None:
         pipe.send(path)
         sock, _ = listener.accept()
 
-    for frames in received(sock):
+    for values in received(sock):
         out = []
-        for call_id, body in frames:
-            answer = pickle.dumps(pickle.loads(body), PROTOCOL)
-            out.append(HEADER.pack(len(answer), call_id) + answer)
+        for call_id, value in values:
+            body = dumps(value, PROTOCOL)
+            out.append(pack(len(body), call_id) + body)
         sock.sendall(b"".join(out))
 
 
-def received(sock: socket.socket) -> Iterator[Iterator[tuple[int, memoryview]]]:
-    """What each receive brought: ids and bodies, until the connection ends."""
+def received(sock: socket.socket) -> Iterator[list[tuple[int, Any]]]:
+    """What each receive brought: ids and values, until the connection ends."""
     buffer = bytearray(BUFFER)
     view = memoryview(buffer)
     have = 0
-
-    def frames() -> Iterator[tuple[int, memoryview]]:
-        nonlocal have
-        unpack, size, at = HEADER.unpack_from, HEADER.size, 0
-        while have - at >= size:
-            length, call_id = unpack(buffer, at)
-            end = at + size + length
-            if end > have:
-                break
-            yield call_id, view[at + size : end]
-            at = end
-        buffer[: have - at] = buffer[at:have]
-        have -= at
-
     while n := sock.recv_into(view[have:]):
         have += n
-        yield frames()
+        values, at = [], 0
+        while have - at >= HEADER_SIZE:
+            length, call_id = unpack_from(buffer, at)
+            begin = at + HEADER_SIZE
+            if begin + length > have:
+                break
+            at = begin + length
+            values.append((call_id, loads(view[begin:at])))
+        yield values
+        buffer[: have - at] = buffer[at:have]
+        have -= at
 
 
 class BatchedClient:
@@ -74,32 +73,32 @@ class BatchedClient:
     def __init__(self, path: str) -> None:
         self._sock = socket.socket(socket.AF_UNIX)
         self._sock.connect(path)
-        self._ids = itertools.count()
+        self._next_id = itertools.count().__next__
         self._futures: dict[int, Future[Any]] = {}
         self._frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._put, self._size = self._frames.put, self._frames.qsize
         self._writing = threading.Lock()
         for main in (self._write, self._read):
             threading.Thread(target=main, daemon=True).start()
 
     def submit(self, value: Any) -> Future[Any]:
-        body = pickle.dumps(value, PROTOCOL)
-        call_id = next(self._ids)
+        body = dumps(value, PROTOCOL)
+        call_id = self._next_id()
         future = self._futures[call_id] = Future()
-        self._frames.put(HEADER.pack(len(body), call_id) + body)
-        if self._frames.qsize() >= BATCH and self._writing.acquire(blocking=False):
+        self._put(pack(len(body), call_id) + body)
+        if self._size() >= BATCH and self._writing.acquire(blocking=False):
             try:
                 self._sock.sendall(b"".join(self._waiting()))
             finally:
                 self._writing.release()
         return future
 
-    def _waiting(self) -> Iterator[bytes]:
-        get = self._frames.get_nowait
-        try:
-            while True:
-                yield get()
-        except queue.Empty:
-            return
+    def _waiting(self) -> list[bytes]:
+        get, frames = self._frames.get_nowait, []
+        with contextlib.suppress(queue.Empty):  # the writer may take one in between
+            for _ in range(self._size()):
+                frames.append(get())
+        return frames
 
     def _write(self) -> None:
         while True:
@@ -108,10 +107,10 @@ class BatchedClient:
                 self._sock.sendall(first + b"".join(self._waiting()))
 
     def _read(self) -> None:
-        take, loads = self._futures.pop, pickle.loads
-        for frames in received(self._sock):
-            for call_id, body in frames:
-                take(call_id).set_result(loads(body))
+        take = self._futures.pop
+        for values in received(self._sock):
+            for call_id, value in values:
+                take(call_id).set_result(value)
 
 
 @contextmanager

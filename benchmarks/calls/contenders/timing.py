@@ -1,7 +1,8 @@
 """The two shapes in which calls are timed, for RPCs whose calls are functions that block.
 
 One by one: `time_calls(seconds)` gives the seconds that each call took.
-All at once: `call_all(n)` returns when n calls, all of them in flight at once, have been answered.
+All at once: `call_all(n)` returns when n calls, all of them in flight at once, have been answered;
+what it returns is to be thrown away when the clock has been stopped.
 An RPC whose calls are of another kind (a coroutine, a message) brings its own.
 """
 
@@ -13,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 TimeCalls = Callable[[float], list[float]]
-CallAll = Callable[[int], None]
+CallAll = Callable[[int], Any]
 
 
 def one_by_one(call: Callable[[int], Any]) -> TimeCalls:
@@ -30,9 +31,10 @@ def one_by_one(call: Callable[[int], Any]) -> TimeCalls:
 
 
 def all_at_once(submit: Callable[[int], Future[Any]]) -> CallAll:
-    def call_all(n: int) -> None:
+    def call_all(n: int) -> list[Future[Any]]:
         futures = [submit(i) for i in range(n)]
         for i, future in enumerate(futures):
             assert future.result() == i
+        return futures
 
     return call_all

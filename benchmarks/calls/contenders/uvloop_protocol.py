@@ -127,10 +127,11 @@ def connect_one_by_one(path: str) -> Iterator[TimeCalls]:
 
 @contextmanager
 def connect_all_at_once(path: str) -> Iterator[CallAll]:
-    async def call_all(call: Callable[[int], asyncio.Future[Any]], n: int) -> None:
+    async def call_all(call: Callable[[int], asyncio.Future[Any]], n: int) -> Any:
         futures = [call(i) for i in range(n)]
         for i, future in enumerate(futures):
             assert await future == i
+        return futures
 
     with connected(path) as (loop, caller):
         yield lambda n: loop.run_until_complete(call_all(caller.call, n))
