@@ -41,11 +41,5 @@ class Contender:
 
 
 def available(contenders: list[Contender]) -> list[Contender]:
-    """Those that can be measured here; prints why the others cannot."""
-    found = []
-    for contender in contenders:
-        if reason := contender.why_not():
-            print(f"    without {contender.name}: {reason}")
-        else:
-            found.append(contender)
-    return found
+    """Those that can be measured here."""
+    return [contender for contender in contenders if not contender.why_not()]

@@ -20,12 +20,14 @@ from benchmarks.calls.placement import placements
 from benchmarks.calls.spread import ratios, spread, with_range
 from benchmarks.calls.turns import take_turns
 
-TCP = ours.cannot_serve("tcp:127.0.0.1:0")
 CONTENDERS = [
     Contender("raw unix", raw.serve_unix, raw.connect_one_by_one),
     Contender("raw tcp", raw.serve_tcp, raw.connect_tcp_one_by_one),
     Contender("courier", ours.serve_unix, ours.connect_one_by_one),
-    Contender("courier tcp", ours.serve_tcp, ours.connect_one_by_one, TCP),
+    # With a token, and a deadline for every call; counters are on in all of them.
+    Contender("courier guarded", ours.serve_guarded, ours.connect_one_by_one),
+    Contender("courier tcp", ours.serve_tcp, ours.connect_one_by_one, ours.cannot_serve(ours.TCP)),
+    Contender("courier tls", ours.serve_tls, ours.connect_one_by_one, ours.cannot_serve_tls),
     Contender("courier in-process", ours.serve_nothing, ours.connect_one_by_one),
     Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect_one_by_one, needs("uvloop")),
     Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect_one_by_one, needs("zmq")),
@@ -41,7 +43,7 @@ CONTENDERS = [
 
 
 def measure(options: Options) -> dict[str, Any]:
-    seconds = 0.02 if options.quick else 0.3
+    seconds = 0.02 if options.quick else 0.15
     found = take_turns(
         available(CONTENDERS), placements(), options.rounds, lambda pair: one_turn(pair, seconds)
     )
@@ -58,7 +60,7 @@ def one_turn(pair: Pair, seconds: float) -> tuple[float, float]:
 
 
 def percentiles(time_calls: TimeCalls, seconds: float) -> tuple[float, float]:
-    time_calls(seconds / 10)  # to warm up
+    time_calls(seconds / 5)  # to warm up
     times = sorted(time_calls(seconds))
     return times[len(times) // 2] * 1e6, times[len(times) * 99 // 100] * 1e6
 

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.calls.contender import Contender
-from benchmarks.calls.placement import Cores
+from benchmarks.calls.placement import Placement
 from benchmarks.calls.worker import Worker
 
 
@@ -28,14 +28,14 @@ class Pair:
 
     def measure(self, measure: Callable[..., Any], *args: Any) -> Any:
         """What `measure(callable, *args)` finds in the client; raises Failed when a call does."""
-        found = self.client.ask(measure, args)
+        found = self.client.ask((measure, args))
         if isinstance(found, Failed):
             raise found
         return found
 
-    def pin(self, cores: Cores) -> None:
-        self.client.pin(cores[0])
-        self.server.pin(cores[1])
+    def pin(self, placement: Placement) -> None:
+        self.client.pin(placement.client)
+        self.server.pin(placement.server)
 
 
 def be_client(connect: Callable[[str], Any], address: str, pipe: Connection) -> None:

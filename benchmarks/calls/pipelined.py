@@ -23,11 +23,10 @@ from benchmarks.calls.turns import take_turns
 
 CALLS = 20_000
 BASE = "raw batched"
-TCP = ours.cannot_serve("tcp:127.0.0.1:0")
 CONTENDERS = [
     Contender(BASE, batched.serve, batched.connect_all_at_once),
     Contender("courier", ours.serve_unix, ours.connect_all_at_once),
-    Contender("courier tcp", ours.serve_tcp, ours.connect_all_at_once, TCP),
+    Contender("courier tcp", ours.serve_tcp, ours.connect_all_at_once, ours.cannot_serve(ours.TCP)),
     Contender("courier in-process", ours.serve_nothing, ours.connect_all_at_once),
     Contender(
         "uvloop", uvloop_protocol.serve, uvloop_protocol.connect_all_at_once, needs("uvloop")

@@ -2,28 +2,37 @@
 
 one core    both processes pinned to the same one: what the code costs
 two cores   each pinned to its own: what the kernel needs to wake the other one up
-unpinned    what you get when you just run it; the scheduler goes back and forth between the
-            two above, for each contender as it likes, and the figures follow it
+unpinned    what you get when you just run it: the scheduler goes back and forth between the two
+            above, for each contender as it likes, and the figures follow it. Measured once after
+            each of the two, so that everybody begins in the same place
 """
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
-Cores = tuple[set[int], set[int]]
 UNPINNED = "unpinned"
 
 
-def placements() -> dict[str, Cores]:
-    """Where client and server run, by name."""
-    everywhere = os.sched_getaffinity(0)
-    first, *others = sorted(everywhere)
-    pinned: dict[str, Cores] = {"one core": ({first}, {first})}
-    if others:
-        pinned["two cores"] = ({first}, {others[0]})
-    return {UNPINNED: (everywhere, everywhere)} | pinned
+class Placement(NamedTuple):
+    """Where client and server run."""
+
+    name: str
+    client: set[int]
+    server: set[int]
 
 
-def unpinned() -> dict[str, Cores]:
+def unpinned() -> list[Placement]:
     """Only that."""
-    return {UNPINNED: placements()[UNPINNED]}
+    everywhere = os.sched_getaffinity(0)
+    return [Placement(UNPINNED, everywhere, everywhere)]
+
+
+def placements() -> list[Placement]:
+    """In the order in which they are tried."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    found = [Placement("one core", {first}, {first}), *unpinned()]
+    if others:
+        found += [Placement("two cores", {first}, {others[0]}), *unpinned()]
+    return found

@@ -14,31 +14,31 @@ from typing import Any
 
 from benchmarks.calls.contender import Contender
 from benchmarks.calls.pair import Failed, Pair
-from benchmarks.calls.placement import Cores
+from benchmarks.calls.placement import UNPINNED, Placement
 
-Found = dict[str, dict[str, list[Any]]]  # what each round found, by placement and contender
+Found = dict[str, dict[str, list[Any]]]  # what each turn found, by placement and contender
 
 
 def take_turns(
     contenders: list[Contender],
-    where: dict[str, Cores],
+    placements: list[Placement],
     rounds: int,
     measure: Callable[[Pair], Any],
 ) -> Found:
     """What `measure` finds out about each, in every placement and every round.
 
-    Whoever fails is named and left out: from the rounds to come, and from what is found.
+    Whoever fails is named and left out: from the turns to come, and from what is found.
     """
-    found: Found = {placement: {} for placement in where}
+    found: Found = {placement.name: {} for placement in placements}
     taking_part = list(contenders)
     for i in range(rounds):
         with ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             pairs = [Pair(stack, c, f"{directory}/{n}") for n, c in enumerate(taking_part)]
-            for turn, (placement, cores) in enumerate(where.items(), start=i):
+            for turn, placement in enumerate(placements, start=i):
                 for pair in pairs if turn % 2 else reversed(pairs):
-                    if pair.contender.can_be_pinned or len(where) == 1:
-                        take_turn(pair, cores, measure, found[placement], taking_part)
+                    if pair.contender.can_be_pinned or placement.name == UNPINNED:
+                        take_turn(pair, placement, measure, found[placement.name], taking_part)
     names = [contender.name for contender in taking_part]
     return {
         placement: {name: each[name] for name in names if name in each}
@@ -48,15 +48,15 @@ def take_turns(
 
 def take_turn(
     pair: Pair,
-    cores: Cores,
+    placement: Placement,
     measure: Callable[[Pair], Any],
     found: dict[str, list[Any]],
     taking_part: list[Contender],
 ) -> None:
     if pair.contender not in taking_part:
         return
-    pair.pin(cores)
     try:
+        pair.pin(placement)
         found.setdefault(pair.contender.name, []).append(measure(pair))
     except Failed as error:
         print(f"    {pair.contender.name} failed and is left out: {error}", flush=True)

@@ -46,8 +46,11 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, *question: Any) -> Any:
-        self._pipe.send(question)
+    def say(self, something: Any) -> None:
+        self._pipe.send(something)
+
+    def ask(self, something: Any) -> Any:
+        self.say(something)
         return self.hear()
 
     def hear(self) -> Any:

@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.calls.contenders.raw import Call
 from benchmarks.calls.contenders.timing import CallAll, TimeCalls, all_at_once, one_by_one
 from launchpad import courier
+from launchpad.courier import keyring
+
+TCP = "tcp:127.0.0.1:0"
+
+
+class Place(NamedTuple):
+    """Where a server is, and what it wants to see."""
+
+    address: str
+    token: bytes = b""
+    credentials: Any = None
 
 
 def echo(value: Any) -> Any:
     return value
 
 
-def serve(address: str, path: str, pipe: Connection) -> None:
-    server = courier.Server("echo", address=address.format(path=path))
+def size(array: Any) -> int:
+    return int(array.nbytes)
+
+
+def serve(address: str, path: str, pipe: Connection, place: Place | None = None) -> None:
+    token = place.token if place else None
+    server = courier.Server("echo", address=address.format(path=path), token=token)
     server.bind("echo", echo)
+    server.bind("size", size)
     server.start()
-    pipe.send(server.address)
+    pipe.send((place or Place(""))._replace(address=server.address))
     server.join()
 
 
 serve_unix = partial(serve, "unix:{path}")
-serve_tcp = partial(serve, "tcp:127.0.0.1:0")
+serve_tcp = partial(serve, TCP)
+
+
+def serve_guarded(path: str, pipe: Connection) -> None:
+    """With a token; the client has a deadline for every call, too."""
+    serve("unix:{path}", path, pipe, Place("", secrets.token_bytes(32)))
+
+
+def serve_tls(path: str, pipe: Connection) -> None:
+    from launchpad.courier.certificates import make_credentials
+
+    place = Place("", secrets.token_bytes(32), make_credentials())
+    keyring.add("tcp:", place.token, place.credentials)
+    serve(TCP, path, pipe, place)
+
+
+def serve_nothing(path: str, pipe: Connection) -> None:
+    """The server is in the client's process."""
+    pipe.send(Place(f"inproc:{path}"))
+    pipe.recv()
 
 
 def cannot_serve(address: str) -> Callable[[], str]:
@@ -44,37 +81,73 @@ def cannot_serve(address: str) -> Callable[[], str]:
     return why_not
 
 
-def serve_nothing(path: str, pipe: Connection) -> None:
-    """The server is in the client's process."""
-    pipe.send(f"inproc:{path}")
-    pipe.recv()
+def cannot_serve_tls() -> str:
+    try:
+        from launchpad.courier.certificates import make_credentials
+
+        make_credentials()
+    except Exception as error:
+        return f"courier makes no certificates here: {error}"
+    return cannot_serve(TCP)()
 
 
 @contextmanager
-def connected(address: str) -> Iterator[courier.Client[Any]]:
+def connected(place: Place) -> Iterator[Any]:
     """A client; its server is made here, where the address is in process."""
     with ExitStack() as stack:
-        if address.startswith("inproc:"):
-            server = courier.Server("echo", address=address)
+        if place.address.startswith("inproc:"):
+            server = courier.Server("echo", address=place.address)
             server.bind("echo", echo)
             server.start()
             stack.callback(server.stop)
-        yield stack.enter_context(courier.Client(address))
+        yield stack.enter_context(new_client(place))
+
+
+def new_client(place: Place) -> courier.Client[Any]:
+    if place.credentials is not None:
+        keyring.add("tcp:", place.token, place.credentials)
+    if place.token:
+        return courier.Client(place.address, token=place.token, call_timeout=60.0)
+    return courier.Client(place.address)
 
 
 @contextmanager
-def connect(address: str) -> Iterator[Call]:
-    with connected(address) as client:
+def connect(place: Place) -> Iterator[Call]:
+    with connected(place) as client:
         yield client.echo
 
 
 @contextmanager
-def connect_one_by_one(address: str) -> Iterator[TimeCalls]:
-    with connected(address) as client:
+def connect_size(place: Place) -> Iterator[Call]:
+    with connected(place) as client:
+        yield client.size
+
+
+@contextmanager
+def connect_submit(place: Place) -> Iterator[Call]:
+    with connected(place) as client:
+        yield client.futures.echo
+
+
+@contextmanager
+def connect_one_by_one(place: Place) -> Iterator[TimeCalls]:
+    with connected(place) as client:
         yield one_by_one(client.echo)
 
 
 @contextmanager
-def connect_all_at_once(address: str) -> Iterator[CallAll]:
-    with connected(address) as client:
+def connect_all_at_once(place: Place) -> Iterator[CallAll]:
+    with connected(place) as client:
         yield all_at_once(client.futures.echo)
+
+
+@contextmanager
+def connect_anew(place: Place) -> Iterator[Callable[[], Any]]:
+    """What is measured is a new client's first call."""
+
+    def set_up() -> Any:
+        client = new_client(place)
+        client.echo(7)
+        return client
+
+    yield set_up

@@ -88,3 +88,30 @@ def connect_all_at_once(address: str) -> Iterator[CallAll]:
                 waiting.remove(i)
 
         yield call_all
+
+
+def serve_arrays(path: str, pipe: Connection) -> None:
+    """Sends back what it received, as it lies."""
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.REP) as sock:
+        sock.bind(f"ipc://{path}")
+        pipe.send(f"ipc://{path}")
+        while True:
+            sock.send(sock.recv(copy=False), copy=False)
+
+
+@contextmanager
+def connect_arrays(address: str) -> Iterator[Call]:
+    """Without a copy of ZeroMQ's bindings on either way; the answer cannot be written to."""
+    import numpy as np
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.REQ) as sock:
+        sock.connect(address)
+
+        def echo(array: Any) -> Any:
+            sock.send(array, copy=False)
+            return np.frombuffer(sock.recv(copy=False).buffer, array.dtype)
+
+        yield echo

@@ -1,0 +1,29 @@
+"""All of what is measured of calls, by name, in the order in which it is measured."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from benchmarks.calls import (
+    arrays,
+    connecting,
+    crowd,
+    latency,
+    outstanding,
+    overheads,
+    pipelined,
+    soak,
+    threads,
+)
+
+SOAK: dict[str, ModuleType] = {"soak": soak}
+SPEED: dict[str, ModuleType] = {
+    "latency": latency,
+    "pipelined": pipelined,
+    "threads": threads,
+    "arrays": arrays,
+    "connecting": connecting,
+    "overheads": overheads,
+    "outstanding": outstanding,
+    "crowd": crowd,
+}

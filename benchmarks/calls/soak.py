@@ -1,0 +1,144 @@
+"""1,000,000 calls: does anything grow, and is anything left when both sides have closed?
+
+A client in one process calls a server in another: mostly one int, now and then by a future, with an
+array of 1 MiB, or to be answered by an exception. Memory is what each process occupies after a tenth
+of the calls, to warm up, and after the last. `left` is what both processes have more of after the
+close than before their courier was made: threads, descriptors, mappings that are shared.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.calls import memory
+from benchmarks.calls.options import Options
+from benchmarks.calls.worker import Worker
+from launchpad import courier
+
+MIB = 2**20
+CALLS = 1_000_000
+BLOCK = 1000  # calls, of which one is of each rare kind, and a tenth are futures
+
+Left = dict[str, int]
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def fail() -> None:
+    raise ValueError("as asked")
+
+
+def serve(path: str, pipe: Connection) -> None:
+    import numpy  # noqa: F401 - so that the first array is not its import
+
+    before = belongings()
+    server = courier.Server("echo", address=f"unix:{path}")
+    server.bind("echo", echo)
+    server.bind("fail", fail)
+    server.start()
+    pipe.send(server.address)
+    pipe.recv()
+    server.stop()
+    pipe.send(more_than(before))
+    pipe.recv()
+
+
+def be_client(address: str, pipe: Connection) -> None:
+    import numpy as np
+
+    before = belongings()
+    array = np.ones(1 << 18, np.float32)
+    with courier.Client[Any](address) as client:
+        pipe.send(True)
+        while blocks := pipe.recv():
+            for _ in range(blocks):
+                call_a_block(client, array)
+            gc.collect()
+            pipe.send(True)
+    pipe.send(more_than(before))
+    pipe.recv()
+
+
+def call_a_block(client: Any, array: Any) -> None:
+    n_futures = BLOCK // 10
+    for i in range(BLOCK - n_futures - 2):
+        assert client.echo(i) == i
+    for i, future in enumerate([client.futures.echo(i) for i in range(n_futures)]):
+        assert future.result() == i
+    assert client.echo(array)[-1] == 1
+    try:
+        client.fail()
+    except ValueError:
+        return
+    raise AssertionError("the method's exception has not arrived")
+
+
+def belongings() -> Left:
+    return {
+        "threads": len(os.listdir("/proc/self/task")),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "mappings": sum(1 for _ in shared_mappings()),
+    }
+
+
+def shared_mappings() -> Iterator[str]:
+    with open("/proc/self/maps") as mappings:
+        yield from (mapping for mapping in mappings if mapping.split()[1].endswith("s"))
+
+
+def more_than(before: Left) -> Left:
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while (now := belongings()) != before and time.monotonic() < deadline:
+        time.sleep(0.05)  # a thread that has been joined is still in /proc for a moment
+    return {what: now[what] - n for what, n in before.items()}
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """The worst of the rounds."""
+    rounds = [soak(options.amount(CALLS, 10_000)) for _ in range(options.rounds)]
+    return max(rounds, key=badness) | {"rounds": rounds}
+
+
+def badness(found: dict[str, Any]) -> tuple[int, float]:
+    return sum(found["left"].values()), max(found["client_mib"], found["server_mib"])
+
+
+def soak(calls: int) -> dict[str, Any]:
+    blocks = max(2, calls // BLOCK)
+    warm_up = max(1, blocks // 10)
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        server = Worker(stack, serve, f"{directory}/s")
+        client = Worker(stack, be_client, server.hear())
+        client.hear()
+        sides = {"client_mib": client, "server_mib": server}
+        client.ask(warm_up)
+        before = {name: memory.footprint([side.pid]) for name, side in sides.items()}
+        began = time.perf_counter()
+        client.ask(blocks - warm_up)
+        seconds = time.perf_counter() - began
+        grown = {name: memory.footprint([side.pid]) - before[name] for name, side in sides.items()}
+        left = [side.ask(0) for side in sides.values()]
+    return {
+        "calls": blocks * BLOCK,
+        "calls_per_s": (blocks - warm_up) * BLOCK / seconds,
+        **{name: grown_by / MIB for name, grown_by in grown.items()},
+        "left": {what: left[0][what] + left[1][what] for what in left[0]},
+    }
+
+
+def show(report: dict[str, Any]) -> None:
+    left = ", ".join(f"{n} {what}" for what, n in report["left"].items())
+    print(f"\n{report['calls']:,} calls at {report['calls_per_s']:,.0f}/s")
+    print(f"client +{report['client_mib']:.2f} MiB, server +{report['server_mib']:.2f} MiB")
+    print(f"left after the close: {left}")
