@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.calls import bars, machine
+from benchmarks.calls import bars, machine, report
 from benchmarks.calls.measurements import SOAK, SPEED
-from benchmarks.calls.run import parser, run, write
+from benchmarks.calls.run import parser, run
 
 HERE = Path(__file__).resolve().parent
 REPORTS = [HERE / "results" / "rpc.json", HERE / "results" / "soak.json"]
@@ -25,18 +26,19 @@ REPORTS = [HERE / "results" / "rpc.json", HERE / "results" / "soak.json"]
 def main() -> None:
     options = parser(__doc__, rounds=0).parse_args()
     if options.rounds or options.quick:
-        report = run(SPEED | SOAK, options)
+        found = run(SPEED | SOAK, options)
     else:
-        report = last_report()
-        print(machine.in_words(report["machine"]))
-        bars.show(report)
-        write(options.json, report)
-    raise SystemExit(1 if bars.misses(report) else 0)
+        found = last_report()
+        print(machine.in_words(found["machine"]))
+        bars.show(found)
+        if options.json:
+            report.write(options.json, found)
+    raise SystemExit(1 if bars.misses(found) else 0)
 
 
-def last_report() -> dict[str, object]:
+def last_report() -> dict[str, Any]:
     """Both of them as one."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for path in REPORTS:
         if not path.exists():
             raise SystemExit(f"there is no {path}: run `make bench` first")

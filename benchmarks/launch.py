@@ -11,7 +11,6 @@ take turns. Bytecode is cached for all of them, as it is wherever a program runs
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
 
 class Echo:
@@ -107,7 +107,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", type=int, help="measure only ours, once, with so many nodes")
+    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
     options = parser.parse_args()
+    if options.quick:
+        options.sizes, options.rounds = "2", 1
     if options.one:
         print(ours(options.one))
         return
@@ -117,7 +120,9 @@ def main() -> None:
     )
     rows = compare([int(n) for n in options.sizes.split(",")], options.rounds)
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=2))
+        from benchmarks.calls import report
+
+        report.write(options.json, {"launch": rows})
 
 
 if __name__ == "__main__":

@@ -6,8 +6,13 @@ slow case, since they travel by value.
 
 from __future__ import annotations
 
+import argparse
 import statistics
+import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import launchpad as lp
 
@@ -49,11 +54,24 @@ def seconds_to_plan(nodes: int) -> float:
 
 
 def main() -> None:
-    """Prints a line for each size."""
+    """Prints a line for each size; `--json FILE` writes them too."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="a second; to see that it runs")
+    options = parser.parse_args()
     print(f"{'nodes':>8} {'median s':>10} {'min':>8} {'max':>8}")
-    for nodes in (10, 100, 1000):
-        times = [seconds_to_plan(nodes) for _ in range(7)]
+    rows = []
+    for nodes in (10, 100) if options.quick else (10, 100, 1000):
+        times = [seconds_to_plan(nodes) for _ in range(1 if options.quick else options.rounds)]
+        rows.append({"nodes": nodes, "seconds": times})
         print(f"{nodes:>8} {statistics.median(times):>10.3f} {min(times):>8.3f} {max(times):>8.3f}")
+    if options.json:
+        from benchmarks.calls import report
+
+        report.write(options.json, {"plan": rows})
 
 
 if __name__ == "__main__":

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS, OTHERS = "#c2410c", "#94a3b8"
-STYLE = {
+OURS, OTHERS = "#c2410c", "#64748b"
+LINES = ("memcpy", "raw unix", "courier", "courier tcp", "zmq", "grpcio")  # more would be a tangle
+GAP = 0.17  # between the names of two lines, in powers of ten
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "svg.fonttype": "none",  # text as text: a tenth of the size
     "svg.hashsalt": "launchpad",  # the same figures give the same file
@@ -40,12 +43,11 @@ def draw(report: dict[str, Any], to: Path) -> None:
     matplotlib.rcParams.update(STYLE)
     from matplotlib import pyplot
 
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-    draw_bars(left, medians(report["latency"]["unpinned"], "p50_us"), "one call at a time: p50, µs")
-    draw_bars(
-        middle, medians(report["pipelined"], "calls_per_s"), "20,000 calls in flight: calls/s"
-    )
-    draw_lines(right, report["arrays"]["GB_per_s"])
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
+    latency, pipelined = report["latency"]["unpinned"], report["pipelined"]
+    draw_dots(left, medians(latency, "p50_us"), "One call at a time: p50, µs (less is better)")
+    draw_dots(middle, medians(pipelined, "calls_per_s"), "20,000 calls in flight: calls/s (more …)")
+    draw_lines(right, report["arrays"]["GB_per_s"], "Arrays, there and back: GB/s (more …)")
     described = report["machine"]
     figure.supxlabel(
         f"{described['cpu']}, {described['cores']} cores, unpinned · Python {described['python']} · "
@@ -60,38 +62,63 @@ def medians(rows: dict[str, Any], figure: str) -> dict[str, float]:
     return {name: row[figure]["median"] for name, row in rows.items()}
 
 
-def draw_bars(axes: Any, values: dict[str, float], title: str) -> None:
+def draw_dots(axes: Any, values: dict[str, float], title: str) -> None:
+    """Dots and no bars: on a log scale the length of a bar means nothing."""
     names = list(values)[::-1]
-    bars = axes.barh(
-        names, [values[name] for name in names], color=[color(name) for name in names], log=True
-    )
-    axes.bar_label(bars, labels=[shortly(values[name]) for name in names], padding=3, fontsize=8)
+    axes.scatter(list(values.values())[::-1], names, s=50, color=[color(name) for name in names])
+    for name in names:
+        axes.annotate(
+            shortly(values[name]),
+            (values[name], name),
+            xytext=(7, -3),
+            textcoords="offset points",
+            color=color(name),
+        )
+    axes.set_xscale("log")
     axes.margins(x=0.2)
+    axes.grid(axis="x", color="#e2e8f0")
+    axes.set_axisbelow(True)
     axes.set_title(title, loc="left", fontsize=10)
     axes.tick_params(left=False)
 
 
-def draw_lines(axes: Any, rows: dict[str, Any]) -> None:
-    for name, row in rows.items():
-        is_ours = name.startswith("courier")
+def draw_lines(axes: Any, rows: dict[str, Any], title: str) -> None:
+    lines = {name: medians_of(rows[name]) for name in LINES if name in rows}
+    heights = apart({name: list(line.values())[-1] for name, line in lines.items()})
+    for name, line in lines.items():
         axes.plot(
-            list(row),
-            [spread["median"] for spread in row.values()],
+            list(line),
+            list(line.values()),
             color=color(name),
-            linestyle="-" if name in ("courier", "zmq", "raw unix") else "--",
-            linewidth=2 if is_ours else 1,
+            linestyle="--" if name in ("memcpy", "courier tcp") else "-",
+            linewidth=2 if name.startswith("courier") else 1,
         )
         axes.annotate(
             name,
-            (list(row)[-1], list(row.values())[-1]["median"]),
-            xytext=(4, -3),
+            (list(line)[-1], heights[name]),
+            xytext=(5, -3),
             textcoords="offset points",
             color=color(name),
-            fontsize=8,
         )
     axes.set_yscale("log")
     axes.margins(x=0.02)
-    axes.set_title("float32 there and back: GB/s", loc="left", fontsize=10)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.grid(axis="y", color="#e2e8f0")
+    axes.set_title(title, loc="left", fontsize=10)
+
+
+def medians_of(row: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {size: found["median"] for size, found in row.items()}
+
+
+def apart(heights: dict[str, float]) -> dict[str, float]:
+    """The same heights, moved up where two names would lie on one another."""
+    found: dict[str, float] = {}
+    least = -math.inf
+    for name in sorted(heights, key=heights.__getitem__):
+        at = max(math.log10(heights[name]), least)
+        found[name], least = 10**at, at + GAP
+    return found
 
 
 def color(name: str) -> str:

@@ -97,7 +97,7 @@ def summary(turns: list[dict[str, float]]) -> dict[str, Any]:
 
 def weigh(contenders: list[Contender], size: int) -> dict[str, Any]:
     """What three echoes need, in processes of their own."""
-    found = {}
+    found: dict[str, Any] = {}
     for contender in contenders:
         if contender.name not in ("memcpy", "courier in-process"):
             (by_name,) = take_turns(

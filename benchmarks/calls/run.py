@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from benchmarks.calls import bars, machine
+from benchmarks.calls import report as reports
 from benchmarks.calls.options import Options
 
 Measurements = dict[str, ModuleType]  # each has measure(options), show(report), perhaps CONTENDERS
@@ -39,7 +39,8 @@ def run(measurements: Measurements, options: argparse.Namespace) -> dict[str, An
         measurement.show(report[name])
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)
     bars.show(report)
-    write(options.json, report)
+    if options.json:
+        reports.write(options.json, report)
     return report
 
 
@@ -47,9 +48,3 @@ def missing(measurements: Measurements) -> dict[str, str]:
     """Who cannot be measured here, and why."""
     contenders = [c for module in measurements.values() for c in getattr(module, "CONTENDERS", [])]
     return {c.name: reason for c in contenders if (reason := c.why_not())}
-
-
-def write(path: Path | None, report: dict[str, Any]) -> None:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=1) + "\n")

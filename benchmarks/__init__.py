@@ -1,0 +1,1 @@
+"""What we claim about speed, for anyone to measure. Each file here is a script: see its first lines."""

@@ -1,0 +1,117 @@
+"""Every benchmark runs: prints its table, and writes what it found. Its figures are not looked at."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPTS = ["rpc", "soak", "launch", "plan", "orphans"]
+
+
+def run(*command: str, ok: tuple[int, ...] = (0,)) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode in ok, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("results")
+
+
+def report_of(script: str, results: Path) -> dict[str, Any]:
+    """What the script has written, run once and quickly."""
+    path = results / f"{script}.json"
+    if not path.exists():
+        # orphans.py ends with 1 when a trial was slow, as it may be here.
+        printed = run(f"benchmarks/{script}.py", "--quick", "--json", str(path), ok=(0, 1))
+        assert len(printed.splitlines()) >= 1
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_runs_quickly_and_says_where_it_was_measured(
+    script: str, results: Path
+) -> None:
+    report = report_of(script, results)
+
+    assert report["machine"]["date"]
+    assert report["machine"]["cpu"]
+    assert len(report) > 1
+
+
+@pytest.mark.slow
+def test_every_figure_that_a_promise_is_about_is_in_the_reports_or_its_contender_is_missing(
+    results: Path,
+) -> None:
+    from benchmarks.calls.bars import BARS
+
+    report = report_of("rpc", results) | {"soak": report_of("soak", results)["soak"]}
+    missing = report_of("rpc", results)["missing"]
+
+    # Quick runs leave the largest arrays out.
+    absent = {bar.figure for bar in BARS if bar.figure_in(report) is None}
+    assert {
+        figure
+        for figure in absent
+        if not figure.endswith(("/16 MB", "/256 MB")) and figure.split("/")[-2] not in missing
+    } == set()
+
+
+@pytest.mark.slow
+def test_the_plot_is_drawn_from_a_report(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report_of("rpc", results)
+    picture = tmp_path / "calls.svg"
+
+    run("benchmarks/plot.py", "--json", str(results / "rpc.json"), "--to", str(picture))
+
+    assert "courier" in picture.read_text()
+
+
+def test_a_promise_that_does_not_hold_is_shown_as_such() -> None:
+    from benchmarks.calls import bars
+
+    slow = {"pipelined": {"courier": {"calls_per_s": {"median": 70_000.0}}}}
+
+    shown = list(bars.lines(slow))
+
+    assert [line.rsplit(maxsplit=1)[-1] for line in shown] == ["NO", "measured"]
+    assert len(bars.misses(slow)) == 2
+
+
+def test_the_copy_of_courier_that_counts_nothing_lacks_the_counting_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    from benchmarks.calls.uncounted import PACKAGE, write_copy
+
+    lacks = write_copy(tmp_path)
+
+    copies = [path.read_text() for path in (tmp_path / PACKAGE).rglob("*.py")]
+    assert lacks >= 10
+    assert [line for text in copies for line in text.splitlines() if "counts.buckets" in line] == []
+    for text in copies:
+        ast.parse(text)
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {PACKAGE} as courier\n"
+        f"server = courier.Server(address='inproc:x'); server.bind('echo', lambda x: x)\n"
+        f"server.start(); print(courier.Client('inproc:x').echo(7)); server.stop()"
+    )
+    assert run("-c", script) == "7\n"
