@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PEERS = ("cloudpickle", "cryptography", "grpcio", "numpy", "pyzmq", "ray", "uvloop")
+PEERS = (
+    "cloudpickle",
+    "cryptography",
+    "grpcio",
+    "numpy",
+    "opentelemetry-sdk",
+    "pyzmq",
+    "ray",
+    "uvloop",
+)
 
 
 def describe() -> dict[str, Any]:
@@ -21,6 +30,7 @@ def describe() -> dict[str, Any]:
         "cpu": cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load": round(os.getloadavg()[0], 1),  # of others; before we began
         "kernel": platform.release(),
         "python": platform.python_version(),
         "versions": {name: version for name in PEERS if (version := version_of(name))},
@@ -31,7 +41,7 @@ def in_words(machine: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
         f"{machine['date']} at {machine['commit']}: {machine['cpu']}, {machine['cores']} cores, "
-        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}\n"
+        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, load {machine['load']}\n"
         f"Python {machine['python']}, {versions}"
     )
 

@@ -7,17 +7,19 @@ every hundred calls. `nothing` is a copy of courier that counts nothing, without
 from __future__ import annotations
 
 import importlib
+import operator
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.calls.contender import Contender
+from benchmarks.calls.contender import Contender, needs
 from benchmarks.calls.contenders.ours import echo
 from benchmarks.calls.contenders.raw import Call
 from benchmarks.calls.options import Options
@@ -27,16 +29,33 @@ from benchmarks.calls.spread import spread, with_range
 from benchmarks.calls.turns import take_turns
 from benchmarks.calls.uncounted import PACKAGE, write_copy
 
-OURS = "launchpad.courier"
 BLOCK = 100
 TOKEN = bytes(32)
-NOTHING, ALL = "nothing", "counters, token, deadline"
-# The package, and the options of its server and of its client.
-KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    NOTHING: (PACKAGE, {}, {}),
-    "counters": (OURS, {}, {}),
-    ALL: (OURS, {"token": TOKEN}, {"token": TOKEN, "call_timeout": 60.0}),
+
+
+class Kind(NamedTuple):
+    """Courier with some of its services on."""
+
+    package: str
+    server: dict[str, Any]
+    client: dict[str, Any]
+    is_traced: bool = False
+
+
+OURS = "launchpad.courier"
+GUARDED = Kind(OURS, {"token": TOKEN}, {"token": TOKEN, "call_timeout": 60.0})
+KINDS = {
+    "nothing": Kind(PACKAGE, {}, {}),
+    "counters": Kind(OURS, {}, {}),
+    "counters, token, deadline": GUARDED,
+    "…, and spans on both sides": GUARDED._replace(is_traced=True),
 }
+
+
+def kinds() -> dict[str, Kind]:
+    """Those that can be measured here."""
+    has_sdk = not needs("opentelemetry")() and not needs("opentelemetry.sdk")()
+    return {name: kind for name, kind in KINDS.items() if has_sdk or not kind.is_traced}
 
 
 def measure(options: Options) -> dict[str, Any]:
@@ -53,9 +72,11 @@ def measure(options: Options) -> dict[str, Any]:
 
 def serve(directory: str, path: str, pipe: Connection) -> None:
     sys.path.append(directory)
-    for i, (package, options, _) in enumerate(KINDS.values()):
-        courier = importlib.import_module(package)
-        server = courier.Server("echo", address=f"unix:{path}{i}", **options)
+    for i, kind in enumerate(kinds().values()):
+        courier = importlib.import_module(kind.package)
+        if kind.is_traced:
+            trace()  # only the calls of those who trace, too
+        server = courier.Server("echo", address=f"unix:{path}{i}", **kind.server)
         server.bind("echo", echo)
         server.start()
     pipe.send(path)
@@ -63,50 +84,85 @@ def serve(directory: str, path: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def connect(directory: str, path: str) -> Iterator[list[Call]]:
+def connect(directory: str, path: str) -> Iterator[list[tuple[Kind, Call]]]:
     """The same call, once of every kind."""
     sys.path.append(directory)
     with ExitStack() as stack:
         calls = []
-        for i, (package, _, options) in enumerate(KINDS.values()):
-            courier = importlib.import_module(package)
-            client = stack.enter_context(courier.Client(f"unix:{path}{i}", **options))
-            calls.append(client.echo)
+        for i, kind in enumerate(kinds().values()):
+            courier = importlib.import_module(kind.package)
+            client = stack.enter_context(courier.Client(f"unix:{path}{i}", **kind.client))
+            calls.append((kind, client.echo))
         yield calls
 
 
-def one_turn(pair: Pair, seconds: float) -> list[float]:
-    found: list[float] = pair.measure(p50s_us, seconds)
+def trace() -> None:
+    """Spans are made, and thrown away: what an exporter costs is the exporter's."""
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from launchpad import courier
+
+    courier.trace(TracerProvider())
+
+
+def one_turn(pair: Pair, seconds: float) -> list[tuple[float, float]]:
+    found: list[tuple[float, float]] = pair.measure(p50s_and_costs_us, seconds)
     return found
 
 
-def p50s_us(calls: list[Call], seconds: float) -> list[float]:
-    times: list[list[float]] = [[] for _ in calls]
-    in_turn = list(zip(calls, times, strict=True))
+def p50s_and_costs_us(calls: list[tuple[Kind, Call]], seconds: float) -> list[tuple[float, float]]:
+    """Of each kind: its p50, and what it costs more than nothing, compared cycle by cycle."""
+    cycles = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        for call, found in in_turn:
-            time_block(call, found)
-        in_turn.reverse()
-    return [sorted(found)[len(found) // 2] * 1e6 for found in times]
+        cycles.append(one_cycle(calls))
+        cycles.append(one_cycle(calls[::-1])[::-1])
+    by_kind = list(zip(*cycles, strict=True))
+    return [
+        (
+            statistics.median(p50s),
+            statistics.median(map(operator.sub, p50s, by_kind[0])),
+        )
+        for p50s in by_kind
+    ]
 
 
-def time_block(call: Call, found: list[float]) -> None:
+def one_cycle(calls: list[tuple[Kind, Call]]) -> list[float]:
+    """A block of every kind, one right after the other: the p50 of each."""
+    found = []
+    for kind, call in calls:
+        with traced() if kind.is_traced else nullcontext():
+            found.append(p50_of_block_us(call))
+    return found
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    from launchpad import courier
+
+    trace()
+    yield
+    courier.stop_tracing()
+
+
+def p50_of_block_us(call: Call) -> float:
     now = time.perf_counter
+    times = []
     call(7)  # the one that finds everything cold
     for _ in range(BLOCK):
         began = now()
         call(7)
-        found.append(now() - began)
+        times.append(now() - began)
+    return statistics.median(times) * 1e6
 
 
-def summary(turns: list[list[float]]) -> dict[str, Any]:
+def summary(turns: list[list[tuple[float, float]]]) -> dict[str, Any]:
     return {
         kind: {
-            "p50_us": spread([turn[i] for turn in turns]),
-            "costs_us": spread([turn[i] - turn[0] for turn in turns]),
+            "p50_us": spread([turn[i][0] for turn in turns]),
+            "costs_us": spread([turn[i][1] for turn in turns]),
         }
-        for i, kind in enumerate(KINDS)
+        for i, kind in enumerate(kinds())
     }
 
 

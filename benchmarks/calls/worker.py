@@ -38,6 +38,7 @@ class Worker:
             pass_fds=[theirs.fileno()],
             env=environment(),
         )
+        self._name = f"process {self.pid}, {main}"
         theirs.close()
         stack.callback(self._end)
         self._pipe.send((main, args))
@@ -56,12 +57,12 @@ class Worker:
     def hear(self) -> Any:
         """The next thing it has to say."""
         if not self._pipe.poll(PATIENCE_S):
-            raise TimeoutError(f"{self._process.args} has said nothing for {PATIENCE_S:.0f} s")
+            raise TimeoutError(f"{self._name} has said nothing for {PATIENCE_S:.0f} s")
         try:
             return self._pipe.recv()
         except EOFError:
             code = self._process.wait()
-            raise RuntimeError(f"{self._process.args} has ended with {code}; see above") from None
+            raise RuntimeError(f"{self._name} has ended with {code}; see above") from None
 
     def pin(self, cores: set[int]) -> None:
         """All its threads; those that it starts later inherit."""

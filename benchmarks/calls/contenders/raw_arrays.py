@@ -90,7 +90,7 @@ def echo_over(sock: socket.socket) -> Echo:
     reused = Reused()
 
     def echo(array: Array) -> Array:
-        send(sock, memoryview(array).cast("B"))
+        send(sock, array.data.cast("B"))
         view = reused.receive(sock)
         assert view is not None
         return np.frombuffer(view, array.dtype)
