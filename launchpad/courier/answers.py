@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from launchpad.courier.carriers import sockets
+from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.wire import Chunk
 
 _JOIN_UP_TO = 4096  # bytes; larger chunks are sent from where they are
@@ -17,7 +17,7 @@ _MAX_WAITING = 4 << 20  # bytes for a client that does not read: from here on th
 class Answers:
     """A queue of frames, written many at a time. `put` never blocks, `flush` may. For any thread."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Socket) -> None:
         self._sock = sock
         self._queue: deque[Chunk] = deque()
         self._lock = threading.Lock()  # who holds it writes

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
-import socket
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import carriers, codec, compression, forking, notes, tracing, wire
+from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.counts import Counts
 from launchpad.courier.line import PATIENCE_S, Line, open_socket
 from launchpad.courier.options import Options
@@ -58,7 +58,7 @@ class Connections:
         self.counts = Counts()
         self._lock = threading.Lock()
         self._pipeline: Pipeline | None = None
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # of lines, in use or not
+        self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of lines, in use or not
         forking.drop_in_child(self)
         # Not the client's: `Client(address).method` outlives the client that made it.
         weakref.finalize(self, _close_all, self.idle)
@@ -69,7 +69,7 @@ class Connections:
             n_lines = sum(sock.fileno() >= 0 for sock in self._sockets)
         return n_lines + (self._pipeline is not None and self._pipeline.is_connected)
 
-    def add(self, sock: socket.socket) -> None:
+    def add(self, sock: Socket) -> None:
         """A line has opened this connection."""
         with self._lock:
             self._sockets.add(sock)
@@ -107,7 +107,7 @@ class SocketChannel:
     """Makes the calls of one client, with one set of options. Safe from any number of threads."""
 
     def __init__(self, peer: Peer, options: Options) -> None:
-        carriers.find(peer.address)
+        self._is_stale = carriers.find(peer.address).is_stale
         self.peer = peer
         self.options = options
         self._timeout_s = options.timeout_s
@@ -215,6 +215,9 @@ class SocketChannel:
         while True:
             try:
                 line = self._idle.pop()
+                if line.is_stale is not None and line.is_stale(line.sock):
+                    line.close()
+                    continue
             except IndexError:
                 line = self._open(method, deadline)
                 now = _monotonic()
@@ -291,9 +294,9 @@ class SocketChannel:
     def _open(self, method: bytes, deadline: float | None) -> Line:
         peer = self.peer
         attempt: Callable[[float | None], Any] = lambda left: open_socket(peer, left)  # noqa: E731
-        sock: socket.socket = peer.wait_for(attempt, method, self.options, deadline)
+        sock: Socket = peer.wait_for(attempt, method, self.options, deadline)
         self._connections.add(sock)
-        return Line(sock, peer.max_bytes)
+        return Line(sock, peer.max_bytes, self._is_stale)
 
     def _limit(self, line: Line, left: float) -> None:
         """Sets the kernel's timer, but for a fresh call, which has had the same before."""

@@ -74,7 +74,8 @@ class Client(Generic[T]):
     method of such a name is reached as `client.futures.address()`.
 
     Args:
-        address: `unix:/absolute/path` or `inproc:anything`.
+        address: the server's: `unix:/absolute/path`, `tcp:HOST:PORT`, `tcp+plaintext:HOST:PORT` or
+            `inproc:anything`.
         name: what errors call the server until it has said its name.
         token: shown to the server. None asks the keyring for the address.
         call_timeout: seconds that a call may take, waiting for the server included; None is no

@@ -13,10 +13,12 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
+from launchpad.courier.carriers import sockets
+from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.wire import Chunk
 
 
@@ -82,24 +84,32 @@ class Faults:
 _active: Faults | None = None
 
 
-def wrap(sock: socket.socket) -> socket.socket:
+def wrap(sock: Socket) -> Socket:
     """The socket, or one to which the faults at work happen."""
-    return sock if _active is None else cast("socket.socket", FaultySocket(sock, _active))
+    return sock if _active is None else FaultySocket(sock, _active)
 
 
 class FaultySocket:
     """A client's socket with faults. Each `send` is taken for a request, each receive for a response."""
 
-    def __init__(self, sock: socket.socket, faults: Faults) -> None:
+    def __init__(self, sock: Socket, faults: Faults) -> None:
         self._sock = sock
         self._faults = faults
+        self.raw = sockets.raw_of(sock)
+
+    def pending(self) -> bool:
+        return sockets.has_pending(self._sock)
+
+    def sendall(self, data: Chunk, flags: int = 0) -> None:
+        self._sock.sendall(data, flags)
 
     def send(self, data: Chunk, flags: int = 0) -> int:
         return self.sendmsg([memoryview(data)], (), flags)
 
-    def sendmsg(self, chunks: Sequence[Chunk], ancillary: Any = (), flags: int = 0) -> int:
+    def sendmsg(self, chunks: Iterable[Chunk], ancillary: Any = (), flags: int = 0) -> int:
         """Sends, unless something happens to it."""
         faults = self._faults
+        chunks = list(chunks)
         self._delay()
         size = sum(len(chunk) for chunk in chunks)
         if faults.happens("drop_request"):
@@ -114,7 +124,10 @@ class FaultySocket:
             chunks = [bytes([first[0] ^ 0xFF]) + bytes(first[1:]), *rest]
         return self._sock.sendmsg(chunks, ancillary, flags)
 
-    def recv_into(self, buffer: memoryview, size: int = 0, flags: int = 0) -> int:
+    def recv(self, n: int, flags: int = 0) -> bytes:
+        return self._sock.recv(n, flags)
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
         n = self._sock.recv_into(buffer, size, flags)
         self._delay()
         if n and self._faults.happens("drop_response"):

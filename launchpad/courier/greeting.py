@@ -32,6 +32,11 @@ OVERLAP = 1  # a flag of the greeting: calls on this connection may overlap
 WELCOME, BAD_TOKEN, BAD_VERSION = 0, 1, 2
 VERDICTS = {WELCOME: "welcome", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
 
+# What TLS begins with, for those who do not speak it; and how to tell a peer that we do not, in a
+# way that TLS understands: alert, fatal, protocol version.
+TLS_HELLO, TLS_ALERT = b"\x16\x03", b"\x15\x03"
+NOT_TLS = TLS_ALERT + b"\x01\x00\x02\x02\x46"
+
 _MAGIC = b"LPC1"
 _START = struct.Struct("<4sHBB")
 _GREETING = struct.Struct("<4sHBBQ64s256s")

@@ -2,18 +2,18 @@
 
 When may a request be repeated? A server runs complete frames only. So as long as a write fails,
 its frame was not complete, and nothing ran. That covers the server which has restarted since the
-last call: the first write to the old connection fails. Once a request is written in full, and no
-answer comes, the outcome is unknown.
+last call: the first write to the old connection fails. (Over TCP it does not, so there the line is
+asked before: see `is_stale`.) Once a request is written in full, and no answer comes, the outcome
+is unknown. A server that stops in an orderly way says last of all that nothing else was run.
 """
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from launchpad.courier import carriers, faults, greeting, identity, wire
 from launchpad.courier.carriers import sockets
-from launchpad.courier.carriers.sockets import NO_SIGNAL
+from launchpad.courier.carriers.sockets import NO_SIGNAL, Socket
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.peer import Peer, is_final
 
@@ -32,13 +32,21 @@ class Line:
         "_send",
         "_unsent",
         "is_sent",
+        "is_stale",
         "sock",
         "timeout_s",
         "was_used",
     )
 
-    def __init__(self, sock: socket.socket, max_bytes: int = wire.MAX_BYTES) -> None:
+    def __init__(
+        self,
+        sock: Socket,
+        max_bytes: int = wire.MAX_BYTES,
+        is_stale: Callable[[Socket], bool] | None = None,
+    ) -> None:
         self.sock = sock
+        #: To be asked, if there is something to ask, before the line is used again.
+        self.is_stale = is_stale
         self.was_used = False
         self.is_sent = False
         self._send = sock.send
@@ -106,13 +114,20 @@ class Line:
             frames = self._decoder.received(n)
         except ProtocolError as error:
             raise ConnectionAbortedError(str(error)) from error
+        if len(frames) > 1:
+            self.is_stale = _has_been_dismissed
         return frames[0] if frames else None
 
     def close(self) -> None:
         self.sock.close()
 
 
-def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> socket.socket | None:
+def _has_been_dismissed(_: Socket) -> bool:
+    """The server has said more than its answer: that it takes no more calls."""
+    return True
+
+
+def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> Socket | None:
     """Connects and greets once; None when no server is up, Refused when it does not want us."""
     limit_s = _GREETING_S if timeout_s is None else min(timeout_s, _GREETING_S)
     sock = None
@@ -121,7 +136,7 @@ def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> socket.s
         sock.settimeout(limit_s)
         hello = greeting.encode_greeting(peer.token, identity.name(), flags, peer.max_bytes)
         sock.sendall(hello)
-        peer.check_welcome(_receive_welcome(sock))
+        peer.check_welcome(_receive_welcome(peer, sock))
         sock.settimeout(None)
         return faults.wrap(sock)
     except BaseException as error:
@@ -132,8 +147,14 @@ def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> socket.s
         return None
 
 
-def _receive_welcome(sock: socket.socket) -> greeting.Welcome:
-    start = sockets.receive_exactly(sock, greeting.START_SIZE)
+def _receive_welcome(peer: Peer, sock: Socket) -> greeting.Welcome:
+    start = sockets.receive_exactly(sock, len(greeting.TLS_ALERT))
+    if start == greeting.TLS_ALERT:
+        raise peer.refuse(
+            f"{peer} wants TLS, and we have no credentials for it. Before the first call: "
+            "keyring.add(prefix, token, credentials), with those of the server's process."
+        )
+    start += sockets.receive_exactly(sock, greeting.START_SIZE - len(start))
     version = greeting.read_version(start)
     if version != greeting.VERSION:
         return greeting.Welcome(version, greeting.BAD_VERSION, b"", "")

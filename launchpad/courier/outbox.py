@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from launchpad.courier.carriers.sockets import MAX_GATHER, NO_SIGNAL, skip_sent
+from launchpad.courier.carriers.sockets import MAX_GATHER, NO_SIGNAL, Socket, skip_sent
 from launchpad.courier.wire import MAX_BYTES, Chunk
 
 _BATCH_BYTES = 64 << 10  # in one write, but for the last frame
@@ -42,7 +42,7 @@ class Outbox:
     def __init__(self) -> None:
         self._queue: deque[Outgoing] = deque()
         self._lock = threading.Lock()  # who holds it writes
-        self._sock: socket.socket | None = None
+        self._sock: Socket | None = None
         self._batch: list[Outgoing] = []  # begun, and not written in full
         self._sizes: list[int] = []  # of the frames of the batch
         self._rest: list[memoryview] = []  # of their bytes
@@ -58,7 +58,7 @@ class Outbox:
     def is_connected(self) -> bool:
         return self._sock is not None
 
-    def connect(self, sock: socket.socket) -> None:
+    def connect(self, sock: Socket) -> None:
         """From now on frames go there."""
         with self._lock:
             self._sock = sock
@@ -100,7 +100,7 @@ class Outbox:
 
     # The rest is called with the lock held.
 
-    def _write(self, sock: socket.socket, flags: int) -> None:
+    def _write(self, sock: Socket, flags: int) -> None:
         rest = self._rest or self._load()
         n = (
             sock.send(rest[0], flags)

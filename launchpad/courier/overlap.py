@@ -20,7 +20,6 @@ with its successor. The lock is for what happens once in a batch: to begin and t
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
 from collections import deque
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING
 from launchpad.courier import compression, notes, wire
 from launchpad.courier.answers import Answers
 from launchpad.courier.carriers import sockets
+from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.greeting import Greeting
@@ -57,7 +57,7 @@ _encode_small, _RESULT = wire.encode_small, wire.RESULT
 class Overlap(Connection):
     """A connection that is served by one thread after the other, and sometimes by several."""
 
-    def __init__(self, sock: socket.socket, house: House, said: Greeting) -> None:
+    def __init__(self, sock: Socket, house: House, said: Greeting) -> None:
         super().__init__(sock, house)
         self._counts = house.counts.of(said.peer)
         self._takes_bytes = said.max_bytes
@@ -305,7 +305,7 @@ class Overlap(Connection):
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
         if not was_closed:
-            self._answers.finish(super().close)
+            self._answers.finish(self.part)
 
     def _cancel_later(self) -> None:
         for later in tuple(self._later.values()):

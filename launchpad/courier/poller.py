@@ -2,7 +2,8 @@
 
 Only the leader of the thread pool is ever inside `poll`; any thread may park a connection or wake
 the leader. A connection that becomes readable leaves the selector until it is parked again, so
-that exactly one thread serves it.
+that exactly one thread serves it. One that has something to say although its socket is silent (TLS
+has decrypted more than was asked for) does not even enter.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from launchpad.courier.carriers.sockets import Listener
+from launchpad.courier.carriers.sockets import Listener, Socket, has_pending
 from launchpad.courier.pool import Job
+
+_REST_S = 0.05  # for a listener that can't accept, because there are no descriptors left
 
 
 class Parked(Protocol):
     """A connection that waits for its next bytes. `expires_at` bounds how long (inf: for ever)."""
 
-    sock: socket.socket
+    sock: Socket
     expires_at: float
 
     def take_job(self) -> Job: ...
@@ -38,13 +42,13 @@ class Poller:
         welcome: makes a parked connection of an accepted socket.
     """
 
-    def __init__(
-        self, listeners: Sequence[Listener], welcome: Callable[[socket.socket], Parked]
-    ) -> None:
+    def __init__(self, listeners: Sequence[Listener], welcome: Callable[[Socket], Parked]) -> None:
         self._selector = selectors.DefaultSelector()
         self._welcome = welcome
         self._lock = threading.Lock()
         self._expiring: set[Parked] = set()
+        self._ready: deque[Parked] = deque()
+        self._resting: dict[Listener, float] = {}  # until when
         self._is_closed = False
         self._ears, self._bell = socket.socketpair()
         self._ears.setblocking(False)
@@ -56,33 +60,29 @@ class Poller:
 
     def poll(self, timeout_s: float | None) -> list[Job]:
         """Jobs of the connections that have become readable."""
-        if self._expiring:
-            timeout_s = 0.5 if timeout_s is None else min(timeout_s, 0.5)
         jobs = []
-        for key, _ in self._selector.select(timeout_s):
+        for key, _ in self._selector.select(self._limit(timeout_s)):
             if key.fileobj is self._ears:
                 self._drain_bell()
             elif key.data in self._listeners:
                 self._accept(key.data)
             elif self._unpark(key.data):
                 jobs.append(key.data.take_job())
+        while self._ready:
+            jobs.append(self._ready.popleft().take_job())
         if self._expiring:
             self._expire()
+        if self._resting:
+            self._end_rests()
         return jobs
 
     def park(self, parked: Parked) -> None:
         """Waits for the next bytes of this connection; closes it if we are closed."""
-        expires = parked.expires_at != float("inf")
-        with self._lock:
-            is_closed = self._is_closed
-            if not is_closed:
-                self._selector.register(parked.sock, selectors.EVENT_READ, parked)
-                if expires:
-                    self._expiring.add(parked)
-        if is_closed:
+        if self._enter(parked):
+            if self._ready or parked.expires_at != float("inf"):
+                self.wake()  # the leader may be asleep without a limit
+        else:
             parked.close()
-        elif expires:
-            self.wake()  # the leader may be asleep without a limit
 
     def wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it is awake already; closed: so are we
@@ -93,13 +93,15 @@ class Poller:
         with self._lock:
             listeners, self._listeners = self._listeners, ()
             for listener in listeners:
-                self._selector.unregister(listener.sock)
+                if self._resting.pop(listener, None) is None:
+                    self._selector.unregister(listener.sock)
 
     def close(self) -> None:
         """Closes the selector and every connection parked in it. The leader must have left."""
         with self._lock:
             self._is_closed = True
             parked = [key.data for key in self._selector.get_map().values() if key.data]
+            parked += self._ready
             self._selector.close()
         for connection in parked:
             connection.close()
@@ -114,6 +116,32 @@ class Poller:
         for listener in self._listeners:
             listener.sock.close()
 
+    def _limit(self, timeout_s: float | None) -> float | None:
+        """How long to sleep at most, with what is to be looked after meanwhile."""
+        limits = [
+            0.0 if self._ready else None,
+            _REST_S if self._resting else None,
+            0.5 if self._expiring else None,
+            timeout_s,
+        ]
+        return min([limit for limit in limits if limit is not None], default=None)
+
+    def _enter(self, parked: Parked) -> bool:
+        """False when it can't, because we are closed or the system has no room for it."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            if has_pending(parked.sock):
+                self._ready.append(parked)
+                return True
+            try:
+                self._selector.register(parked.sock, selectors.EVENT_READ, parked)
+            except OSError:
+                return False
+            if parked.expires_at != float("inf"):
+                self._expiring.add(parked)
+            return True
+
     def _drain_bell(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while len(self._ears.recv(4096)) == 4096:
@@ -124,9 +152,23 @@ class Poller:
             sock = listener.accept()
         except OSError as error:
             if not isinstance(error, BlockingIOError | ConnectionError):
-                time.sleep(0.02)  # out of descriptors: it will be readable again at once
+                self._rest(listener)  # out of descriptors: it would be readable again at once
             return
         self.park(self._welcome(sock))
+
+    def _rest(self, listener: Listener) -> None:
+        """Looks away from it for a while; who has come waits in the system's backlog."""
+        with self._lock:
+            if listener in self._listeners:
+                self._selector.unregister(listener.sock)
+                self._resting[listener] = time.monotonic() + _REST_S
+
+    def _end_rests(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for listener in [each for each, until in self._resting.items() if until <= now]:
+                del self._resting[listener]
+                self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
     def _unpark(self, parked: Parked) -> bool:
         with self._lock:

@@ -5,8 +5,8 @@
   (server is not up)   └─ nothing in flight for `_IDLE_S` ──▶ end ◀───┘
 
 It reads many answers at once, and the callbacks of the calls run on it. When a connection ends, calls
-that had not been written go to the next one, and so do those that may run twice. The others end with
-OutcomeUnknown.
+that had not been written go to the next one, and so do those that may run twice, or that the server
+says it has not run. The others end with OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from launchpad.courier import wire
 from launchpad.courier.bell import Bell
+from launchpad.courier.carriers.sockets import Socket, has_pending
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.greeting import OVERLAP
 from launchpad.courier.in_flight import InFlight
@@ -51,6 +52,7 @@ class Reader:
         self._bell = Bell()
         self._is_closing = False
         self._is_refused = False  # the server takes no more calls on this connection
+        self._is_dismissed = False  # nor has it run any that it has not answered
         self._failures = 0  # connections in a row that took no call
         self._pause_s = 0.0  # before the next attempt to connect
         #: It waits, or is about to: who leaves something in the outbox must wake it.
@@ -93,14 +95,14 @@ class Reader:
             except Exception as error:
                 self._ledger.fail_all(error)
                 continue
-            with sock:
+            with contextlib.closing(sock):
                 self._begin(sock)
                 self._read_until_end(sock)
                 self._outbox.disconnect()
             self._sort_out()
         self._bell.close()
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> Socket:
         while True:
             time.sleep(self._pause_s)
             self._pause_s = next_pause(self._pause_s)
@@ -112,7 +114,7 @@ class Reader:
             self._ledger.fail_impatient()
             self._ledger.fail_late()
 
-    def _begin(self, sock: socket.socket) -> None:
+    def _begin(self, sock: Socket) -> None:
         """Sends what has waited for the connection, with the time that is left to it by now."""
         welcome = self._peer.welcome
         # First, because calls go on to be entered; who enters one looks the other way around.
@@ -121,18 +123,26 @@ class Reader:
         self._ledger.restamp()
         self._outbox.connect(sock)
 
-    def _read_until_end(self, sock: socket.socket) -> None:
+    def _read_until_end(self, sock: Socket) -> None:
         decoder = wire.Decoder(max_bytes=self._peer.max_bytes, scratch_bytes=_SCRATCH)
         poller = select.poll()
         poller.register(sock, select.POLLIN)
         poller.register(self._bell, select.POLLIN)
         with contextlib.suppress(OSError, ProtocolError):
-            while self._wait(sock, poller) and (n := sock.recv_into(decoder.buffer)):
-                again = self._ledger.settle(decoder.received(n))
+            while self._wait(sock, poller):
+                try:
+                    n = sock.recv_into(decoder.buffer, 0, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    continue  # what has arrived is not enough to be decrypted
+                if not n:
+                    return
+                frames = decoder.received(n)
+                again = self._ledger.settle(frames)
+                self._is_dismissed = bool(frames) and wire.is_farewell(frames[-1])
                 if (again or self._is_refused) and self._retreat(again):
                     return
 
-    def _wait(self, sock: socket.socket, poller: select.poll) -> bool:
+    def _wait(self, sock: Socket, poller: select.poll) -> bool:
         """Waits until there is something to read; meanwhile writes, and watches the deadlines.
 
         False when there has been nothing to do for a while, or the client is closed.
@@ -141,6 +151,10 @@ class Reader:
             self.must_be_woken = True  # first, because frames go on to be put
             has_written = self._outbox.flush(wait=False)
             poller.modify(sock, select.POLLIN if has_written else select.POLLIN | select.POLLOUT)
+            if has_pending(sock):
+                self.must_be_woken = False
+                self._ledger.fail_late()
+                return True
             events = dict(poller.poll(self._patience_s() * 1000))
             self.must_be_woken = False
             if events.pop(self._bell.fileno(), 0):
@@ -173,7 +187,7 @@ class Reader:
         """The connection has ended: what may run goes out again, the rest is lost."""
         for call in self._ledger.snapshot():
             if call.is_sent:
-                if not self._is_closing and self._peer.may_repeat(call.method, call.options):
+                if not self._is_closing and self._may_repeat(call):
                     self._enter_again(call)
                 else:
                     self._ledger.fail(call, self._peer.lost(call.method))
@@ -183,7 +197,10 @@ class Reader:
             self._ledger.fail_all(lambda method: self._peer.not_taken(method, reason))
         if not self._is_refused:
             self._pause_s = 0.0
-        self._is_refused = False
+        self._is_refused = self._is_dismissed = False
+
+    def _may_repeat(self, call: InFlight) -> bool:
+        return self._is_dismissed or self._peer.may_repeat(call.method, call.options)
 
     def _enter_again(self, call: InFlight) -> None:
         call.is_sent = False

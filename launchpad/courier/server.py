@@ -33,7 +33,9 @@ class Server:
 
     Args:
         name: what errors, threads and logs call it.
-        address: `unix:/absolute/path` or `inproc:anything`. None is a socket in a fresh private
+        address: `unix:/absolute/path`, `tcp:HOST:PORT` (with TLS, if the keyring has credentials for
+            it; beyond loopback only so), `tcp+plaintext:HOST:PORT`, or `inproc:anything`. Port 0 is
+            any free one, which `address` tells after the start. None is a socket in a fresh private
             directory, which `stop` removes.
         token: clients must show it. None asks the keyring for the address, when it starts.
         thread_pool_size: methods that run side by side as a rule. Those that block do not count.
@@ -157,6 +159,7 @@ class Server:
                 self._publish_in_process(self._house)
             else:
                 self._listener = carriers.find(self._address).Listener(self._address)
+                self._methods.address = self.address
                 self._house = self._open(token, [self._listener])
 
     def stop(self, grace_s: float = 1.0) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import compression, greeting, notes, wire
 from launchpad.courier.carriers import sockets
+from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.later import Later
@@ -36,6 +37,7 @@ _serve_for, _serve_no_more = serving.set, serving.reset
 _pack, _MAGIC, _RESULT, _ERROR = wire.HEADER.pack, wire.MAGIC, wire.RESULT, wire.ERROR
 _SMALL = wire.SMALL
 _STOPPING: Reply = (wire.NOT_RUN, wire.STOPPING, [])
+_FAREWELL = wire.encode_small(wire.NOT_RUN, 0, b"", wire.STOPPING)
 NO_SIGNAL = sockets.NO_SIGNAL
 
 
@@ -46,7 +48,7 @@ class Connection:
     is_waiting = False
     is_urgent = False
 
-    def __init__(self, sock: socket.socket, house: House) -> None:
+    def __init__(self, sock: Socket, house: House) -> None:
         self.sock = sock
         self._house = house
         house.sessions.add(self)
@@ -69,6 +71,17 @@ class Connection:
     def close(self) -> None:
         self._house.sessions.discard(self)
         self.sock.close()
+
+    def part(self) -> None:
+        """Closes; if the server stops, with a last word: what is not answered by now has not run.
+
+        Where a client may write to us after we have read for the last time (TCP), this is what
+        tells it that the call was not made. To be used when nothing more will be answered.
+        """
+        if self._house.is_stopping:
+            with contextlib.suppress(OSError):
+                self.sock.send(_FAREWELL, NO_SIGNAL | socket.MSG_DONTWAIT)
+        Connection.close(self)
 
     def hang_up(self) -> None:
         """Ends reading, from any thread: who reads sees the end, and closes in its own time."""
@@ -93,7 +106,7 @@ class Connection:
 class Greeter(Connection):
     """A connection that has yet to say who it is. Nothing of it is unpickled, and it can't block."""
 
-    def __init__(self, sock: socket.socket, house: House) -> None:
+    def __init__(self, sock: Socket, house: House) -> None:
         super().__init__(sock, house)
         self._data = bytearray()
         self.expires_at = time.monotonic() + _GREETING_S
@@ -107,6 +120,9 @@ class Greeter(Connection):
             return
         self._data += chunk
         if not chunk:
+            self.close()
+        elif self._data.startswith(greeting.TLS_HELLO):
+            self.sock.sendall(greeting.NOT_TLS)
             self.close()
         elif self._speaks_another_version():
             self._answer(greeting.BAD_VERSION)
@@ -153,7 +169,7 @@ class Greeter(Connection):
 class Session(Connection):
     """A connection whose client makes one call at a time and waits for the answer."""
 
-    def __init__(self, sock: socket.socket, house: House, said: greeting.Greeting) -> None:
+    def __init__(self, sock: Socket, house: House, said: greeting.Greeting) -> None:
         super().__init__(sock, house)
         self._decoder = wire.Decoder(max_bytes=house.max_bytes)
         self._takes_bytes = said.max_bytes
@@ -162,6 +178,7 @@ class Session(Connection):
         self._answer_call = house.methods.answer
         self._noticed_at = 0.0
         self._owed: set[Later] = set()  # the outcome of the call that runs, if it comes later
+        self._has_ended = False  # nothing more will be read
         self._compresses = False  # the caller of the call that runs does so
         self._urgent = house.methods.urgent
         self._ahead: list[wire.Fields] = []  # read before there was a thread to run it
@@ -199,7 +216,10 @@ class Session(Connection):
             finally:
                 self.is_waiting = False
             if not n:
-                if not self._owed or not self._house.is_stopping:
+                self._has_ended = True  # first: who answers later looks the other way around
+                if not self._owed:
+                    self.part()
+                elif not self._house.is_stopping:
                     self.close()
                 return
             frame = decoder.received_alone(n)
@@ -331,7 +351,7 @@ class Session(Connection):
             except OSError:
                 self.hang_up()  # who reads closes
             self._owed.discard(later)
-            if self._house.is_stopping:
-                self.close()
+            if self._has_ended:
+                self.part()
 
         self._house.owe(later, send)

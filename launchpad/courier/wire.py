@@ -37,7 +37,7 @@ KINDS = {
     RESULT: "it returned; body: the value",
     ERROR: "it raised; body: see codec.encode_error",
     CANCEL: "do not begin this call if it has not begun; no answer",
-    NOT_RUN: "the call was not run and will not be; body: why (see REASONS)",
+    NOT_RUN: "the call (0: whatever is unanswered) was not run, nor will it be; body: see REASONS",
     STREAM: "it returned a stream, whose items follow; body: see streams.py",
     ITEM: "one item of a stream; body: the value",
     END: "the stream has no more items; body: empty, or see codec.encode_error",
@@ -123,6 +123,11 @@ def encode(
 def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
     """Bytes of what a frame carries, without what it takes to say so."""
     return len(body) + sum(memoryview(buffer).nbytes for buffer in buffers)
+
+
+def is_farewell(frame: Fields) -> bool:
+    """The server stops: the calls that it has not answered by now have not run."""
+    return frame[:2] == (NOT_RUN, 0)
 
 
 def with_timeout(head: bytes, timeout_us: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,16 +16,15 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier import keyring
+from launchpad.courier import certificates, keyring
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0
+CREDENTIALS = certificates.make_credentials()
 
 ECHO_SERVER = """
-import os, sys, threading
-sys.path.insert(0, {repository!r})
-from launchpad import courier
-
+{begin}
+import os, threading
 server = courier.Server("victim", address={address!r})
 server.bind("echo", lambda value: value)
 server.bind("pid", os.getpid)
@@ -53,15 +53,61 @@ def short_directory() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture(params=["unix", "inproc"])
-def address(request: pytest.FixtureRequest, short_directory: Path) -> str:
+@pytest.fixture(params=["unix", "inproc", "tcp", "tls"])
+def address(request: pytest.FixtureRequest) -> str:
     """An address for each carrier: what holds for calls holds for all of them."""
-    return f"{request.param}:{short_directory}/s"
+    found: str = request.getfixturevalue(f"{request.param}_address")
+    return found
+
+
+@pytest.fixture(params=["unix", "tcp", "tls"])
+def socket_address(request: pytest.FixtureRequest) -> str:
+    """An address for each carrier that has sockets."""
+    found: str = request.getfixturevalue(f"{request.param}_address")
+    return found
 
 
 @pytest.fixture
 def unix_address(short_directory: Path) -> str:
     return f"unix:{short_directory}/s"
+
+
+@pytest.fixture
+def inproc_address(short_directory: Path) -> str:
+    return f"inproc:{short_directory}/s"
+
+
+@contextlib.contextmanager
+def reserve_port() -> Iterator[str]:
+    """An address that nobody else gets meanwhile, because a socket that does not listen has it."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield f"tcp:127.0.0.1:{holder.getsockname()[1]}"
+
+
+@pytest.fixture
+def tcp_address() -> Iterator[str]:
+    with reserve_port() as found:
+        yield found
+
+
+@pytest.fixture
+def other_address(address: str) -> Iterator[str]:
+    """A second address of the same carrier."""
+    if address.startswith("tcp:"):
+        with reserve_port() as found:
+            yield found
+    else:
+        yield f"{address}-2"
+
+
+@pytest.fixture
+def tls_address(tcp_address: str) -> Iterator[str]:
+    """This process has credentials for every address `tcp:…`, and so have servers that it spawns."""
+    keyring.add("tcp:", b"", CREDENTIALS)
+    yield tcp_address
+    keyring.remove("tcp:")
 
 
 Serve = Callable[..., courier.Server]
@@ -110,13 +156,25 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
+def begin_source() -> str:
+    """How a Python process begins that imports courier from here, and belongs to the same run."""
+    found = keyring.find_credentials("tcp:")
+    source = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
+    source += "from launchpad import courier\n"
+    if found is not None:
+        source += "from launchpad.courier import credentials, keyring\n"
+        pems = (found.ca_pem, found.cert_pem, found.key_pem)
+        source += f"keyring.add('tcp:', b'', credentials.Credentials(*{pems!r}))\n"
+    return source
+
+
 @pytest.fixture
 def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Starts a server (echo, pid, hang, n_hanging) in its own process; returns when it is up."""
     with contextlib.ExitStack() as stack:
 
         def spawn(address: str) -> subprocess.Popen[str]:
-            source = ECHO_SERVER.format(repository=str(REPOSITORY), address=address)
+            source = ECHO_SERVER.format(begin=begin_source(), address=address)
             process = stack.enter_context(run_python(source))
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"

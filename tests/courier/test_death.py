@@ -12,10 +12,10 @@ from launchpad import courier
 
 
 def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
-    spawn_server, connect, unix_address
+    spawn_server, connect, socket_address
 ) -> None:
-    process = spawn_server(unix_address)
-    client = connect(unix_address)
+    process = spawn_server(socket_address)
+    client = connect(socket_address)
     blocked: list[Exception] = []
     thread = threading.Thread(target=lambda: blocked.append(_error_of(client.hang)))
     thread.start()
@@ -43,11 +43,11 @@ def _error_of(call) -> Exception:
 
 
 def test_the_supervisors_verdict_replaces_an_unknown_outcome(
-    spawn_server, connect, unix_address
+    spawn_server, connect, socket_address
 ) -> None:
-    process = spawn_server(unix_address)
+    process = spawn_server(socket_address)
     verdicts: list[Exception] = []
-    client = connect(unix_address, verdict=lambda: verdicts[0] if verdicts else None)
+    client = connect(socket_address, verdict=lambda: verdicts[0] if verdicts else None)
     future = client.futures.hang()
     while not client.n_hanging():
         pass
@@ -60,25 +60,25 @@ def test_the_supervisors_verdict_replaces_an_unknown_outcome(
 
 
 def test_f27_after_a_restart_at_the_same_address_the_next_call_works(
-    spawn_server, connect, unix_address
+    spawn_server, connect, socket_address
 ) -> None:
-    first = spawn_server(unix_address)
-    client = connect(unix_address)
+    first = spawn_server(socket_address)
+    client = connect(socket_address)
     pids = [client.pid(), client.futures.pid().result(10)]
 
     first.kill()
     first.wait(10)
-    second = spawn_server(unix_address)  # F18: over the dead one's socket
+    second = spawn_server(socket_address)  # F18: over the dead one's socket
     pids += [client.pid(), client.futures.pid().result(10)]
 
     assert pids == [first.pid, first.pid, second.pid, second.pid]
 
 
 def test_a_call_while_the_server_is_down_waits_for_its_successor(
-    spawn_server, connect, unix_address
+    spawn_server, connect, socket_address
 ) -> None:
-    first = spawn_server(unix_address)
-    client = connect(unix_address)
+    first = spawn_server(socket_address)
+    client = connect(socket_address)
     client.echo(1)
     first.kill()
     first.wait(10)
@@ -87,7 +87,7 @@ def test_a_call_while_the_server_is_down_waits_for_its_successor(
     thread = threading.Thread(target=lambda: answers.append(client.echo("waited")))
     thread.start()
     future = client.futures.echo("waited too")
-    spawn_server(unix_address)
+    spawn_server(socket_address)
     thread.join(10)
 
     assert answers == ["waited"]

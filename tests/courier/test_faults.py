@@ -23,11 +23,11 @@ def outcomes(client, n: int) -> dict[int, str]:
 
 
 def test_a_dropped_request_has_not_run_and_a_dropped_response_has(
-    serve, connect, unix_address
+    serve, connect, socket_address
 ) -> None:
     ran: list[int] = []
-    serve(unix_address, add=ran.append)
-    client = connect(unix_address)
+    serve(socket_address, add=ran.append)
+    client = connect(socket_address)
 
     with Faults(seed=1, drop_request=0.5) as faults:
         requests = outcomes(client, 100)
@@ -45,11 +45,11 @@ def test_a_dropped_request_has_not_run_and_a_dropped_response_has(
 
 @pytest.mark.parametrize("fault", ["cut", "corrupt"])
 def test_a_request_that_is_cut_or_damaged_never_runs_twice(
-    serve, connect, unix_address, fault
+    serve, connect, socket_address, fault
 ) -> None:
     ran: list[int] = []
-    serve(unix_address, add=ran.append)
-    client = connect(unix_address)
+    serve(socket_address, add=ran.append)
+    client = connect(socket_address)
 
     with Faults(seed=2, **{fault: 0.3}) as faults:
         ended = outcomes(client, 200)
@@ -60,10 +60,10 @@ def test_a_request_that_is_cut_or_damaged_never_runs_twice(
     assert not {i for i, how in ended.items() if how == "NotSent"} & set(ran)
 
 
-def test_idempotent_calls_all_complete(serve, connect, unix_address) -> None:
+def test_idempotent_calls_all_complete(serve, connect, socket_address) -> None:
     ran: list[int] = []
-    serve(unix_address, add=ran.append)
-    client = connect(unix_address).with_options(idempotent=True)
+    serve(socket_address, add=ran.append)
+    client = connect(socket_address).with_options(idempotent=True)
 
     with Faults(seed=3, drop_request=0.2, drop_response=0.2):
         ended = outcomes(client, 200)
@@ -73,11 +73,11 @@ def test_idempotent_calls_all_complete(serve, connect, unix_address) -> None:
 
 
 def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(
-    serve, connect, unix_address
+    serve, connect, socket_address
 ) -> None:
     ran: list[int] = []
-    serve(unix_address, add=ran.append)
-    client = connect(unix_address).with_options(idempotent=True)
+    serve(socket_address, add=ran.append)
+    client = connect(socket_address).with_options(idempotent=True)
 
     with Faults(seed=5, drop_request=0.2, drop_response=0.2) as faults:
         for start in range(0, 300, 10):  # ten at once are about one message there and one back
@@ -89,22 +89,22 @@ def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(
     assert set(ran) == set(range(300))
 
 
-def test_the_same_seed_gives_the_same_faults(serve, connect, unix_address) -> None:
-    serve(unix_address, add=lambda i: i)
+def test_the_same_seed_gives_the_same_faults(serve, connect, socket_address) -> None:
+    serve(socket_address, add=lambda i: i)
 
     def run() -> dict[int, str]:
-        client = connect(unix_address)
+        client = connect(socket_address)
         with Faults(seed=4, drop_request=0.2, drop_response=0.1, cut=0.1):
             return outcomes(client, 100)
 
     assert run() == run()
 
 
-def test_delays_change_nothing_but_the_time(serve, connect, unix_address) -> None:
-    serve(unix_address, add=lambda i: i)
+def test_delays_change_nothing_but_the_time(serve, connect, socket_address) -> None:
+    serve(socket_address, add=lambda i: i)
 
     with Faults(delay=1.0, delay_s=0.001) as faults:
-        ended = outcomes(connect(unix_address), 20)
+        ended = outcomes(connect(socket_address), 20)
 
     assert set(ended.values()) == {"ok"}
     assert faults.counts == {"delay": 40}
@@ -120,10 +120,10 @@ def test_a_probability_beyond_one_is_refused() -> None:
         Faults(cut=2)
 
 
-def test_faults_end_with_their_block(serve, connect, unix_address) -> None:
-    serve(unix_address, add=lambda i: i)
+def test_faults_end_with_their_block(serve, connect, socket_address) -> None:
+    serve(socket_address, add=lambda i: i)
     with Faults(drop_request=1.0):
         pass
 
-    assert outcomes(connect(unix_address), 10) == dict.fromkeys(range(10), "ok")
+    assert outcomes(connect(socket_address), 10) == dict.fromkeys(range(10), "ok")
     assert threading.active_count() >= 1

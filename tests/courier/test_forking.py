@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from launchpad import courier
+from tests.courier.conftest import begin_source
 
-REPOSITORY = Path(__file__).parent.parent.parent
 
-
-def test_a_forked_child_has_connections_of_its_own(serve, unix_address, python) -> None:
-    serve(unix_address, echo=lambda value: value)
-    source = f"""
-import os, sys; sys.path.insert(0, {str(REPOSITORY)!r})
-from launchpad import courier
-client = courier.Client({unix_address!r})
+def test_a_forked_child_has_connections_of_its_own(serve, socket_address, python) -> None:
+    serve(socket_address, echo=lambda value: value)
+    source = f"""{begin_source()}
+import os
+client = courier.Client({socket_address!r})
 client.echo(0)
 client.futures.echo(0).result()
 pid = os.fork()
@@ -35,23 +32,22 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     assert output == "0\n"
 
 
-def test_a_child_of_a_server_does_not_hide_its_death(unix_address, connect, python) -> None:
-    source = f"""
-import os, sys, time; sys.path.insert(0, {str(REPOSITORY)!r})
-from launchpad import courier
+def test_a_child_of_a_server_does_not_hide_its_death(socket_address, connect, python) -> None:
+    source = f"""{begin_source()}
+import os, time
 def fork_and_hang():
     if os.fork() == 0:
         os.setsid()
         print(os.getpid(), flush=True)
     time.sleep(60)
-server = courier.Server("parent", address={unix_address!r})
+server = courier.Server("parent", address={socket_address!r})
 server.bind("fork_and_hang", fork_and_hang)
 server.start()
 server.join()
 """
 
     with python(source) as process:
-        future = connect(unix_address).futures.fork_and_hang()
+        future = connect(socket_address).futures.fork_and_hang()
         assert process.stdout is not None
         child = int(process.stdout.readline())
         process.kill()

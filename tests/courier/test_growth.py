@@ -10,7 +10,9 @@ from launchpad import courier
 
 
 @pytest.mark.parametrize("use_futures", [False, True])
-def test_nodes_that_call_each_other_do_not_deadlock(serve, connect, address, use_futures) -> None:
+def test_nodes_that_call_each_other_do_not_deadlock(
+    serve, connect, address, other_address, use_futures
+) -> None:
     """a → b → a → … thirty deep, each server with one thread."""
     clients: dict[str, courier.Client] = {}
 
@@ -24,9 +26,9 @@ def test_nodes_that_call_each_other_do_not_deadlock(serve, connect, address, use
 
         return down
 
-    for me, other in [("a", "b"), ("b", "a")]:
-        serve(f"{address}{me}", name=me, size=1, down=make(me, other))
-        clients[me] = connect(f"{address}{me}", call_timeout=20)
+    for me, other, place in [("a", "b", address), ("b", "a", other_address)]:
+        serve(place, name=me, size=1, down=make(me, other))
+        clients[me] = connect(place, call_timeout=20)
 
     assert clients["a"].down(30) == 30
     assert clients["b"].futures.down(30).result(20) == 30
@@ -55,9 +57,9 @@ def test_a_method_may_call_its_own_server(serve, connect, address) -> None:
     assert client.futures.outer().result(20) == 2
 
 
-def test_many_idle_clients_do_not_hold_threads(serve, connect, unix_address) -> None:
-    serve(unix_address, name="host", echo=lambda value: value)
-    clients = [connect(unix_address) for _ in range(200)]
+def test_many_idle_clients_do_not_hold_threads(serve, connect, socket_address) -> None:
+    serve(socket_address, name="host", echo=lambda value: value)
+    clients = [connect(socket_address) for _ in range(200)]
 
     answers = [client.echo(i) for i, client in enumerate(clients)]
     again = [client.echo(i) for i, client in enumerate(clients)]

@@ -47,9 +47,9 @@ def test_a_draining_server_finishes_what_it_has_and_takes_no_more(
     assert running.result(10) == "finished"
 
 
-def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, unix_address) -> None:
-    server = serve(unix_address, m=lambda: "old")
-    client = connect(unix_address)
+def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, socket_address) -> None:
+    server = serve(socket_address, m=lambda: "old")
+    client = connect(socket_address)
     assert client.m() == "old"
     server.drain()
 
@@ -57,7 +57,7 @@ def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, unix
     caller = threading.Thread(target=lambda: answers.append(client.m()))
     caller.start()
     server.stop()
-    serve(unix_address, m=lambda: "new")
+    serve(socket_address, m=lambda: "new")
     caller.join(10)
 
     assert answers == ["new"]

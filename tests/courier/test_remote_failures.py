@@ -89,12 +89,12 @@ def test_the_cause_of_the_remote_exception_is_part_of_its_traceback(
     assert "direct cause" in str(error.__cause__)
 
 
-def test_through_two_servers_both_tracebacks_arrive(serve, connect, address) -> None:
+def test_through_two_servers_both_tracebacks_arrive(serve, connect, address, other_address) -> None:
     def innermost() -> None:
         raise ValueError("deep")
 
-    serve(address + "2", name="inner", m=innermost)
-    inner = connect(address + "2")
+    serve(other_address, name="inner", m=innermost)
+    inner = connect(other_address)
     serve(address, name="outer", m=lambda: inner.m())
 
     error = fails_with(connect(address))
@@ -230,9 +230,9 @@ def test_what_would_end_a_process_ends_neither_server_nor_caller(
 
 
 def test_a_courier_error_inside_a_method_does_not_look_like_one_of_this_call(
-    serve, connect, address
+    serve, connect, address, other_address
 ) -> None:
-    absent = connect(address + "-absent", wait_for_ready=False)
+    absent = connect(other_address, wait_for_ready=False)
     serve(address, m=lambda: absent.m())
 
     error = fails_with(connect(address))

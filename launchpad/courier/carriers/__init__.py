@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
-    from launchpad.courier.carriers.sockets import Listener
+    from launchpad.courier.carriers.sockets import Listener, Socket
 
-_MODULES = {"unix": "launchpad.courier.carriers.unix"}
-_FORMS = ("unix:/absolute/path", "inproc:anything")
+_MODULES = {
+    "unix": "launchpad.courier.carriers.unix",
+    "tcp": "launchpad.courier.carriers.tcp",
+    "tcp+plaintext": "launchpad.courier.carriers.tcp",
+}
+_FORMS = ("unix:/absolute/path", "tcp:HOST:PORT", "tcp+plaintext:HOST:PORT", "inproc:anything")
 
 
 class Carrier(Protocol):
     """What the module of a carrier with sockets offers."""
 
+    #: Whether the peer has closed a connection on which nothing is expected; None where the first
+    #: write would tell.
+    is_stale: Callable[[Socket], bool] | None
+
     def Listener(self, address: str) -> Listener: ...  # noqa: N802
 
-    def connect(self, address: str, timeout_s: float | None) -> socket.socket: ...
+    def connect(self, address: str, timeout_s: float | None) -> Socket: ...
 
     def check(self, address: str) -> None: ...
 
@@ -28,7 +36,7 @@ def find(address: str) -> Carrier:
 
     scheme, colon, _ = address.partition(":")
     if not colon or scheme not in _MODULES:
-        forms = " and ".join(_FORMS)
+        forms = " and ".join((", ".join(_FORMS[:-1]), _FORMS[-1]))
         raise ValueError(f"{address!r} is no address of a courier server; there are {forms}")
     carrier = cast("Carrier", importlib.import_module(_MODULES[scheme]))
     carrier.check(address)

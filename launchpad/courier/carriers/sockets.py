@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from launchpad.courier.wire import Chunk
 
@@ -16,18 +16,59 @@ MAX_GATHER = 1024  # IOV_MAX
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
+class Socket(Protocol):
+    """What courier uses of a connected `socket.socket`, which is one, and of what wraps one."""
+
+    def send(self, data: Chunk, flags: int = ..., /) -> int: ...
+
+    def sendall(self, data: Chunk, flags: int = ..., /) -> None: ...
+
+    def sendmsg(
+        self, chunks: Iterable[Chunk], ancillary: Iterable[Any] = ..., flags: int = ..., /
+    ) -> int: ...
+
+    def recv(self, n: int, flags: int = ..., /) -> bytes: ...
+
+    def recv_into(self, buffer: Any, n: int = ..., flags: int = ...) -> int: ...
+
+    def setsockopt(self, level: int, name: int, value: Any, /) -> None: ...
+
+    def settimeout(self, timeout_s: float | None, /) -> None: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
 class Listener(Protocol):
     """Where a server's clients arrive."""
 
     address: str
     sock: socket.socket  # becomes readable when somebody has come
 
-    def accept(self) -> socket.socket: ...
+    def accept(self) -> Socket: ...
 
     def close(self) -> None: ...
 
 
-def set_timeouts(sock: socket.socket, timeout_s: float) -> None:
+def raw_of(sock: Socket) -> socket.socket:
+    """The kernel's socket, whatever is around it."""
+    raw: socket.socket = getattr(sock, "raw", sock)  # type: ignore[arg-type]
+    return raw
+
+
+def has_pending(sock: Socket) -> bool:
+    """Whether something can be received although the descriptor may not be readable.
+
+    To be asked before anybody waits for it to become so. A read may then still find too little.
+    """
+    pending = getattr(sock, "pending", None)
+    return pending is not None and pending()
+
+
+def set_timeouts(sock: Socket, timeout_s: float) -> None:
     """Limits each single send and receive, 0 for no limit; past it they raise BlockingIOError.
 
     The kernel keeps this time. Python's own `settimeout` would poll before every read and write:
@@ -38,7 +79,7 @@ def set_timeouts(sock: socket.socket, timeout_s: float) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, packed)
 
 
-def set_receive_timeout(sock: socket.socket, timeout_s: float) -> None:
+def set_receive_timeout(sock: Socket, timeout_s: float) -> None:
     """Like `set_timeouts`, for receiving only."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
 
@@ -48,7 +89,7 @@ def _timeval(timeout_s: float) -> bytes:
     return struct.pack("@ll", *divmod(micros, 1_000_000))
 
 
-def receive_exactly(sock: socket.socket, size: int) -> bytes:
+def receive_exactly(sock: Socket, size: int) -> bytes:
     """`size` bytes, or ConnectionResetError when the stream ends before."""
     data = bytearray()
     while len(data) < size:
@@ -59,12 +100,12 @@ def receive_exactly(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def send_all(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
+def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
     """Writes all chunks, gathered. When it raises, the last byte has not been written."""
     send_rest(sock, [memoryview(chunk) for chunk in chunks if len(chunk)])
 
 
-def send_rest(sock: socket.socket, rest: list[memoryview]) -> None:
+def send_rest(sock: Socket, rest: list[memoryview]) -> None:
     """`send_all`, taking from `rest` what has been written, so that it can be called again."""
     while rest:
         skip_sent(rest, sock.sendmsg(rest[:MAX_GATHER], (), NO_SIGNAL))

@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import keyring
 from launchpad.courier.carriers import endpoint as endpoints
-from launchpad.courier.carriers import lookout
+from launchpad.courier.carriers import lookout, sockets
 from launchpad.courier.carriers.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from launchpad.courier.carriers.tls import TlsSocket
+    from launchpad.courier.carriers.sockets import Socket
     from launchpad.courier.credentials import Credentials
-
-    Socket = socket.socket | TlsSocket
 
 _BACKLOG = 1024
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
@@ -114,13 +112,10 @@ def find_credentials(endpoint: Endpoint) -> Credentials | None:
 
 def is_stale(sock: Socket) -> bool:
     """The peer has closed, or said something, on a connection on which nothing was expected."""
-    raw = sock
-    if not isinstance(sock, socket.socket):
-        if sock.pending():
-            return True
-        raw = sock.raw
+    if sockets.has_pending(sock):
+        return True
     try:
-        raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        sockets.raw_of(sock).recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         return True
     except OSError as error:
         return not isinstance(error, BlockingIOError)

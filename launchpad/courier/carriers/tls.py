@@ -27,7 +27,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from launchpad.courier.carriers import tls_context
@@ -35,14 +35,12 @@ from launchpad.courier.carriers.sealed import Sealed
 from launchpad.courier.carriers.sockets import NO_SIGNAL
 from launchpad.courier.carriers.tls_errors import as_broken, as_client_error, as_server_error
 from launchpad.courier.credentials import Credentials
+from launchpad.courier.greeting import NOT_TLS  # OpenSSL does not say that to plain bytes
 from launchpad.courier.wire import Chunk
 
 _PIECE = 64 << 10  # sealed, or received, at once: more leaves the processor's cache
 _JOINED = 32 << 10  # chunks are joined up to here
 _ROOM = 4 << 10  # what is received at once for a caller who wants less
-
-# What OpenSSL does not say to those who speak no TLS at all: alert, fatal, protocol version.
-NOT_TLS = b"\x15\x03\x01\x00\x02\x02\x46"
 
 
 def connect(
@@ -140,7 +138,7 @@ class TlsSocket:
         finally:
             self._write_lock.release()
 
-    def sendmsg(self, chunks: Sequence[Chunk], ancdata: Sequence[Any] = (), flags: int = 0) -> int:
+    def sendmsg(self, chunks: Iterable[Chunk], ancdata: Iterable[Any] = (), flags: int = 0) -> int:
         """`send` for the first few chunks, as many as are worth joining. `ancdata` stays empty."""
         return self.send(_join_first(chunks), flags)
 
@@ -326,7 +324,7 @@ class TlsSocket:
             self._write_lock.release()
 
 
-def _join_first(chunks: Sequence[Chunk]) -> Chunk:
+def _join_first(chunks: Iterable[Chunk]) -> Chunk:
     """The first chunk, or as many small ones as fit together; never empty if there is anything."""
     joined: list[Chunk] = []
     size = 0

@@ -23,6 +23,8 @@ PREFIX = "unix:"
 MAX_PATH = 107 if sys.platform == "linux" else 103
 _BACKLOG = 1024
 
+is_stale = None  # a write to a peer that has closed fails at once
+
 
 def path_of(address: str) -> str:
     """The path in `unix:/path`; a ValueError when it cannot be a socket's path."""
