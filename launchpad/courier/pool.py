@@ -67,6 +67,9 @@ class ThreadPool:
         self._running: set[Job] = set()
         self._followers: list[threading.Lock] = []  # each sleeps on its own; the last one is warm
         self._threads: set[threading.Thread] = set()
+        self._coming: set[object] = (
+            set()
+        )  # threads that were woken or started, and are not here yet
         self._has_leader = False
         self._is_stopping = False
         self._ended = 0  # jobs, ever
@@ -86,7 +89,7 @@ class ThreadPool:
             self._enqueue(job)
             self.may_linger = False
             if self._followers and self._has_capacity():
-                self._followers.pop().release()
+                self._rouse()
                 return
         self._wake()  # the leader takes it, or begins to count the milliseconds until it may
 
@@ -95,7 +98,7 @@ class ThreadPool:
         with self._lock:
             self._is_stopping = True
             while self._followers:
-                self._followers.pop().release()
+                self._rouse()
         self._wake()
 
     def join(self, timeout_s: float) -> bool:
@@ -131,11 +134,13 @@ class ThreadPool:
                 target=self._main, name=f"{self._name}-{self._started}", daemon=True
             )
             self._threads.add(thread)
+            self._coming.add(thread)
         try:
             thread.start()
         except RuntimeError:  # out of threads: the ones we have must do, and lead when they can
             with self._lock:
                 self._threads.discard(thread)
+                self._coming.discard(thread)
 
     def _main(self) -> None:
         job = self._next(None)
@@ -150,6 +155,7 @@ class ThreadPool:
 
     def _next(self, done: Job | None) -> Job | None:
         """The next job for this thread, which leads or follows until there is one."""
+        came_as: object = threading.current_thread() if done is None else None
         if done is not None:
             with self._lock:
                 self._running.discard(done)
@@ -159,6 +165,7 @@ class ThreadPool:
         while True:
             seat = None
             with self._lock:
+                self._coming.discard(came_as)
                 if self._jobs and self._has_capacity():
                     job: Job | None = self._begin()
                     needs_leader = self._promote()
@@ -177,6 +184,7 @@ class ThreadPool:
                     job, needs_leader = self._lead()
                 elif not self._follow(seat):
                     return None
+                came_as = seat
             if needs_leader:
                 self._spawn()
             if job is not None:
@@ -233,10 +241,17 @@ class ThreadPool:
         """Sees to it that somebody leads; True when that takes a new thread."""
         if self._has_leader and not (self._jobs and self._has_capacity()):
             return False
+        if self._coming:  # it will see what there is to do; another one would find nothing left
+            return False
         if self._followers:
-            self._followers.pop().release()
+            self._rouse()
             return False
         return not self._has_leader
+
+    def _rouse(self) -> None:
+        seat = self._followers.pop()
+        self._coming.add(seat)
+        seat.release()
 
     def _has_capacity(self) -> bool:
         if len(self._running) < self._size or self._surplus:
