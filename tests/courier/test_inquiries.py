@@ -109,6 +109,7 @@ def test_a_stopped_process_is_named_to_those_who_wait_for_it(
     answers: list[int] = []
 
     os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the signal takes its time
     caller = threading.Thread(target=lambda: answers.append(client.echo(2)))
     caller.start()
     assert said.wait(10)
