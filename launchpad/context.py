@@ -7,6 +7,8 @@ starts: what this thread was given; what the thread that started it had; what th
     a thread it started     ──▶ thread.launchpad_context    copied by `inherit()` when the thread starts
     any thread of a process ──▶ _process                    processes, one worker in each
 
+A method of an in-process server may run in its caller's thread; `_here` then says whose server it is.
+
 The launching script has none of these: there, addresses are looked up among the programs it launched.
 """
 
@@ -18,11 +20,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launchpad.courier import identity
+from launchpad.courier import identity, visit
 from launchpad.errors import NotRunningError
 from launchpad.interruption import Interruption
 
@@ -144,14 +146,31 @@ def _call(handler: Callable[[], None]) -> None:
             traceback.print_exc()
 
 
-_here: ContextVar[RunContext | None] = ContextVar("launchpad_context", default=None)
+class _Nobody:
+    """In the place of a context: this belongs to no worker, although the thread does."""
+
+
+_NOBODY = _Nobody()
+_here: ContextVar[RunContext | _Nobody | None] = ContextVar("launchpad_context", default=None)
 _process: RunContext | None = None
 
 
 def try_current() -> RunContext | None:
     """The context of the worker that this thread belongs to, or None outside workers."""
-    inherited = getattr(threading.current_thread(), "launchpad_context", None)
-    return _here.get() or inherited or _process
+    here = _here.get()
+    if here is None:
+        return getattr(threading.current_thread(), "launchpad_context", None) or _process
+    return None if isinstance(here, _Nobody) else here
+
+
+def _surroundings() -> Context:
+    """Where a server's methods run in threads of their callers: with whoever starts the server."""
+    surroundings = Context()
+    surroundings.run(_here.set, try_current() or _NOBODY)
+    return surroundings
+
+
+visit.provide(_surroundings)
 
 
 def current() -> RunContext:

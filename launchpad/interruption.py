@@ -3,7 +3,9 @@
     allowed     the user's constructor or run() is on the stack
     forbidden   launchpad is in the middle of something: starting a server, closing
 
-What is asked for while it is forbidden happens when it is allowed again.
+    shielded    the thread answers a call in another worker's place (courier/visit.py)
+
+What is asked for while it is forbidden or shielded happens when it is allowed again.
 """
 
 from __future__ import annotations
@@ -15,8 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
+from launchpad.courier import visit
 from launchpad.errors import Stopped
+
+R = TypeVar("R")
 
 _PATIENCE_S = 1.0
 
@@ -44,12 +50,17 @@ class Interruption:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """User code runs in this block."""
+        """User code runs in this block, in the thread that `raise_in_thread` interrupts."""
+        thread = visit.this_thread()
+        if thread.guard is None:
+            thread.guard = self
         self._allow()
         try:
             yield
         finally:
             self._forbid()
+            if thread.guard is self:
+                thread.guard = None
 
     @contextlib.contextmanager
     def forbidden(self) -> Iterator[None]:
@@ -58,6 +69,16 @@ class Interruption:
         self._forbid()
         try:
             yield
+        finally:
+            if was_allowed:
+                self._allow()
+
+    def shield(self, fn: Callable[..., R], *args: Any) -> R:
+        """`fn(*args)`, as `forbidden` would do it: for code that is called very often."""
+        was_allowed = self._allowed
+        self._forbid()
+        try:
+            return fn(*args)
         finally:
             if was_allowed:
                 self._allow()

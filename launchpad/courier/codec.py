@@ -109,11 +109,6 @@ def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exceptio
     return by_value.dumps(value, 5, keep)
 
 
-def copy_buffers(buffers: Sequence[memoryview]) -> list[Chunk]:
-    """What a socket does to buffers, for carriers without one: private, writable copies."""
-    return [bytearray(buffer) for buffer in buffers]
-
-
 def encode_error(error: BaseException, *, is_ours: bool = False) -> bytes:
     """Pickles what a method raised, or the server itself has to say (`is_ours`). Never fails."""
     as_itself = isinstance(error, Exception) and (is_ours or not _is_courier_failure(error))

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from launchpad.courier import forking, wire
+from launchpad.courier import forking, visit, wire
 from launchpad.courier.carriers.inprocess import LocalCall
 from launchpad.courier.carriers.sockets import Listener
 from launchpad.courier.counts import EdgeCounts
 from launchpad.courier.later import Later
-from launchpad.courier.methods import Methods, Reply
+from launchpad.courier.methods import Methods
 from launchpad.courier.overlap import STALL_S
+from launchpad.courier.pace import Paces
 from launchpad.courier.poller import Parked, Poller
 from launchpad.courier.pool import Job, ThreadPool
 from launchpad.courier.session import Connection, Greeter
@@ -62,15 +63,19 @@ class House:
         self.token = token
         self.methods = methods
         self.incarnation = os.urandom(16)
+        self.surroundings = visit.surroundings()
+        self.paces = Paces()
         self.max_bytes = max_bytes
         self.counts = EdgeCounts(methods.has)
         self.is_stopping = False  # no call begins any more
         self.is_draining = False
+        self.is_inherited = False  # from the process that forked this one, where it serves
         self.began = time.monotonic()
         self.sessions: set[Connection] = set()
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()
         self._local_calls: set[LocalCall] = set()
+        self._has_closed = False
         self._owed: set[Later] = set()
         self._poller = Poller(listeners, lambda sock: Greeter(sock, self))
         self.pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
@@ -86,6 +91,8 @@ class House:
 
     def drop_inherited(self) -> None:
         """For a forked child: serving is the parent's business."""
+        self.is_inherited = True
+        self.paces.quick.clear()
         self._poller.drop_inherited()
         self.methods.loop.drop_inherited()
         for session in tuple(self.sessions):
@@ -100,11 +107,13 @@ class House:
         with self._lock:
             self.is_stopping = True
             local_calls = tuple(self._local_calls)
+        self.pool.dismiss_visitors()
         for call in local_calls:
             call.refuse()
         for session in tuple(self.sessions):
             session.hang_up()  # what has arrived is still read, and answered with NOT_RUN
         deadline = time.monotonic() + grace_s
+        self.pool.await_visitors(deadline, visit.this_thread().visitors)
         self._await_owed(deadline)
         self.pool.stop()
         if not self.pool.join(max(0.0, deadline - time.monotonic())):
@@ -139,16 +148,20 @@ class House:
     # What an in-process client needs.
 
     def admit(self, call: LocalCall) -> bool:
+        """Takes the call over; False when the server is stopping."""
         with self._lock:
             if self.is_stopping:
                 return False
             self._local_calls.add(call)
-        call.host = self
         self.pool.submit(call)
         return True
 
-    def answer(self, method: bytes, body: wire.Chunk, buffers: list[wire.Chunk]) -> Reply:
-        return self.methods.answer(method, body, buffers)
+    def adopt(self, call: LocalCall) -> bool:
+        """Looks after a call that a visitor has begun; False when the server has stopped."""
+        with self._lock:
+            if not self._has_closed:
+                self._local_calls.add(call)
+            return not self._has_closed
 
     def forget(self, call: LocalCall) -> None:
         with self._lock:
@@ -200,6 +213,7 @@ class House:
     def _abandon_local_calls(self) -> None:
         with self._lock:
             calls, self._local_calls = self._local_calls, set()
+            self._has_closed = True
         for call in calls:
             if call.thread_id != threading.get_ident():  # a method may stop its own server
                 call.abandon()

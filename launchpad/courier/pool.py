@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 IDLE_S = 3.0  # a thread without work this long retires
@@ -65,6 +65,8 @@ class ThreadPool:
         self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
         self._running: set[Job] = set()
+        self._visitors: set[object] = set()
+        self._takes_visitors = True
         self._followers: list[threading.Lock] = []  # each sleeps on its own; the last one is warm
         self._threads: set[threading.Thread] = set()
         self._coming: set[object] = (
@@ -92,6 +94,40 @@ class ThreadPool:
                 self._rouse()
                 return
         self._wake()  # the leader takes it, or begins to count the milliseconds until it may
+
+    def seat(self, visitor: object) -> bool:
+        """Counts a thread from elsewhere, which runs something here, as one of the `size`.
+
+        False, and it must not, when there is no room or others have been waiting.
+        """
+        with self._lock:
+            n_busy = len(self._running) + len(self._visitors)
+            if self._jobs or n_busy >= self._size or not self._takes_visitors:
+                return False
+            self._visitors.add(visitor)
+            return True
+
+    def unseat(self, visitor: object) -> None:
+        """The visitor is done. Somebody else may have been waiting for its seat."""
+        with self._lock:
+            self._visitors.discard(visitor)
+            self._ended += 1
+            if not self._jobs:
+                return
+            if self._followers and self._has_capacity():
+                self._followers.pop().release()
+                return
+        self._wake()
+
+    def dismiss_visitors(self) -> None:
+        """Lets no more in."""
+        with self._lock:
+            self._takes_visitors = False
+
+    def await_visitors(self, deadline: float, but: Collection[object]) -> None:
+        """Waits until all have gone, but for those that ask."""
+        while not self._visitors.issubset(but) and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def stop(self) -> None:
         """Threads end when they have no more work. Does not wait for them."""
@@ -254,9 +290,10 @@ class ThreadPool:
         seat.release()
 
     def _has_capacity(self) -> bool:
-        if len(self._running) < self._size or self._surplus:
+        size = self._size - len(self._visitors)
+        if len(self._running) < size or self._surplus:
             return True
-        return sum(not job.is_waiting for job in self._running) < self._size
+        return sum(not job.is_waiting for job in self._running) < size
 
     def _may_grow(self) -> bool:
         """Work is queued, and nothing has ended for a while: `_surplus` says how much to begin."""

@@ -1,8 +1,9 @@
 """Calls between threads of one process, without a socket.
 
 Arguments and results go through the codec all the same, and buffers are copied: a program must not
-work in threads, where everything could be shared, and break in processes. The method runs on the
-server's own threads, so that deadlines, stop and growth mean the same as over a socket.
+work in threads, where everything could be shared, and break in processes. A method runs on the
+server's own threads, so that deadlines, stop and growth mean the same as over a socket; one that is
+known to be quick may run in its caller's (visit.py).
 """
 
 from __future__ import annotations
@@ -10,65 +11,58 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import codec, wire
+from launchpad.courier.counts import MethodCounts
 from launchpad.courier.later import Later
-from launchpad.courier.methods import LATER, Reply, encode_outcome
+from launchpad.courier.methods import LATER, Reply, encode_outcome, fit
+from launchpad.courier.serving import Serving
+
+if TYPE_CHECKING:
+    from launchpad.courier.house import House
 
 PREFIX = "inproc:"
 
-LOST = 255  # a reply's kind, never on the wire: the server stopped while the call ran
+LOST = 255  # a reply's kind, never on the wire: the call has begun, and nobody will hear its end
 
 # One process has one set of in-process addresses, as one host has one set of ports.
 _lock = threading.Lock()
-_hosts: dict[str, Host] = {}
+_houses: dict[str, House] = {}
+
+find = _houses.get  # the server that has an address, if one does
+
+_monotonic = time.monotonic
 
 
-class Host(Protocol):
-    """What an in-process client needs of a server."""
-
-    name: str
-    token: bytes
-
-    def admit(self, call: LocalCall) -> bool:
-        """Takes the call over; False when the server is stopping."""
-
-    def answer(self, method: bytes, body: wire.Chunk, buffers: list[wire.Chunk]) -> Reply: ...
-
-    def forget(self, call: LocalCall) -> None: ...
-
-    def owe(self, later: Later, answer: Callable[[], None]) -> None: ...
-
-
-def publish(address: str, host: Host) -> None:
-    """Makes `host` reachable at `address`; OSError when another server has it."""
+def publish(address: str, house: House) -> None:
+    """Makes `house` reachable at `address`; OSError when another server has it."""
     with _lock:
-        if address in _hosts:
+        if address in _houses:
             raise OSError(errno.EADDRINUSE, "a living server has this address; stop it", address)
-        _hosts[address] = host
+        _houses[address] = house
 
 
-def withdraw(address: str, host: Host) -> None:
+def withdraw(address: str, house: House) -> None:
     """Undoes `publish`; nothing happens if another server has the address."""
     with _lock:
-        if _hosts.get(address) is host:
-            del _hosts[address]
-
-
-def find(address: str) -> Host | None:
-    """The server that has this address, if one does."""
-    with _lock:
-        return _hosts.get(address)
+        if _houses.get(address) is house:
+            del _houses[address]
 
 
 class LocalCall:
     """One call on its way through a server of this process; a job for its threads.
 
-    `finish` is called exactly once, with the reply or a NOT_RUN or LOST; by whom is decided by
-    whoever is first: the thread that ran it, the server's stop, the caller's deadline.
+    `finish` is called exactly once, when `reply` is there: what the method has come to, or a NOT_RUN
+    or LOST. Which of them is decided by whoever is first: the thread that ran it, the server's stop,
+    the caller's deadline.
+
+    Args:
+        max_bytes: the largest result that the caller takes.
+        counts: the server's, of this method and caller.
+        on_behalf_of: what the calls that the method makes inherit, with the deadline.
     """
 
     is_waiting = False
@@ -78,54 +72,78 @@ class LocalCall:
         self,
         method: bytes,
         body: bytes,
-        buffers: list[wire.Chunk],
-        deadline: float | None,
-        finish: Callable[[LocalCall], None],
+        buffers: Sequence[wire.Chunk],
+        max_bytes: int,
+        counts: MethodCounts,
+        on_behalf_of: Serving | None = None,
     ) -> None:
         self.method = method
-        self.body = body
-        self.buffers = buffers
-        self.deadline = deadline
-        self.host: Host | None = None
-        self.kind = 0
-        self.reply_body: bytes = b""
-        self.reply_buffers: list[wire.Chunk] = []
-        self._finish = finish
-        self._state_lock = threading.Lock()
+        self.deadline = on_behalf_of.deadline if on_behalf_of is not None else None
         self.has_begun = False
-        self._is_settled = False
         self.thread_id = 0  # of the thread that runs it
+        self.reply: Reply = (wire.NOT_RUN, b"", [])
+        self._arguments: tuple[bytes, Sequence[wire.Chunk]] = body, buffers
+        self._n_in = len(body) + sum(map(len, buffers))
+        self._max_bytes = max_bytes
+        self._counts = counts
+        self._on_behalf_of = on_behalf_of
+        self._began = 0.0
+        self._house: House | None = None
+        self._later: Later | None = None
+        self._state_lock = threading.Lock()
+        self._is_settled = False
+
+    def finish(self) -> None:
+        """The reply is there."""
+        raise NotImplementedError
+
+    def enter(self, house: House) -> bool:
+        """Gets in line for a thread of the server; False when it is stopping."""
+        self._house = house
+        return house.admit(self)
 
     def run(self) -> None:
-        host = self.host
-        assert host is not None
+        """On a thread of the server: the call."""
+        house = self._house
+        assert house is not None
         self.thread_id = threading.get_ident()
-        if self._begin():
-            body, buffers = self.body, self.buffers
-            self.body, self.buffers = b"", []
-            kind, reply, views = host.answer(self.method, body, buffers)
-            if kind == LATER:
-                host.owe(reply, partial(self._finish_later, host, reply))
-                return
-            self.settle(kind, reply, codec.copy_buffers(views))
-        host.forget(self)
+        if not self._begin():
+            house.forget(self)
+            return
+        (body, buffers), self._arguments = self._arguments, (b"", ())
+        reply = self._answer(house, body, buffers)
+        del body, buffers
+        took_s = _monotonic() - self._began
+        house.paces.note(self.method, took_s, is_over=reply[0] <= wire.ERROR)
+        self._take(house, reply)
 
-    def _finish_later(self, host: Host, later: Later) -> None:
-        kind, reply, views = encode_outcome(later)
-        self.settle(kind, reply, codec.copy_buffers(views))
-        host.forget(self)
+    def go_on(self, house: House, began: float, reply: Reply) -> None:
+        """Takes over from a visit, whose reply is not just a few bytes."""
+        self.has_begun = True
+        self._arguments = b"", ()
+        self._began = began
+        self._house = house
+        if not house.adopt(self):
+            self.abandon()
+        self._take(house, reply)
 
-    def settle(self, kind: int, body: bytes = b"", buffers: list[wire.Chunk] | None = None) -> bool:
-        """Gives the call its one outcome; False when it has one already."""
+    def settle(self, kind: int, body: bytes, buffers: list[memoryview]) -> None:
+        """Gives the call its one outcome; nothing happens when it has one already."""
         with self._state_lock:
             if self._is_settled:
-                return False
+                return
             self._is_settled = True
             if kind == wire.NOT_RUN and self.has_begun:
                 kind = LOST
-            self.kind, self.reply_body, self.reply_buffers = kind, body, buffers or []
-        self._finish(self)
-        return True
+            self.reply = kind, body, buffers
+            later = self._later if kind == LOST else None
+        if later is not None:
+            later.cancel()  # nobody is there to hear it
+        self.finish()
+
+    def give_up(self) -> None:
+        """The caller does not wait any longer: if the call has not begun, it will not."""
+        self.settle(wire.NOT_RUN, wire.LATE, [])
 
     def refuse(self) -> None:
         """The server stops: if the call has not begun, it will not."""
@@ -136,11 +154,79 @@ class LocalCall:
 
     def abandon(self) -> None:
         """The server stops: the call is lost if it has begun, and certainly not run if not."""
-        self.settle(wire.NOT_RUN, wire.STOPPING)
+        self.settle(wire.NOT_RUN, wire.STOPPING, [])
 
     def _begin(self) -> bool:
-        if self.deadline is not None and self.deadline < time.monotonic():
-            self.settle(wire.NOT_RUN, wire.LATE)
+        self._began = _monotonic()
+        if self.deadline is not None and self.deadline < self._began:
+            self.give_up()
         with self._state_lock:
             self.has_begun = not self._is_settled
-            return self.has_begun
+        if self.has_begun:
+            self._counts.started += 1
+        return self.has_begun
+
+    def _answer(self, house: House, body: bytes, buffers: Sequence[wire.Chunk]) -> Reply:
+        if self._on_behalf_of is None:
+            return house.methods.answer(self.method, body, buffers)
+        return house.methods.answer_for(self._on_behalf_of, self.method, body, buffers)
+
+    def _take(self, house: House, reply: Reply) -> None:
+        """The method has come to this."""
+        if reply[0] != LATER:
+            self._answer_with(house, reply)
+            return
+        with self._state_lock:
+            self._later = reply[1]
+            is_settled = self._is_settled
+        if is_settled:
+            self._later.cancel()
+        house.owe(self._later, partial(self._answer_later, house, self._later))
+
+    def _answer_later(self, house: House, later: Later) -> None:
+        self._answer_with(house, encode_outcome(later))
+
+    def _answer_with(self, house: House, reply: Reply) -> None:
+        kind, body, buffers = _detach(reply, self._max_bytes)
+        if kind == wire.ERROR:
+            self._counts.errors += 1
+        n_out = len(body) + sum(map(len, buffers))
+        self._counts.finish(_monotonic() - self._began, self._n_in, n_out)
+        self.settle(kind, body, buffers)
+        house.forget(self)
+
+
+class AwaitedCall(LocalCall):
+    """A call whose caller waits for it, in its own thread."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def finish(self) -> None:
+        self._done.release()
+
+    def wait(self) -> Reply:
+        """The reply. Past the deadline, and when this is interrupted, the call is given up."""
+        try:
+            left = -1.0 if self.deadline is None else max(0.0, self.deadline - _monotonic())
+            if not self._done.acquire(timeout=left):
+                self.give_up()
+        except BaseException:
+            self.give_up()
+            raise
+        return self.reply
+
+
+def _detach(reply: Reply, max_bytes: int) -> Reply:
+    """The reply as a socket would deliver it: within the caller's limit, with buffers of its own."""
+    if not reply[2] and len(reply[1]) <= wire.SMALL:
+        return reply
+    from launchpad.courier.memory import copies  # late: most servers are called over sockets
+
+    try:
+        kind, body, views = fit(reply, max_bytes)
+        return kind, body, copies(views)
+    except MemoryError as error:
+        return wire.ERROR, codec.encode_error(error), []

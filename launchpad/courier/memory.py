@@ -1,0 +1,88 @@
+"""Private memory for large buffers, which is used again when the arrays in it have died.
+
+    allocate ──▶ array in use ──the last reference goes──▶ idle ──▶ allocate …
+                                                             └──▶ unmapped, when there is too much
+
+Fresh memory costs several times what a copy does, because every page of it faults when it is touched
+first. Idle memory is marked as free to take (MADV_FREE): the kernel does so as soon as anybody needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import weakref
+from collections.abc import Sequence
+
+_MAPPED_FROM = 256 << 10  # malloc does as well below that
+_HUGE_PAGE, _PAGE = 2 << 20, 64 << 10
+_MAX_IDLE = 512 << 20  # bytes
+_MAX_BLOCKS = 16
+
+_FREE = getattr(mmap, "MADV_FREE", None)
+_HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
+
+
+def copies(buffers: Sequence[memoryview]) -> list[memoryview]:
+    """What a socket does to buffers, for who has none: private, writable copies."""
+    found = []
+    for buffer in buffers:
+        memory = allocate(buffer.nbytes)
+        memory[:] = buffer
+        found.append(memory)
+    return found
+
+
+def allocate(n: int) -> memoryview:
+    """`n` private writable bytes, with any contents. Safe from any thread."""
+    block = _take(n) or _map(n) if n >= _MAPPED_FROM else None
+    if block is None:
+        return memoryview(bytearray(n))
+    array = (ctypes.c_ubyte * n).from_buffer(block)
+    # Views keep the array, and so know when nobody uses the block any more.
+    weakref.finalize(array, _give_back, block).atexit = False
+    return memoryview(array).cast("B")
+
+
+# One per process by nature, as its memory is. No lock guards it: `_give_back` may run inside the
+# garbage collector, in the middle of anything. Each step on a list is one that threads cannot divide.
+_idle: list[mmap.mmap] = []
+
+
+def _take(n: int) -> mmap.mmap | None:
+    """The smallest idle block that is not much too large: what is used of it may be kept for long."""
+    for block in sorted(_idle, key=len):
+        if n <= len(block) <= n + n // 4:
+            try:
+                _idle.remove(block)
+            except ValueError:  # another thread was faster
+                continue
+            return block
+    return None
+
+
+def _map(n: int) -> mmap.mmap | None:
+    """Fresh memory; None when there are too many pieces of it already."""
+    unit = _HUGE_PAGE if n >= _HUGE_PAGE else _PAGE
+    size = -(-n // unit) * unit
+    try:
+        block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:
+        return None
+    if _HUGE is not None and unit == _HUGE_PAGE:
+        with contextlib.suppress(OSError):  # a kernel that was built without
+            block.madvise(_HUGE)
+    return block
+
+
+def _give_back(block: mmap.mmap) -> None:
+    """Nobody uses the block any more."""
+    if _FREE is not None and len(block) >= _HUGE_PAGE:
+        block.madvise(_FREE)
+    _idle.append(block)
+    while len(_idle) > _MAX_BLOCKS or sum(map(len, tuple(_idle))) > _MAX_IDLE:
+        try:
+            _idle.pop(0)  # nobody refers to it: this unmaps it
+        except IndexError:
+            return
