@@ -19,7 +19,7 @@ from launchpad.courier.carriers.inprocess import LocalCall
 from launchpad.courier.carriers.sockets import Listener
 from launchpad.courier.counts import EdgeCounts
 from launchpad.courier.later import Later
-from launchpad.courier.methods import Methods
+from launchpad.courier.methods import OURS, Methods
 from launchpad.courier.overlap import STALL_S
 from launchpad.courier.pace import Paces
 from launchpad.courier.poller import Parked, Poller
@@ -105,7 +105,7 @@ class House:
     def close(self, grace_s: float) -> None:
         """What runs has `grace_s` to finish; then everything is closed."""
         with self._lock:
-            self.is_stopping = True
+            self.is_stopping, self.is_draining = True, False
             local_calls = tuple(self._local_calls)
         self.pool.dismiss_visitors()
         for call in local_calls:
@@ -150,7 +150,7 @@ class House:
     def admit(self, call: LocalCall) -> bool:
         """Takes the call over; False when the server is stopping."""
         with self._lock:
-            if self.is_stopping:
+            if self.is_closing or (self.is_stopping and not call.method.startswith(OURS)):
                 return False
             self._local_calls.add(call)
         self.pool.submit(call)

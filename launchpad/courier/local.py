@@ -148,6 +148,7 @@ class LocalChannel:
         if (
             house is None
             or method not in house.paces.quick
+            or house.is_stopping
             or house.incarnation is not self._greeted
             or self._timeout_s is not None
             or _serving() is not None
@@ -157,7 +158,7 @@ class LocalChannel:
         reply = visit(house, counts, method, body, buffers, self.peer.max_bytes)
         if reply is not None and reply[0] == LATER:
             call: AwaitedCall = reply[1]
-            return call.wait()
+            return call.wait(self.peer)
         return reply
 
     def _hop(
@@ -178,7 +179,8 @@ class LocalChannel:
             return call if call.enter(house) else None
 
         while True:
-            reply = self.peer.wait_for(try_to_enter, method, self.options, deadline).wait()
+            call = self.peer.wait_for(try_to_enter, method, self.options, deadline)
+            reply = call.wait(self.peer)
             if reply[0] != _NOT_RUN or reply[1] == _LATE:
                 return reply
 

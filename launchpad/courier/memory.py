@@ -36,7 +36,11 @@ def copies(buffers: Sequence[memoryview]) -> list[memoryview]:
 
 def allocate(n: int) -> memoryview:
     """`n` private writable bytes, with any contents. Safe from any thread."""
-    block = _take(n) or _map(n) if n >= _MAPPED_FROM else None
+    block = None
+    if n >= _MAPPED_FROM:
+        page = _HUGE_PAGE if n >= _HUGE_PAGE else _PAGE
+        size = -(-n // page) * page
+        block = _take(size) or _map(size)
     if block is None:
         return memoryview(bytearray(n))
     array = (ctypes.c_ubyte * n).from_buffer(block)
@@ -50,10 +54,10 @@ def allocate(n: int) -> memoryview:
 _idle: list[mmap.mmap] = []
 
 
-def _take(n: int) -> mmap.mmap | None:
+def _take(size: int) -> mmap.mmap | None:
     """The smallest idle block that is not much too large: what is used of it may be kept for long."""
     for block in sorted(_idle, key=len):
-        if n <= len(block) <= n + n // 4:
+        if size <= len(block) <= size + size // 4:
             try:
                 _idle.remove(block)
             except ValueError:  # another thread was faster
@@ -62,15 +66,13 @@ def _take(n: int) -> mmap.mmap | None:
     return None
 
 
-def _map(n: int) -> mmap.mmap | None:
+def _map(size: int) -> mmap.mmap | None:
     """Fresh memory; None when there are too many pieces of it already."""
-    unit = _HUGE_PAGE if n >= _HUGE_PAGE else _PAGE
-    size = -(-n // unit) * unit
     try:
         block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError:
         return None
-    if _HUGE is not None and unit == _HUGE_PAGE:
+    if _HUGE is not None and size >= _HUGE_PAGE:
         with contextlib.suppress(OSError):  # a kernel that was built without
             block.madvise(_HUGE)
     return block

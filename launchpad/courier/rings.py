@@ -29,16 +29,13 @@ Edge = tuple[Place, Place, str, str]  # from, to, and what the two servers are c
 
 def find(peer: Peer, method: str) -> list[str]:
     """The ring that a call of the calling thread is part of, as `server.method`; empty if there is none."""
-    mine = _edge_of(sys._getframe())
-    if mine is None:
-        return []
-    return _search(mine, _Asker(peer))
+    mine = _edges_of(sys._getframe())
+    return _search(mine[0], _Asker(peer)) if mine else []
 
 
 def edges() -> list[Edge]:
     """Who waits for whom in this process: what a server answers when it is asked."""
-    found = map(_edge_of, sys._current_frames().values())
-    return [edge for edge in found if edge is not None]
+    return [edge for frame in sys._current_frames().values() for edge in _edges_of(frame)]
 
 
 def _search(start: Edge, asker: _Asker) -> list[str]:
@@ -93,16 +90,21 @@ class _Asker:
             client._channel.close()
 
 
-def _edge_of(frame: FrameType | None) -> Edge | None:
-    """What the thread with this innermost frame serves, and what it waits for meanwhile."""
+def _edges_of(frame: FrameType | None) -> list[Edge]:
+    """What the thread with this innermost frame serves, and what it waits for meanwhile.
+
+    The innermost first. There are several where a thread runs methods of other servers (visit.py).
+    """
+    found: list[Edge] = []
     waits_for: tuple[Place, str] | None = None
     while frame is not None:
         if waits_for is None:
             waits_for = _waited_for(frame)
         elif (serves := _served(frame)) is not None:
-            return serves[0], waits_for[0], serves[1], waits_for[1]
+            found.append((serves[0], waits_for[0], serves[1], waits_for[1]))
+            waits_for = None
         frame = frame.f_back
-    return None
+    return found
 
 
 def _waited_for(frame: FrameType) -> tuple[Place, str] | None:

@@ -19,12 +19,16 @@ from launchpad.courier import codec, wire
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.later import Later
 from launchpad.courier.methods import LATER, Reply, encode_outcome, fit
+from launchpad.courier.patience import Patience
 from launchpad.courier.serving import Serving
 
 if TYPE_CHECKING:
     from launchpad.courier.house import House
+    from launchpad.courier.peer import Peer
 
 PREFIX = "inproc:"
+
+_LOOK_S = 1.0  # who waits that long looks for the reason, and again after as long
 
 LOST = 255  # a reply's kind, never on the wire: the call has begun, and nobody will hear its end
 
@@ -100,6 +104,7 @@ class LocalCall:
     def enter(self, house: House) -> bool:
         """Gets in line for a thread of the server; False when it is stopping."""
         self._house = house
+        self.is_urgent = self.method in house.methods.urgent
         return house.admit(self)
 
     def run(self) -> None:
@@ -123,8 +128,8 @@ class LocalCall:
         self._arguments = b"", ()
         self._began = began
         self._house = house
-        if not house.adopt(self):
-            self.abandon()
+        if reply[0] > wire.ERROR and not house.adopt(self):
+            self.abandon()  # a server that has stopped will not see the end of it
         self._take(house, reply)
 
     def settle(self, kind: int, body: bytes, buffers: list[memoryview]) -> None:
@@ -207,16 +212,26 @@ class AwaitedCall(LocalCall):
     def finish(self) -> None:
         self._done.release()
 
-    def wait(self) -> Reply:
+    def wait(self, peer: Peer) -> Reply:
         """The reply. Past the deadline, and when this is interrupted, the call is given up."""
         try:
-            left = -1.0 if self.deadline is None else max(0.0, self.deadline - _monotonic())
-            if not self._done.acquire(timeout=left):
-                self.give_up()
+            if not self._done.acquire(timeout=self._next_look()):
+                self._wait_long(Patience(peer, self.method))
         except BaseException:
             self.give_up()
             raise
         return self.reply
+
+    def _wait_long(self, patience: Patience) -> None:
+        while self.deadline is None or self.deadline > _monotonic():
+            patience.look()
+            if self._done.acquire(timeout=self._next_look()):
+                return
+        self.give_up()
+
+    def _next_look(self) -> float:
+        left = _LOOK_S if self.deadline is None else self.deadline - _monotonic()
+        return max(0.0, min(left, _LOOK_S))
 
 
 def _detach(reply: Reply, max_bytes: int) -> Reply:
