@@ -80,6 +80,25 @@ class Counter:
     def _hidden(self) -> None: ...
 
 
+class Namesake:
+    """Says and prints whose worker it runs in."""
+
+    def name(self) -> str:
+        print(f"asked {lp.current().name}")
+        return lp.current().name
+
+
+class Asker:
+    """Asks a server for its name again and again."""
+
+    def __init__(self, server: Namesake, times: int) -> None:
+        self._server, self._times = server, times
+
+    def run(self) -> None:
+        names = {self._server.name() for _ in range(self._times)}
+        print("all said", *names)
+
+
 class Caller:
     """Calls a counter once from run()."""
 

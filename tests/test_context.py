@@ -1,4 +1,4 @@
-"""The run context: stop handlers."""
+"""The run context: whose code runs, and stop handlers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from launchpad import context, courier
 from launchpad.context import RunContext
 from launchpad.interruption import Interruption
 
@@ -17,8 +18,8 @@ def me() -> RunContext:
     return a_context()
 
 
-def a_context() -> RunContext:
-    return RunContext("program", "w-0", "w", 0, 1, 1, 0, "test_mt", {})
+def a_context(name: str = "w-0") -> RunContext:
+    return RunContext("program", name, "w", 0, 1, 1, 0, "test_mt", {})
 
 
 @pytest.fixture
@@ -68,3 +69,63 @@ def test_a_part_of_a_worker_stops_with_it_and_asks_about_it_for_itself(me: RunCo
     assert part.stop_event.is_set()
     assert calls == ["part"]
     assert (part.heeds_stop, me.heeds_stop) == (True, False)
+
+
+class Server:
+    """Says whose code it is."""
+
+    def who(self) -> tuple[str | None, str | None, bool]:
+        """Who runs a method, a thread that it starts, and whether that is the caller's thread."""
+        context.inherit()
+        found: list[RunContext | None] = []
+        thread = threading.Thread(target=lambda: found.append(context.try_current()))
+        thread.start()
+        thread.join()
+        me = context.try_current()
+        other = found[0]
+        is_visit = getattr(threading.current_thread(), "is_the_caller", False)
+        return me and me.name, other and other.name, is_visit
+
+
+def start_server() -> courier.Server:
+    server = courier.Server("server", address="inproc:test_context")
+    server.bind_object(Server())
+    server.start()
+    return server
+
+
+def call_as_visitor(server: courier.Server) -> tuple[str | None, str | None, bool]:
+    """What `who` says when it runs in a thread of the worker `caller`."""
+    answers = []
+
+    def call() -> None:
+        threading.current_thread().is_the_caller = True  # type: ignore[attr-defined]
+        with context.entered(a_context("caller")), courier.Client[Server](server.address) as client:
+            courier.list_methods(client)
+            server._house.paces.quick.add(b"who")  # type: ignore[union-attr]
+            answers.append(client.who())
+
+    thread = threading.Thread(target=call)
+    thread.launchpad_context = a_context("caller")  # type: ignore[attr-defined]
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def test_a_method_that_runs_in_its_callers_thread_belongs_to_the_servers_worker() -> None:
+    with context.entered(a_context("server")):
+        server = start_server()
+
+    answer = call_as_visitor(server)
+    server.stop()
+
+    assert answer == ("server", "server", True)
+
+
+def test_a_method_of_a_server_outside_workers_belongs_to_none_in_its_callers_thread() -> None:
+    server = start_server()
+
+    answer = call_as_visitor(server)
+    server.stop()
+
+    assert answer == (None, None, True)

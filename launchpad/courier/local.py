@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import codec, greeting, identity, wire
+from launchpad.courier import codec, greeting, identity, tracing, wire
 from launchpad.courier.carriers import inprocess
 from launchpad.courier.carriers.inprocess import LOST, AwaitedCall
 from launchpad.courier.counts import Counts, MethodCounts
@@ -33,6 +33,16 @@ _encode_call = codec.encode_call
 _RESULT, _NOT_RUN, _LATE, _SMALL = wire.RESULT, wire.NOT_RUN, wire.LATE, wire.SMALL
 
 
+class _Acquaintance:
+    """Between all views of one client and the server that it has greeted last, which is not kept."""
+
+    __slots__ = ("incarnation", "name")
+
+    def __init__(self) -> None:
+        self.incarnation = b""
+        self.name = ""  # by which the server knows us
+
+
 class LocalChannel:
     """Makes the calls of one client within the process. Safe from any number of threads."""
 
@@ -42,9 +52,9 @@ class LocalChannel:
         self.counts = Counts()
         self._address = peer.address
         self._timeout_s = options.timeout_s
+        self._trace = b""
         self._futures = LocalFutures(peer)
-        self._greeted = b""  # the incarnation of the server that knows us
-        self._name = ""  # under which it does
+        self._acquaintance = _Acquaintance()
 
     @property
     def n_connections(self) -> int:
@@ -58,8 +68,16 @@ class LocalChannel:
         view._timeout_s = options.timeout_s
         return view
 
+    def with_trace(self, trace: bytes) -> LocalChannel:
+        """For one call: it says which span it belongs to."""
+        view = copy.copy(self)
+        view._trace = trace
+        return view
+
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         """Calls and waits for the answer, which this very thread may have to find."""
+        if (spans := tracing.spans) is not None and not self._trace:
+            return spans.call(self, method, args, kwargs)
         counts = self.counts[method]
         began = _monotonic()
         counts.started += 1
@@ -69,17 +87,15 @@ class LocalChannel:
             n_out = len(body)
             buffers: Sequence[wire.Chunk] = ()
             if views or n_out > _SMALL:
-                n_out += sum(view.nbytes for view in views)
+                n_out = wire.size(body, views)
                 self.peer.check_size(method, n_out)
                 buffers = copies(views)
             reply = self._visit(method, body, buffers)
             if reply is None:
                 reply = self._hop(method, body, buffers, n_out, began)
             kind, result, arrived = reply
-            n_in = len(result)
-            if arrived:
-                n_in += sum(map(len, arrived))
-            elif kind == _RESULT:
+            n_in = wire.size(result, arrived) if arrived else len(result)
+            if kind == _RESULT and not arrived:
                 try:
                     return _loads(result)
                 except Exception:  # the long way says more about it
@@ -99,6 +115,8 @@ class LocalChannel:
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls without waiting."""
+        if (spans := tracing.spans) is not None and not self._trace:
+            return spans.submit(self, method, args, kwargs)
         return self._futures.submit(self, method, args, kwargs)
 
     def close(self) -> None:
@@ -117,21 +135,22 @@ class LocalChannel:
                 server=self.peer.server,
                 address=self._address,
             )
-        if house.incarnation is not self._greeted:
+        if house.incarnation is not self._acquaintance.incarnation:
             self._introduce(house)
         return house
 
     def new_serving(self, began: float) -> Serving | None:
-        """What a method that is called now shall know: the deadline, and what we serve ourselves."""
+        """What a method that is called now shall know of its call; None if there is nothing to know."""
         deadline = None if self._timeout_s is None else began + self._timeout_s
         outer = _serving()
         if outer is not None:
-            return Serving(outer.limit(deadline), outer.trace)
-        return None if deadline is None else Serving(deadline)
+            deadline = outer.limit(deadline)
+        return Serving(deadline, self._trace) if deadline is not None or self._trace else None
 
     def count_at(self, house: House, method: bytes) -> MethodCounts:
         """Where the server counts our calls of a method."""
-        return (house.counts.get(self._name) or house.counts.of(self._name))[method]
+        name = self._acquaintance.name
+        return (house.counts.get(name) or house.counts.of(name))[method]
 
     def open_reply(self, method: bytes, reply: Reply) -> Any:
         """The value that a reply carries, or raises what it says. NotRun if it may be tried again."""
@@ -149,8 +168,9 @@ class LocalChannel:
             house is None
             or method not in house.paces.quick
             or house.is_stopping
-            or house.incarnation is not self._greeted
+            or house.incarnation is not self._acquaintance.incarnation
             or self._timeout_s is not None
+            or self._trace
             or _serving() is not None
         ):
             return None
@@ -194,5 +214,5 @@ class LocalChannel:
                 greeting.VERSION, verdict, house.incarnation, house.name, house.max_bytes
             )
         )
-        self._name = identity.name()
-        self._greeted = house.incarnation
+        self._acquaintance.name = identity.name()
+        self._acquaintance.incarnation = house.incarnation

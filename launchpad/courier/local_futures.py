@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import codec, wire
 from launchpad.courier.carriers.inprocess import LocalCall
-from launchpad.courier.counts import MethodCounts
 from launchpad.courier.memory import copies
 from launchpad.courier.peer import NotRun, Peer, next_pause
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from launchpad.courier.future import CallFuture
     from launchpad.courier.local import LocalChannel
 
@@ -43,9 +44,12 @@ class LocalFutures:
         entry = _Entry(self, channel, method, *codec.encode_call(args, kwargs))
         with self._lock:
             self._entries.add(entry)
-        entry.future.add_done_callback(lambda _: self._entries.discard(entry))
         entry.send()
         return entry.future
+
+    def forget(self, entry: _Entry) -> None:
+        """Its future is done."""
+        self._entries.discard(entry)
 
     def keep(self, entry: _Entry) -> None:
         """Looks after a call that waits for its server, or has a deadline."""
@@ -78,23 +82,23 @@ class _Entry:
     ) -> None:
         from launchpad.courier.future import CallFuture
 
-        began = time.monotonic()
+        self._began = time.monotonic()
         self._futures = futures
         self._channel = channel
         self._method = method
         self._body = body
-        self._buffers = copies(views)
-        self._n_out = len(body) + sum(map(len, self._buffers))
+        self._buffers: Sequence[memoryview] = copies(views) if views else ()
+        self._n_out = wire.size(body, views) if views else len(body)
         self._n_in = 0
-        self._on_behalf_of = channel.new_serving(began)
+        self._on_behalf_of = channel.new_serving(self._began)
         self._call: _SentCall | None = None
         self.is_sent = False
         self.deadline = self._on_behalf_of.deadline if self._on_behalf_of is not None else None
         self.future = CallFuture()
         self.future.set_on_cancel(self._withdraw)
-        counts = channel.counts[method]
-        counts.started += 1
-        self.future.add_done_callback(lambda future: self._count(counts, began))
+        self._counts = channel.counts[method]
+        self._counts.started += 1
+        self.future.add_done_callback(self._end)
 
     def send(self) -> None:
         self._try_send()
@@ -113,7 +117,7 @@ class _Entry:
     def finish(self, call: LocalCall) -> None:
         """The call has come to an end, in whatever thread that is."""
         reply = call.reply
-        self._n_in = len(reply[1]) + sum(map(len, reply[2]))
+        self._n_in = wire.size(reply[1], reply[2]) if reply[2] else len(reply[1])
         try:
             self.future.settle(lambda: self._channel.open_reply(self._method, reply))
         except NotRun:
@@ -157,13 +161,16 @@ class _Entry:
         return self.future.done() or call.enter(house)
 
     def _withdraw(self) -> None:
-        if self._call is not None:
-            self._call.give_up()
+        call = self._call
+        if call is not None:
+            call.give_up()
 
-    def _count(self, counts: MethodCounts, began: float) -> None:
-        if self.future.cancelled() or self.future.exception() is not None:
-            counts.errors += 1
-        counts.finish(time.monotonic() - began, self._n_in, self._n_out)
+    def _end(self, future: Future[Any]) -> None:
+        self._futures.forget(self)
+        self._call, self._buffers = None, ()  # the future may be kept, and keeps us
+        if future.cancelled() or future.exception() is not None:
+            self._counts.errors += 1
+        self._counts.finish(time.monotonic() - self._began, self._n_in, self._n_out)
 
 
 class _SentCall(LocalCall):

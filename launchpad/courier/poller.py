@@ -51,6 +51,7 @@ class Poller:
         self._resting: dict[Listener, float] = {}  # until when
         self._is_closed = False
         self._ears, self._bell = socket.socketpair()
+        self._has_rung = False
         self._ears.setblocking(False)
         self._bell.setblocking(False)
         self._selector.register(self._ears, selectors.EVENT_READ)
@@ -85,8 +86,17 @@ class Poller:
             parked.close()
 
     def wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is awake already; closed: so are we
+        """Makes `poll` return, and see what was done before this. From any thread."""
+        if self._has_rung:
+            return
+        self._has_rung = True
+        try:
             self._bell.send(b"!")
+        except OSError:
+            pass  # full: it is awake already; closed: so are we
+        except BaseException:  # whoever rings may be interrupted
+            self._has_rung = False
+            raise
 
     def stop_accepting(self) -> None:
         """No new connections; the listeners themselves are the owner's to close."""
@@ -146,6 +156,8 @@ class Poller:
         with contextlib.suppress(BlockingIOError):
             while len(self._ears.recv(4096)) == 4096:
                 pass
+        # Last: who has not rung because of this finds us awake, and about to look around.
+        self._has_rung = False
 
     def _accept(self, listener: Listener) -> None:
         try:

@@ -221,6 +221,20 @@ def test_a_worker_knows_who_it_is_also_in_its_threads(launch_type: str) -> None:
     }
 
 
+def test_methods_belong_to_their_servers_worker_however_often_they_are_called(
+    launch_type: str,
+) -> None:
+    program = lp.Program("who")
+    server = program.add_node(lp.CourierNode(nodes.Namesake), label="server")
+    program.add_node(lp.PyClassNode(nodes.Asker, server, 50), label="asker")
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert running.logs("server").split("\n").count("asked server-0") == 50
+    assert "asked" not in running.logs("asker")
+    assert "all said server-0" in running.logs("asker")
+
+
 def test_seeds_are_the_same_at_every_launch(launch_type: str) -> None:
     seeds = []
     for _ in range(2):

@@ -27,11 +27,6 @@ from tests.courier.conftest import DEADLINE_S, Connect, Serve
 ME = f"pid {os.getpid()}"
 
 
-@pytest.fixture
-def address(unix_address: str) -> str:
-    return unix_address
-
-
 def fail() -> None:
     raise ValueError("no")
 

@@ -24,11 +24,6 @@ from launchpad.courier import spans
 from tests.courier.conftest import DEADLINE_S, REPOSITORY, Connect, Serve
 
 
-@pytest.fixture
-def address(unix_address: str) -> str:
-    return unix_address
-
-
 class Traced:
     """What has been traced, and the tracer of the user's own spans."""
 

@@ -87,7 +87,7 @@ class LocalCall:
         self.thread_id = 0  # of the thread that runs it
         self.reply: Reply = (wire.NOT_RUN, b"", [])
         self._arguments: tuple[bytes, Sequence[wire.Chunk]] = body, buffers
-        self._n_in = len(body) + sum(map(len, buffers))
+        self._n_in = wire.size(body, buffers) if buffers else len(body)
         self._max_bytes = max_bytes
         self._counts = counts
         self._on_behalf_of = on_behalf_of
@@ -195,7 +195,7 @@ class LocalCall:
         kind, body, buffers = _detach(reply, self._max_bytes)
         if kind == wire.ERROR:
             self._counts.errors += 1
-        n_out = len(body) + sum(map(len, buffers))
+        n_out = wire.size(body, buffers) if buffers else len(body)
         self._counts.finish(_monotonic() - self._began, self._n_in, n_out)
         self.settle(kind, body, buffers)
         house.forget(self)
