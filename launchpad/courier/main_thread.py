@@ -39,8 +39,14 @@ class CtrlC:
 
     def shield(self, fn: Callable[..., R], *args: Any) -> R | None:
         """`fn(*args)`; None, and nothing has run, where other handlers than Python's own could strike."""
-        if _handler(_INT) is not _raise_interrupt or _has_other_handlers():
+        if _has_other_handlers():
             return None
+        handler = _handler(_INT)
+        if handler is _raise_interrupt:
+            return self._hold_back(fn, *args)
+        return None if callable(handler) else fn(*args)  # SIG_IGN strikes nobody
+
+    def _hold_back(self, fn: Callable[..., R], *args: Any) -> R:
         self._is_wanted = False
         self._began = time.monotonic()
         _set_handler(_INT, self._note)

@@ -495,6 +495,9 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 assert client.who() == threading.get_ident()
 signal.signal(signal.SIGINT, lambda *_: None)
 assert client.who() != threading.get_ident()
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+assert client.who() == threading.get_ident()
+assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 """
 
     assert run_source(python, source) == "[] True\n"
