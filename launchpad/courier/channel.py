@@ -145,12 +145,12 @@ class SocketChannel:
             return spans.call(self, method, args, kwargs)
         counts = self._counts[method]
         began = _monotonic()
+        body, buffers = _encode_call(args, kwargs)  # what cannot be sent is no call
         counts.started += 1
         n_in = n_out = 0
         pause_s = 0.0
         now = began
         try:
-            body, buffers = _encode_call(args, kwargs)
             notes_out = self._notes
             if buffers or len(body) > _SMALL:
                 body, buffers, said = self._prepare(method, body, buffers)

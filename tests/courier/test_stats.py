@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from launchpad import courier
 from launchpad.courier import counts, identity
-from launchpad.courier.call_stats import MethodStats, ServerStats
+from launchpad.courier.call_stats import ClientStats, MethodStats, ServerStats
 from launchpad.courier.channel import SocketChannel
 from launchpad.courier.counts import Counts, EdgeCounts, MethodCounts
 from launchpad.courier.session import Session
@@ -63,7 +64,15 @@ def with_a_deadline(client: courier.Client[Any], method: str) -> None:
     getattr(client.with_options(timeout_s=DEADLINE_S), method)()
 
 
-KINDS = [wait, with_a_deadline]
+def as_a_future(client: courier.Client[Any], method: str) -> None:
+    getattr(client.futures, method)().result(DEADLINE_S)
+
+
+def as_a_future_with_a_deadline(client: courier.Client[Any], method: str) -> None:
+    as_a_future(client.with_options(timeout_s=DEADLINE_S), method)
+
+
+KINDS = [wait, with_a_deadline, as_a_future, as_a_future_with_a_deadline]
 
 
 @pytest.mark.parametrize("call", KINDS)
@@ -114,6 +123,53 @@ def test_calls_are_in_flight_while_they_are(
     assert settled(client.stats, "block").calls == settled(server.stats, "block").calls == 3
 
 
+def test_bytes_are_those_of_arguments_and_results_arrays_included(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    server = serve(address, shrink=lambda array: array[:10_000].copy())
+    client = connect(address)
+
+    client.shrink(np.zeros(100_000))
+    client.futures.shrink(np.zeros(100_000)).result(DEADLINE_S)
+
+    mine, theirs = settled(client.stats, "shrink"), settled(server.stats, "shrink")
+    assert (mine.bytes_out, mine.bytes_in) == (theirs.bytes_in, theirs.bytes_out)
+    assert 1_600_000 < mine.bytes_out < 1_601_000
+    assert 160_000 < mine.bytes_in < 161_000
+
+
+def test_a_call_that_ran_out_of_time_is_an_error_on_both_sides(
+    address: str, serve: Serve, connect: Connect, gate: threading.Event
+) -> None:
+    server = serve(address, block=gate.wait)
+    client = connect(address, call_timeout=0.05)
+
+    with pytest.raises(courier.DeadlineExceeded):
+        client.block()
+    with pytest.raises(courier.DeadlineExceeded):
+        client.futures.block().result(DEADLINE_S)
+
+    late = client.stats().methods["block"]
+    assert (late.calls, late.errors, late.in_flight) == (2, 2, 0)
+    gate.set()
+    assert settled(server.stats, "block").calls == 2
+
+
+def test_a_call_whose_arguments_cannot_be_sent_is_none(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    server = serve(address, take=lambda x: None)
+    client = connect(address)
+
+    for call in (client.take, client.futures.take):
+        with pytest.raises(TypeError):
+            call(threading.Lock())
+    client.take(None)
+
+    assert client.stats().methods["take"].calls == 1
+    assert settled(server.stats, "take").calls == 1
+
+
 def test_a_server_counts_as_ended_what_nobody_waits_for_any_more(
     unix_address: str, serve: Serve, gate: threading.Event
 ) -> None:
@@ -131,6 +187,19 @@ def test_a_server_counts_as_ended_what_nobody_waits_for_any_more(
 
     found = settled(server.stats, "slow")
     assert (found.calls, found.errors, found.ended) == (1, 1, 1)
+
+
+def test_counts_outlive_connections(address: str, serve: Serve, connect: Connect) -> None:
+    server = serve(address, work=lambda: None)
+    client = connect(address)
+
+    for _ in range(3):
+        client.work()
+        client.futures.work().result(DEADLINE_S)
+        courier.close(client)
+    client.work()
+
+    assert settled(client.stats, "work").calls == settled(server.stats, "work").calls == 7
 
 
 def test_a_client_goes_on_counting_with_the_next_server(
@@ -248,6 +317,17 @@ def test_a_server_tells_its_stats_when_asked(address: str, serve: Serve, connect
     assert asked.incarnation == courier.stats(client).incarnation
     assert asked.methods["courier/stats"].in_flight == 1
     assert "courier/stats" not in courier.list_methods(client)
+
+
+def test_a_method_called_stats_is_reached_by_its_future(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    serve(address, stats=lambda: "the server's own")
+    client = connect(address)
+
+    assert client.futures.stats().result(DEADLINE_S) == "the server's own"
+    assert isinstance(client.stats(), ClientStats)
+    assert courier.stats(client).methods["stats"].calls == 1
 
 
 def test_stats_say_whose_they_are(unix_address: str, serve: Serve, connect: Connect) -> None:
