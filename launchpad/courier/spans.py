@@ -30,6 +30,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from launchpad.courier import codec, wire
+from launchpad.courier.carriers import endpoint
 from launchpad.courier.later import Later
 from launchpad.courier.methods import LATER
 from launchpad.courier.peer import Peer
@@ -167,11 +168,14 @@ class _ClientSpan:
 def _place(address: str) -> dict[str, str | int]:
     """What OpenTelemetry calls the parts of an address."""
     scheme, _, where = address.partition(":")
-    about: dict[str, str | int] = {"network.transport": scheme, "server.address": where}
-    host, _, port = where.rpartition(":")
-    if scheme == "tcp" and port.isdecimal():
-        about |= {"server.address": host.strip("/[]"), "server.port": int(port)}
-    return about
+    if scheme not in (endpoint.SCHEME, endpoint.PLAINTEXT_SCHEME):
+        return {"network.transport": scheme, "server.address": where}
+    place = endpoint.parse(address)
+    return {
+        "network.transport": "tcp",
+        "server.address": place.host,
+        "server.port": place.port,
+    }
 
 
 def _trace_of(span: Span) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dis
 import math
 import os
@@ -72,7 +73,25 @@ def as_a_future_with_a_deadline(client: courier.Client[Any], method: str) -> Non
     as_a_future(client.with_options(timeout_s=DEADLINE_S), method)
 
 
-KINDS = [wait, with_a_deadline, as_a_future, as_a_future_with_a_deadline]
+def awaited(client: courier.Client[Any], method: str) -> None:
+    async def main() -> None:
+        await getattr(client.aio, method)()
+
+    asyncio.run(main())
+
+
+def submitted(client: courier.Client[Any], method: str) -> None:
+    courier.submit(getattr(client, method)).result(DEADLINE_S)
+
+
+KINDS = [
+    wait,
+    with_a_deadline,
+    as_a_future,
+    as_a_future_with_a_deadline,
+    awaited,
+    submitted,
+]
 
 
 @pytest.mark.parametrize("call", KINDS)

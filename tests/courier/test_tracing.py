@@ -81,7 +81,14 @@ def as_a_future(client: courier.Client[Any], method: str, *args: Any) -> Any:
     return getattr(client.futures, method)(*args).result(DEADLINE_S)
 
 
-KINDS = [wait, with_a_deadline, as_a_future]
+def awaited(client: courier.Client[Any], method: str, *args: Any) -> Any:
+    async def main() -> Any:
+        return await getattr(client.aio, method)(*args)
+
+    return asyncio.run(main())
+
+
+KINDS = [wait, with_a_deadline, as_a_future, awaited]
 
 
 @pytest.fixture(params=KINDS, ids=[kind.__name__ for kind in KINDS])
@@ -385,7 +392,7 @@ def test_the_state_of_a_trace_travels_with_it() -> None:
         ("unix:/run/a/s.sock", {"network.transport": "unix", "server.address": "/run/a/s.sock"}),
         ("inproc:7/learner", {"network.transport": "inproc", "server.address": "7/learner"}),
         (
-            "tcp://10.0.0.7:5000",
+            "tcp+plaintext:10.0.0.7:5000",
             {"network.transport": "tcp", "server.address": "10.0.0.7", "server.port": 5000},
         ),
         (
