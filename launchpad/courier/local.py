@@ -80,16 +80,15 @@ class LocalChannel:
             return spans.call(self, method, args, kwargs)
         counts = self.counts[method]
         began = _monotonic()
+        body, views = _encode_call(args, kwargs)
+        n_in, n_out = 0, len(body)
+        buffers: Sequence[wire.Chunk] = ()
+        if views or n_out > _SMALL:
+            n_out = wire.size(body, views)
+            self.peer.check_size(method, n_out)
+            buffers = copies(views)
         counts.started += 1
-        n_in = n_out = 0
         try:
-            body, views = _encode_call(args, kwargs)
-            n_out = len(body)
-            buffers: Sequence[wire.Chunk] = ()
-            if views or n_out > _SMALL:
-                n_out = wire.size(body, views)
-                self.peer.check_size(method, n_out)
-                buffers = copies(views)
             reply = self._visit(method, body, buffers)
             if reply is None:
                 reply = self._hop(method, body, buffers, n_out, began)
