@@ -51,12 +51,19 @@ class _Stripper(ast.NodeTransformer):
         return self._without(node, node.value.func) if isinstance(node.value, ast.Call) else node
 
     def _without(self, node: ast.stmt, what: ast.expr) -> ast.stmt:
-        while isinstance(what, ast.Attribute | ast.Subscript):
-            what = what.value
-        if not (isinstance(what, ast.Name) and what.id == _COUNTS):
+        if not _is_of_counts(what):
             return node
         self.lacks += 1
         return ast.copy_location(ast.Pass(), node)
+
+
+def _is_of_counts(what: ast.expr) -> bool:
+    """`counts.errors`, `counts.buckets[i]`, `self.counts.finish`: a part of the counters."""
+    while isinstance(what, ast.Attribute | ast.Subscript):
+        what = what.value
+        if isinstance(what, ast.Attribute) and what.attr == _COUNTS:
+            return True
+    return isinstance(what, ast.Name) and what.id == _COUNTS
 
 
 class _Dropper(ast.NodeTransformer):
