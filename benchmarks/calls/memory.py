@@ -26,12 +26,12 @@ def resident(pid: int) -> int:
 
 
 def footprint(pids: Sequence[int]) -> int:
-    """Bytes that the processes occupy together."""
-    own = sum(
-        _field(f"/proc/{pid}/smaps_rollup", kind)
-        for pid in pids
-        for kind in ("Pss_Anon:", "Pss_File:")
-    )
+    """Bytes that the processes occupy together: their own, and files in memory.
+
+    Not what they have mapped of programs and libraries. That is everybody's who runs Python here, and
+    one's share of it changes as others come and go.
+    """
+    own = sum(_field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:") for pid in pids)
     return own + sum(_shared(pids).values())
 
 

@@ -1,8 +1,8 @@
 """1,000,000 calls: does anything grow, and is anything left when both sides have closed?
 
 A client in one process calls a server in another: mostly one int, now and then by a future, with an
-array of 1 MiB, or to be answered by an exception. Memory is what each process occupies after a tenth
-of the calls, to warm up, and after the last. `left` is what both processes have more of after the
+array of 1 MiB, or to be answered by an exception. The memory that each process occupies is looked at
+ten times, after as many calls to warm up. `left` is what both processes have more of after the
 close than before their courier was made: threads, descriptors, mappings that are shared.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from launchpad import courier
 
 MIB = 2**20
 CALLS = 1_000_000
+SAMPLES = 10
 BLOCK = 1000  # calls, of which one is of each rare kind, and a tenth are futures
 
 Left = dict[str, int]
@@ -114,27 +116,34 @@ def badness(found: dict[str, Any]) -> tuple[int, float]:
 
 
 def soak(calls: int) -> dict[str, Any]:
-    blocks = max(2, calls // BLOCK)
-    warm_up = max(1, blocks // 10)
+    blocks = max(1, calls // BLOCK // SAMPLES)  # from one sample to the next
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         server = Worker(stack, serve, f"{directory}/s")
         client = Worker(stack, be_client, server.hear())
         client.hear()
+        client.ask(blocks)  # to warm up
         sides = {"client_mib": client, "server_mib": server}
-        client.ask(warm_up)
-        before = {name: memory.footprint([side.pid]) for name, side in sides.items()}
+        samples: dict[str, list[int]] = {name: [] for name in sides}
         began = time.perf_counter()
-        client.ask(blocks - warm_up)
+        for _ in range(SAMPLES):
+            client.ask(blocks)
+            for name, side in sides.items():
+                samples[name].append(memory.footprint([side.pid]))
         seconds = time.perf_counter() - began
-        grown = {name: memory.footprint([side.pid]) - before[name] for name, side in sides.items()}
         left = [side.ask(0) for side in sides.values()]
     return {
-        "calls": blocks * BLOCK,
-        "calls_per_s": (blocks - warm_up) * BLOCK / seconds,
-        **{name: grown_by / MIB for name, grown_by in grown.items()},
+        "calls": SAMPLES * blocks * BLOCK,
+        "calls_per_s": SAMPLES * blocks * BLOCK / seconds,
+        **{name: growth(found) / MIB for name, found in samples.items()},
+        "samples": samples,
         "left": {what: left[0][what] + left[1][what] for what in left[0]},
     }
+
+
+def growth(samples: list[int]) -> float:
+    """From the first three to the last three: a single one may see an array that is on its way."""
+    return statistics.median(samples[-3:]) - statistics.median(samples[:3])
 
 
 def show(report: dict[str, Any]) -> None:
