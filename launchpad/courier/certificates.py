@@ -14,7 +14,7 @@ import datetime
 import os
 from typing import TYPE_CHECKING
 
-from launchpad.courier.credentials import Credentials
+from launchpad.courier.credentials import NAME, Credentials
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -75,6 +75,7 @@ def _sign_worker(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(authority, critical=False)
         .sign(ca_key, hashes.SHA256())

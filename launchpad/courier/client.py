@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from launchpad.courier import keyring, wire
+from launchpad.courier import carriers, keyring, wire
 from launchpad.courier.carriers import inprocess
 from launchpad.courier.channel import SocketChannel
 from launchpad.courier.options import Options
@@ -74,8 +74,8 @@ class Client(Generic[T]):
     method of such a name is reached as `client.futures.address()`.
 
     Args:
-        address: the server's: `unix:/absolute/path`, `tcp:HOST:PORT`, `tcp+plaintext:HOST:PORT` or
-            `inproc:anything`.
+        address: the server's: `unix:/absolute/path`, `tcp:HOST:PORT`, `tcp+plaintext:HOST:PORT`,
+            `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`.
         name: what errors call the server until it has said its name.
         token: shown to the server. None asks the keyring for the address.
         call_timeout: seconds that a call may take, waiting for the server included; None is no
@@ -225,6 +225,10 @@ def _open_channel(peer: Peer, options: Options) -> Channel:
         from launchpad.courier.local import LocalChannel
 
         return LocalChannel(peer, options)
+    if carriers.is_grpc(peer.address):
+        from launchpad.courier.over_grpc.stub import GrpcChannel
+
+        return GrpcChannel(peer, options)
     return SocketChannel(peer, options)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# The name in every certificate that we make. It tells nobody apart, but gRPC insists on one.
+NAME = "worker.launchpad.internal"
+
 
 @dataclass(frozen=True)
 class Credentials:

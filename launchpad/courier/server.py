@@ -15,6 +15,7 @@ from launchpad.courier.served import public_methods
 
 if TYPE_CHECKING:
     from launchpad.courier.call_stats import ServerStats
+    from launchpad.courier.over_grpc.door import Door
 
 
 class Server:
@@ -34,9 +35,12 @@ class Server:
     Args:
         name: what errors, threads and logs call it.
         address: `unix:/absolute/path`, `tcp:HOST:PORT` (with TLS, if the keyring has credentials for
-            it; beyond loopback only so), `tcp+plaintext:HOST:PORT`, or `inproc:anything`. Port 0 is
-            any free one, which `address` tells after the start. None is a socket in a fresh private
-            directory, which `stop` removes.
+            it; beyond loopback only so), `tcp+plaintext:HOST:PORT`, `inproc:anything`, or
+            `grpc:HOST:PORT` and `grpc+plaintext:HOST:PORT`, as for `tcp`. Port 0 is any free one,
+            which `address` tells after the start. None is a socket in a fresh private directory,
+            which `stop` removes.
+        also_at: more addresses at which it serves the same, all of them of gRPC: for callers in
+            other languages, health probes and reflection. They need `launchpad[grpc]`.
         token: clients must show it. None asks the keyring for the address, when it starts.
         thread_pool_size: methods that run side by side as a rule. Those that block do not count.
         max_bytes: the largest arguments of a call that it takes. Clients know, and raise
@@ -51,11 +55,15 @@ class Server:
         token: bytes | None = None,
         thread_pool_size: int = 16,
         max_bytes: int = wire.MAX_BYTES,
+        also_at: Sequence[str] = (),
     ) -> None:
         self.name = name or "courier"
         self._address = address or unix.PREFIX + unix.fresh_path()
-        if not self._address.startswith(inprocess.PREFIX):
+        is_by_grpc = carriers.is_grpc(self._address)
+        if not is_by_grpc and not self._address.startswith(inprocess.PREFIX):
             carriers.find(self._address)
+        self._grpc_addresses = (self._address, *also_at) if is_by_grpc else tuple(also_at)
+        _check_also_at(also_at)
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
         self._token = token
@@ -65,6 +73,7 @@ class Server:
         self._lock = threading.Lock()
         self._listener: Listener | None = None
         self._house: House | None = None
+        self._doors: list[Door] = []
         self._is_healthy = True
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()
@@ -74,7 +83,17 @@ class Server:
     @property
     def address(self) -> str:
         """Where clients find it; known before it starts, but for a port that the system chooses."""
-        return self._address if self._listener is None else self._listener.address
+        if self._listener is not None:
+            return self._listener.address
+        if self._doors and carriers.is_grpc(self._address):
+            return self._doors[0].address
+        return self._address
+
+    @property
+    def addresses(self) -> list[str]:
+        """`address`, and those that it is also at."""
+        others = [door.address for door in self._doors] or list(self._grpc_addresses)
+        return list(dict.fromkeys([self.address, *others]))
 
     @property
     def has_started(self) -> bool:
@@ -95,6 +114,7 @@ class Server:
     def set_is_healthy(self, healthy: bool) -> None:
         """What health checks shall hear. Calls are served all the same."""
         self._is_healthy = healthy
+        self._tell_health()
 
     def drain(self) -> None:
         """Takes no more calls, and goes on with those it has; `stop` is still to come.
@@ -104,6 +124,7 @@ class Server:
         """
         if self._house is not None:
             self._house.is_draining = self._house.is_stopping = True
+            self._tell_health()
 
     def stats(self) -> ServerStats:
         """What it has counted of its calls since it started, by method and by client.
@@ -154,13 +175,13 @@ class Server:
             if self._house is not None:
                 raise RuntimeError(f"{self.name} has been started already")
             token = keyring.find(self._address) if self._token is None else self._token
-            if self._address.startswith(inprocess.PREFIX):
-                self._house = self._open(token, [])
-                self._publish_in_process(self._house)
-            else:
+            is_by_socket = not self._address.startswith((inprocess.PREFIX, *carriers.GRPC))
+            if is_by_socket:
                 self._listener = carriers.find(self._address).Listener(self._address)
-                self._methods.address = self.address
-                self._house = self._open(token, [self._listener])
+            listeners = [] if self._listener is None else [self._listener]
+            self._open(
+                House(self.name, token, self._methods, self._size, listeners, self._max_bytes)
+            )
 
     def stop(self, grace_s: float = 1.0) -> None:
         """Stops serving; returns when no thread, socket or file is left.
@@ -174,6 +195,8 @@ class Server:
                 return
             with self._lock:
                 house, listener = self._house, self._listener
+            for door in self._doors:
+                door.begin_stop(grace_s)
             if listener is not None and house is not None:
                 house.is_draining = False
                 house.stop_accepting()
@@ -181,16 +204,55 @@ class Server:
             if house is not None:
                 inprocess.withdraw(self._address, house)
                 house.close(grace_s)
+            for door in self._doors:
+                door.end_stop()
             self._stopped.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Waits until the server has been stopped; False when that takes longer."""
         return self._stopped.wait(timeout_s)
 
-    def _open(self, token: bytes, listeners: Sequence[Listener]) -> House:
-        house = House(self.name, token, self._methods, self._size, listeners, self._max_bytes)
-        house.open()
-        return house
+    def _open(self, house: House) -> None:
+        """All addresses are there, and known, before the first call is served."""
+        try:
+            self._bind_doors(house)
+            self._methods.address = self.address
+            house.open()
+            self._house = house
+            if self._address.startswith(inprocess.PREFIX):
+                inprocess.publish(self._address, house)
+            for door in self._doors:
+                door.open()
+        except BaseException:
+            self._close_half_open(house)
+            raise
+
+    def _bind_doors(self, house: House) -> None:
+        """Those of gRPC, each with a token of its own if the keyring has one for it."""
+        if not self._grpc_addresses:
+            return
+        from launchpad.courier.over_grpc.door import Door
+
+        for address in self._grpc_addresses:
+            own = keyring.find(address) if self._token is None else b""
+            self._doors.append(Door(address, house, own or house.token, lambda: self.health))
+
+    def _close_half_open(self, house: House) -> None:
+        """Undoes a start that has failed."""
+        for door in self._doors:
+            door.begin_stop(0.0)
+        if self._listener is not None:
+            house.stop_accepting()
+            self._listener.close()
+        inprocess.withdraw(self._address, house)
+        house.close(0.0)
+        for door in self._doors:
+            door.end_stop()
+        self._listener, self._house, self._doors = None, None, []
+
+    def _tell_health(self) -> None:
+        for door in self._doors:
+            door.tell_health()
 
     def _publish_in_process(self, house: House) -> None:
         try:
@@ -207,3 +269,13 @@ class Server:
     Stop = stop
     Join = join
     SetIsHealthy = set_is_healthy
+
+
+def _check_also_at(addresses: Sequence[str]) -> None:
+    """A mistake is an error where it was made, not when the server starts."""
+    for address in addresses:
+        if isinstance(addresses, str) or not carriers.is_grpc(address):
+            raise ValueError(
+                f"also_at={addresses!r} is to be a list of addresses grpc:HOST:PORT; others have a "
+                "server of their own"
+            )

@@ -17,7 +17,7 @@ from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.nodes.python import RunnableNode, run_method
 
-_SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes"})
+_SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes"})
 
 
@@ -72,7 +72,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
 
     Args:
       constructor: A class, or a function that returns an object.
-      courier_kwargs: Options of the server: `thread_pool_size`.
+      courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
       courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
         `wait_for_ready`.
     """

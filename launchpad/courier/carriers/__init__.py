@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from launchpad.courier.carriers import endpoint
+
 if TYPE_CHECKING:
     from launchpad.courier.carriers.sockets import Listener, Socket
 
@@ -13,7 +15,15 @@ _MODULES = {
     "tcp": "launchpad.courier.carriers.tcp",
     "tcp+plaintext": "launchpad.courier.carriers.tcp",
 }
-_FORMS = ("unix:/absolute/path", "tcp:HOST:PORT", "tcp+plaintext:HOST:PORT", "inproc:anything")
+GRPC = (f"{endpoint.GRPC}:", f"{endpoint.GRPC}+")  # what addresses of over_grpc begin with
+_FORMS = (
+    "unix:/absolute/path",
+    "tcp:HOST:PORT",
+    "tcp+plaintext:HOST:PORT",
+    "inproc:anything",
+    "grpc:HOST:PORT",
+    "grpc+plaintext:HOST:PORT",
+)
 
 
 class Carrier(Protocol):
@@ -28,6 +38,14 @@ class Carrier(Protocol):
     def connect(self, address: str, timeout_s: float | None) -> Socket: ...
 
     def check(self, address: str) -> None: ...
+
+
+def is_grpc(address: str) -> bool:
+    """It is served by gRPC (over_grpc), not on sockets of ours. ValueError if it is malformed."""
+    if not address.startswith(GRPC):
+        return False
+    endpoint.parse(address, endpoint.GRPC)
+    return True
 
 
 def find(address: str) -> Carrier:

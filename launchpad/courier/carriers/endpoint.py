@@ -1,8 +1,10 @@
-"""TCP addresses as text: `tcp:HOST:PORT`, and where one may go without TLS.
+"""Addresses on a network as text: `tcp:HOST:PORT`, and where one may go without TLS.
 
 tcp:learner-0.example:7077      with TLS if the keyring has credentials for it; else only
 tcp:[::1]:7077                  on loopback, where nobody else listens
 tcp+plaintext:10.0.0.5:7077     without TLS, wherever it is: somebody has asked for it
+
+The same for `grpc:` and `grpc+plaintext:`.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-SCHEME = "tcp"
-PLAINTEXT_SCHEME = "tcp+plaintext"
+TCP, GRPC = "tcp", "grpc"
+_PLAINTEXT = "+plaintext"
 
-_FORM = re.compile(r"(tcp|tcp\+plaintext):(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]+):([0-9]{1,5})")
+_FORM = re.compile(
+    r"((?:tcp|grpc)(?:\+plaintext)?):(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]+):([0-9]{1,5})"
+)
 
 
 @dataclass(frozen=True)
@@ -29,20 +33,20 @@ class Endpoint:
 
     @property
     def wants_plaintext(self) -> bool:
-        return self.scheme == PLAINTEXT_SCHEME
+        return self.scheme.endswith(_PLAINTEXT)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}:{host}:{self.port}"
 
 
-def parse(address: str) -> Endpoint:
+def parse(address: str, carrier: str = TCP) -> Endpoint:
     """The endpoint that `address` spells; a ValueError that quotes it when it spells none."""
     match = _FORM.fullmatch(address)
-    if match is None:
+    if match is None or match[1].removesuffix(_PLAINTEXT) != carrier:
         raise ValueError(
-            f"{address!r} is not of the form tcp:HOST:PORT or tcp+plaintext:HOST:PORT "
-            "(an IPv6 address stands in brackets: tcp:[::1]:7077)"
+            f"{address!r} is not of the form {carrier}:HOST:PORT or {carrier}{_PLAINTEXT}:HOST:PORT "
+            f"(an IPv6 address stands in brackets: {carrier}:[::1]:7077)"
         )
     scheme, host, port = match.groups()
     if int(port) > 65535:
@@ -71,7 +75,7 @@ def check_plaintext(endpoint: Endpoint, ip: str) -> None:
     """Refuses to talk in the clear beyond loopback, unless the address asks for it by name."""
     if endpoint.wants_plaintext or is_loopback(ip):
         return
-    plain = Endpoint(PLAINTEXT_SCHEME, endpoint.host, endpoint.port)
+    plain = Endpoint(endpoint.scheme + _PLAINTEXT, endpoint.host, endpoint.port)
     raise PermissionError(
         errno.EPERM,
         f"there are no credentials for this address in the keyring, and {ip} is beyond loopback, "

@@ -1,0 +1,765 @@
+"""Servers that are reached by gRPC: by courier's own clients, and by everybody else's."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Value
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+import launchpad as lp
+from launchpad import courier
+from launchpad.courier import keyring
+from launchpad.courier.certificates import make_credentials
+from launchpad.courier.over_grpc import frames, json_values, package
+from tests.courier.conftest import DEADLINE_S, Connect
+
+ANY_PORT = "grpc:127.0.0.1:0"
+TOKEN = b"a token of 16 by"
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.fixture(scope="module", autouse=True)
+def grpc_is_in_use() -> Iterator[None]:
+    """While it is, it keeps descriptors of its own; they are no test's leak."""
+    server = courier.Server("first", address=ANY_PORT)
+    server.bind("ping", lambda: 1)
+    server.start()
+    with courier.Client(server.address) as client:
+        client.ping()
+        yield
+    server.stop()
+
+
+_servers: list[courier.Server] = []
+
+
+def start(address: str, **methods: Callable[..., Any]) -> courier.Server:
+    server = courier.Server("learner", address=address)
+    for name, fn in methods.items():
+        server.bind(name, fn)
+    server.start()
+    _servers.append(server)
+    return server
+
+
+@pytest.fixture(autouse=True)
+def servers_are_stopped() -> Iterator[None]:
+    yield
+    while _servers:
+        _servers.pop().stop(0.2)
+
+
+@contextlib.contextmanager
+def channel_to(server: courier.Server) -> Iterator[grpc.Channel]:
+    (target,) = [a for a in server.addresses if a.startswith("grpc")]
+    with grpc.insecure_channel(target.partition(":")[2]) as channel:
+        yield channel
+
+
+def call_json(
+    channel: grpc.Channel,
+    method: str,
+    argument: Any,
+    service: str = "launchpad.learner",
+    **options: Any,
+) -> Any:
+    """As grpcurl does: knows nothing but what reflection says."""
+    types = describe(channel, service).services_by_name[service.rpartition(".")[2]]
+    described = types.methods_by_name[method]
+    request = message_factory.GetMessageClass(described.input_type)()
+    response_type = message_factory.GetMessageClass(described.output_type)
+    invoke = channel.unary_unary(
+        f"/{service}/{method}",
+        request_serializer=lambda message: message.SerializeToString(),
+        response_deserializer=response_type.FromString,
+    )
+    return MessageToDict(invoke(ParseDict(argument, request), timeout=DEADLINE_S, **options))
+
+
+def describe(channel: grpc.Channel, service: str) -> Any:
+    """The file of a service, from what reflection says of it."""
+    request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=service)
+    (answer,) = reflect(channel, request)
+    pool = descriptor_pool.DescriptorPool()
+    for data in reversed(answer.file_descriptor_response.file_descriptor_proto):
+        pool.Add(descriptor_pb2.FileDescriptorProto.FromString(data))
+    return pool.FindFileContainingSymbol(service)
+
+
+def reflect(channel: grpc.Channel, request: Any) -> list[Any]:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    return list(stub.ServerReflectionInfo(iter([request]), timeout=DEADLINE_S))
+
+
+def status_of(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value.code(), caught.value.details()
+
+
+# Addresses.
+
+
+def test_a_server_is_also_at_a_grpc_address(unix_address: str) -> None:
+    server = courier.Server("learner", address=unix_address, also_at=[ANY_PORT])
+    server.bind("add", lambda a, b: a + b)
+    server.start()
+    _servers.append(server)
+
+    assert server.address == unix_address
+    assert server.addresses[0] == unix_address
+    for address in server.addresses:
+        with courier.Client(address) as client:
+            assert client.add(1, 2) == 3
+
+
+def test_two_servers_never_share_a_port() -> None:
+    server = start(ANY_PORT)
+
+    second = courier.Server("second", address=server.address)
+    with pytest.raises(OSError, match="living server"):
+        second.start()
+
+
+def test_a_server_whose_second_address_is_taken_does_not_start_at_the_first(
+    unix_address: str,
+) -> None:
+    taken = start(ANY_PORT).address
+    server = courier.Server(address=unix_address, also_at=[taken])
+
+    with pytest.raises(OSError, match="living server"):
+        server.start()
+
+    start(unix_address, ping=lambda: 1)
+
+
+@pytest.mark.parametrize("also_at", [ANY_PORT, ["unix:/tmp/x"], ["grpc:nowhere"], ["grpc::1:2"]])
+def test_a_malformed_address_is_refused_where_it_is_written(also_at: Any) -> None:
+    with pytest.raises(ValueError, match="grpc:HOST:PORT"):
+        courier.Server(also_at=also_at)
+
+
+def test_plaintext_beyond_loopback_has_to_be_asked_for() -> None:
+    with pytest.raises(PermissionError, match=r"grpc\+plaintext:0\.0\.0\.0:0"):
+        courier.Server(address="grpc:0.0.0.0:0").start()
+
+    server = start("grpc+plaintext:0.0.0.0:0", ping=lambda: "here")
+    with courier.Client(server.address) as client:
+        assert client.ping() == "here"
+
+
+def test_a_client_does_not_go_beyond_loopback_in_the_clear(connect: Connect) -> None:
+    with pytest.raises(PermissionError, match="beyond loopback"):
+        connect("grpc:192.0.2.1:7077").ping()
+
+
+def test_grpc_is_imported_only_for_its_addresses() -> None:
+    source = "import sys; from launchpad import courier\nwith courier.Server() as s: pass"
+    source = source.replace(
+        "with courier.Server() as s: pass", "s = courier.Server(); s.start(); s.stop()"
+    )
+    source += "\nassert 'grpc' not in sys.modules"
+
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=DEADLINE_S)
+
+
+def test_without_grpc_the_error_says_what_to_install() -> None:
+    source = (
+        "import sys; sys.modules['grpc'] = None; from launchpad import courier\n"
+        f"try: courier.Client({ANY_PORT!r})\n"
+        "except ImportError as error: print(error)"
+    )
+
+    said = subprocess.run(
+        [sys.executable, "-c", source], check=True, timeout=DEADLINE_S, capture_output=True
+    )
+
+    assert b"pip install 'launchpad[grpc]'" in said.stdout
+
+
+# Health.
+
+
+def test_health_follows_the_server() -> None:
+    server = start(ANY_PORT)
+    with channel_to(server) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+
+        def check(service: str) -> Any:
+            return stub.Check(health_pb2.HealthCheckRequest(service=service)).status
+
+        assert [check(""), check("launchpad.learner")] == [SERVING, SERVING]
+        server.set_is_healthy(False)
+        assert [check(""), check("launchpad.learner")] == [NOT_SERVING, NOT_SERVING]
+        server.set_is_healthy(True)
+        assert check("") == SERVING
+        server.drain()
+        assert check("") == NOT_SERVING
+        code, _ = status_of(lambda: check("another"))
+        assert code is grpc.StatusCode.NOT_FOUND
+
+
+def test_who_watches_health_hears_of_every_change() -> None:
+    server = start(ANY_PORT)
+    with channel_to(server) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        heard = stub.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
+
+        assert next(heard).status == SERVING
+        server.set_is_healthy(False)
+        assert next(heard).status == NOT_SERVING
+        server.set_is_healthy(True)
+        assert next(heard).status == SERVING
+        server.stop()
+        assert list(heard) == []
+
+
+def test_health_and_reflection_need_no_token_and_calls_do(
+    keys: Callable[[str, bytes], None],
+) -> None:
+    keys("grpc:", TOKEN)
+    server = start(ANY_PORT, add=lambda a, b: a + b)
+    with channel_to(server) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        code, text = status_of(lambda: call_json(channel, "add", [1, 2]))
+        metadata = (("authorization", f"Bearer {TOKEN.hex()}"),)
+
+        assert health.status == SERVING
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        assert "authorization: Bearer" in text
+        assert call_json(channel, "add", [1, 2], metadata=metadata) == 3
+
+
+# Reflection and JSON.
+
+
+def test_reflection_lists_services_and_the_methods_that_are_bound_now() -> None:
+    server = start(ANY_PORT, add=lambda a, b: a + b)
+    with channel_to(server) as channel:
+        (answer,) = reflect(channel, reflection_pb2.ServerReflectionRequest(list_services=""))
+        names = {service.name for service in answer.list_services_response.service}
+        before = describe(channel, "launchpad.learner").services_by_name["learner"].methods
+        server.bind("later", lambda: 1)
+        after = describe(channel, "launchpad.learner").services_by_name["learner"].methods
+
+    assert {"launchpad.learner", "grpc.health.v1.Health"} <= names
+    assert [method.name for method in before] == ["add"]
+    assert [method.name for method in after] == ["add", "later"]
+
+
+def test_reflection_speaks_the_newer_version_too() -> None:
+    server = start(ANY_PORT)
+    with channel_to(server) as channel:
+        ask = channel.stream_stream(
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (answer,) = ask(iter([request]), timeout=DEADLINE_S)
+
+    assert len(answer.list_services_response.service) >= 3
+
+
+def test_json_lists_are_positional_and_objects_are_keyword_arguments() -> None:
+    server = start(ANY_PORT, show=lambda *args, **kwargs: [list(args), kwargs])
+    with channel_to(server) as channel:
+        assert call_json(channel, "show", [1, "two", None]) == [[1, "two", None], {}]
+        assert call_json(channel, "show", {"a": [True, 2.5]}) == [[], {"a": [True, 2.5]}]
+        assert call_json(channel, "show", "one") == [["one"], {}]
+        assert call_json(channel, "show", [[1, 2]]) == [[[1, 2]], {}]
+
+
+def test_whole_numbers_arrive_as_ints() -> None:
+    server = start(ANY_PORT, kind=lambda x: type(x).__name__)
+    with channel_to(server) as channel:
+        assert call_json(channel, "kind", [3]) == "int"
+        assert call_json(channel, "kind", [3.5]) == "float"
+
+
+def test_arrays_come_back_as_lists() -> None:
+    server = start(
+        ANY_PORT, zeros=lambda n: {"grid": np.zeros((n, 2), np.float32), "n": np.int64(n)}
+    )
+    with channel_to(server) as channel:
+        assert call_json(channel, "zeros", [2]) == {"grid": [[0, 0], [0, 0]], "n": 2}
+
+
+@pytest.mark.parametrize(
+    ("result", "where"),
+    [
+        ({"loss": [1.0, float("nan")]}, r"the result\['loss'\]\[1\] is nan"),
+        (b"bytes", "the result is a bytes"),
+        (2**60, "cannot be exactly"),
+        ({1: 2}, "has the key 1"),
+    ],
+)
+def test_what_json_cannot_express_is_an_error_that_says_where(result: Any, where: str) -> None:
+    server = start(ANY_PORT, get=lambda: result)
+    with channel_to(server) as channel:
+        code, text = status_of(lambda: call_json(channel, "get", []))
+
+    assert code is grpc.StatusCode.INTERNAL
+    with pytest.raises(json_values.NotJson, match=where):
+        json_values.to_value(result)
+    assert "the method has run, but the result" in text
+
+
+def test_an_exception_of_a_method_is_unknown_with_its_type_and_text() -> None:
+    def fail() -> None:
+        raise KeyError("no such key")
+
+    server = start(ANY_PORT, fail=fail)
+    with channel_to(server) as channel, pytest.raises(grpc.RpcError) as caught:
+        call_json(channel, "fail", [])
+
+    assert caught.value.code() is grpc.StatusCode.UNKNOWN
+    assert "KeyError: KeyError('no such key')" in caught.value.details()
+    trailing = dict(caught.value.trailing_metadata())
+    assert b"in fail" in trailing["traceback-bin"]
+
+
+def test_a_large_exception_arrives_cut() -> None:
+    def fail() -> None:
+        raise ValueError("x" * 200_000)
+
+    server = start(ANY_PORT, fail=fail)
+    with channel_to(server) as channel:
+        code, text = status_of(lambda: call_json(channel, "fail", []))
+
+    assert code is grpc.StatusCode.UNKNOWN
+    assert text.startswith("ValueError: ValueError('xxx")
+
+
+def test_an_unknown_method_is_unimplemented_and_lists_those_there_are() -> None:
+    server = start(ANY_PORT, add=lambda a, b: a + b)
+    with channel_to(server) as channel:
+        invoke = channel.unary_unary("/launchpad.learner/sub")
+        code, text = status_of(lambda: invoke(b""))
+        private, _ = status_of(lambda: channel.unary_unary("/launchpad.learner/__call__")(b""))
+
+    assert code is private is grpc.StatusCode.UNIMPLEMENTED
+    assert "It serves: add" in text
+
+
+def test_a_foreign_deadline_is_inherited_by_calls_made_while_serving(gate: threading.Event) -> None:
+    inner = start(ANY_PORT, hang=gate.wait)
+    seen: list[BaseException] = []
+
+    def ask() -> None:
+        with courier.Client(inner.address) as client:
+            try:
+                client.hang()
+            except courier.DeadlineExceeded as error:
+                seen.append(error)
+                gate.set()
+
+    outer = start(ANY_PORT, ask=ask)
+    with channel_to(outer) as channel:
+        invoke = channel.unary_unary("/launchpad.learner/ask")
+        code, _ = status_of(lambda: invoke(Value(list_value={}).SerializeToString(), timeout=0.3))
+        assert gate.wait(DEADLINE_S)
+
+    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert len(seen) == 1
+
+
+def test_a_draining_server_is_unavailable_to_json_callers() -> None:
+    server = start(ANY_PORT, add=lambda a, b: a + b)
+    with channel_to(server) as channel:
+        server.drain()
+        code, text = status_of(lambda: call_json(channel, "add", [1, 2]))
+
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "has not run" in text
+
+
+def test_json_calls_are_counted_under_the_callers_host() -> None:
+    server = start(ANY_PORT, add=lambda a, b: a + b)
+    with channel_to(server) as channel:
+        call_json(channel, "add", [1, 2])
+
+    stats = server.stats()
+    assert stats.methods["add"].calls == 1
+    assert any(client.startswith("grpc ipv4") for client in stats.edges)
+
+
+# Courier's own client.
+
+
+def test_a_courier_client_gets_what_it_gets_elsewhere(connect: Connect) -> None:
+    def fail() -> None:
+        raise LookupError("gone")
+
+    server = start(ANY_PORT, echo=lambda x: x, fail=fail)
+    client = connect(server.address)
+
+    array = np.arange(1 << 20, dtype=np.float32)
+    got = client.echo({"a": array, "b": (1, {2})})
+    got["a"][0] = 7  # private and writable
+    assert np.array_equal(got["a"][1:], array[1:])
+    assert got["b"] == (1, {2})
+    with pytest.raises(LookupError, match="gone") as caught:
+        client.fail()
+    assert "in fail" in str(caught.value.__cause__)
+    with pytest.raises(courier.MethodNotFound, match="echo"):
+        client.ecko(1)
+    assert courier.list_methods(client) == ["echo", "fail"]
+    assert client.with_options(compress=True).echo("x" * 200_000) == "x" * 200_000
+
+
+def test_ten_thousand_outstanding_futures_all_arrive(connect: Connect) -> None:
+    server = start(ANY_PORT, double=lambda x: 2 * x)
+    client = connect(server.address)
+
+    futures = [client.futures.double(i) for i in range(10_000)]
+
+    assert [future.result(60) for future in futures] == [2 * i for i in range(10_000)]
+
+
+def test_methods_that_wait_for_each_other_find_threads(connect: Connect) -> None:
+    barrier = threading.Barrier(50)
+    server = start(ANY_PORT, meet=lambda: barrier.wait(DEADLINE_S))
+    client = connect(server.address)
+
+    futures = [client.futures.meet() for _ in range(50)]
+
+    assert sorted(future.result(DEADLINE_S) for future in futures) == list(range(50))
+
+
+def test_coroutines_and_batched_methods_hold_no_thread(connect: Connect) -> None:
+    import asyncio
+
+    released: list[asyncio.Event] = []
+
+    async def hold() -> int:
+        event = asyncio.Event()
+        released.append(event)
+        await event.wait()
+        return threading.active_count()
+
+    async def release() -> None:
+        for event in released:
+            event.set()
+
+    server = start(ANY_PORT, hold=hold, release=release, n=lambda: len(released))
+    client = connect(server.address)
+    futures = [client.futures.hold() for _ in range(200)]
+    while client.n() < 200:
+        pass
+    client.release()
+
+    assert max(future.result(DEADLINE_S) for future in futures) < 60
+
+
+def test_a_call_made_before_the_server_is_up_waits_for_it(connect: Connect) -> None:
+    address = start(ANY_PORT).address
+    _servers.pop().stop()
+    client = connect(address)
+    future = client.futures.ping()
+    with pytest.raises(courier.NotSent):
+        client.with_options(wait_for_ready=False).ping()
+
+    start(address, ping=lambda: "up")
+
+    assert future.result(DEADLINE_S) == "up"
+
+
+def test_a_deadline_ends_a_call_and_travels_with_it(
+    connect: Connect, gate: threading.Event
+) -> None:
+    server = start(ANY_PORT, hang=gate.wait)
+    client = connect(server.address, call_timeout=0.1)
+
+    with pytest.raises(courier.DeadlineExceeded, match=r"within 0\.1 s"):
+        client.hang()
+
+
+def test_a_cancelled_future_is_not_begun(connect: Connect, gate: threading.Event) -> None:
+    ran: list[int] = []
+    server = courier.Server("learner", address=ANY_PORT, thread_pool_size=1)
+    server.bind("hang", gate.wait)
+    server.bind("note", ran.append)
+    server.start()
+    _servers.append(server)
+    client = connect(server.address)
+    first = client.futures.hang()
+    futures = [client.futures.note(i) for i in range(3)]
+    cancelled = [future.cancel() for future in futures]
+    gate.set()
+    first.result(DEADLINE_S)
+    client.futures.note(99).result(DEADLINE_S)
+
+    assert ran.count(99) == 1
+    assert all(
+        i not in ran for i, was in enumerate(cancelled) if was and not futures[i].cancelled()
+    )
+
+
+@pytest.mark.parametrize("token", [b"", b"another token 16"])
+def test_a_wrong_token_is_refused_before_anything_is_unpickled(token: bytes) -> None:
+    canary: list[int] = []
+
+    class Canary:
+        def __reduce__(self) -> Any:
+            return canary.append, (1,)
+
+    server = courier.Server("learner", address=ANY_PORT, token=TOKEN)
+    server.bind("take", lambda x: None)
+    server.start()
+    _servers.append(server)
+
+    with courier.Client(server.address, token=token) as client, pytest.raises(courier.Refused):
+        client.take(1)
+    body = pickle.dumps(((Canary(),), {}))
+    frame = frames.seal(1, b"take", body, [])
+    with channel_to(server) as channel:
+        call = channel.unary_unary(package.CALL)
+        for _ in range(100):
+            code, _ = status_of(lambda: call(frame, metadata=((package.TOKEN, token),)))
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert canary == []
+
+
+def test_the_body_of_a_refused_call_is_not_read() -> None:
+    server = courier.Server("learner", address=ANY_PORT, token=TOKEN)
+    server.start()
+    _servers.append(server)
+    sent: list[int] = []
+
+    def body() -> Iterator[bytes]:
+        for i in itertools.count():
+            sent.append(i)
+            yield bytes(1 << 20)
+
+    with channel_to(server) as channel:
+        call = channel.stream_unary(package.CALL)
+        code, _ = status_of(lambda: call(body()))
+
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert len(sent) < 64
+
+
+def test_a_call_meant_for_another_incarnation_does_not_run() -> None:
+    ran: list[int] = []
+    server = start(ANY_PORT, note=ran.append)
+    frame = frames.seal(1, b"note", pickle.dumps(((1,), {})), [])
+    with channel_to(server) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(package.CALL)(frame, metadata=((package.INCARNATION, b"x" * 16),))
+
+    assert (package.NOT_RUN, "incarnation") in caught.value.trailing_metadata()
+    assert ran == []
+
+
+def test_too_large_arguments_are_an_error_of_the_caller(connect: Connect) -> None:
+    server = courier.Server("learner", address=ANY_PORT, max_bytes=1 << 20)
+    server.bind("echo", lambda x: x)
+    server.start()
+    _servers.append(server)
+    client = connect(server.address)
+
+    with pytest.raises(courier.MessageTooLarge):
+        client.echo(bytes(2 << 20))
+    assert client.echo(1) == 1
+    small = connect(server.address, max_bytes=1000)
+    with pytest.raises(courier.MessageTooLarge, match="result"):
+        small.echo(bytes(2000))
+
+
+def test_a_killed_server_leaves_no_call_without_an_outcome(
+    connect: Connect, spawn_server: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    address = free_address()
+    process = spawn_server(address)
+    client = connect(address)
+    futures = [client.futures.hang() for _ in range(100)]
+    while client.n_hanging() < 100:
+        pass
+
+    process.kill()
+
+    for future in futures:
+        with pytest.raises(courier.OutcomeUnknown, match="victim"):
+            future.result(DEADLINE_S)
+
+
+def test_the_next_call_after_a_restart_is_answered(
+    connect: Connect, spawn_server: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    address = free_address()
+    process = spawn_server(address)
+    client = connect(address)
+    restarts: list[int] = []
+    first = client.pid()
+    courier.on_restart(client, lambda: restarts.append(1))
+    process.kill()
+    process.wait()
+    waiting = client.futures.pid()
+    spawn_server(address)
+
+    assert waiting.result(DEADLINE_S) != first
+    assert restarts == [1]
+
+
+def test_idempotent_calls_survive_the_death_of_their_server(
+    connect: Connect, spawn_server: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    address = free_address()
+    process = spawn_server(address)
+    client = connect(address).with_options(idempotent=True)
+    future = client.futures.hang()
+    while client.n_hanging() < 1:
+        pass
+    process.kill()
+    process.wait()
+    spawn_server(address)
+
+    while client.n_hanging() < 1:  # it has been called again
+        time.sleep(0.01)
+    assert not future.done()
+
+
+def test_a_verdict_ends_the_wait_for_a_server(connect: Connect) -> None:
+    address = start(ANY_PORT).address
+    _servers.pop().stop()
+    verdicts = iter([None, None])
+    failed = courier.WorkerFailed("it has failed")
+    client = connect(address, verdict=lambda: next(verdicts, failed))
+
+    with pytest.raises(courier.WorkerFailed):
+        client.ping()
+
+
+def test_closing_a_client_ends_its_futures(connect: Connect, gate: threading.Event) -> None:
+    server = start(ANY_PORT, hang=gate.wait)
+    client = connect(server.address)
+    future = client.futures.hang()
+
+    courier.close(client)
+
+    with pytest.raises(courier.CourierError):
+        future.result(DEADLINE_S)
+
+
+def test_stop_waits_for_the_calls_that_run(connect: Connect, gate: threading.Event) -> None:
+    begun = threading.Event()
+
+    def work() -> str:
+        begun.set()
+        gate.wait()
+        return "done"
+
+    server = start(ANY_PORT, work=work)
+    client = connect(server.address)
+    future = client.futures.work()
+    assert begun.wait(DEADLINE_S)
+    threading.Timer(0.1, gate.set).start()
+    server.stop(DEADLINE_S)
+
+    assert future.result(DEADLINE_S) == "done"
+
+
+def test_credentials_make_it_tls_and_others_are_refused() -> None:
+    ours, theirs = make_credentials(), make_credentials()
+    keyring.add("grpc:127.0.0.1:", TOKEN, ours)
+    try:
+        server = start(ANY_PORT, ping=lambda: "safe")
+        with courier.Client(server.address) as client:
+            assert client.ping() == "safe"
+        keyring.add("grpc:127.0.0.1:", TOKEN, theirs)
+        with courier.Client(server.address) as client, pytest.raises(courier.Refused):
+            client.ping()
+        with channel_to(server) as channel:
+            code, _ = status_of(
+                lambda: health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+            )
+            assert code is grpc.StatusCode.UNAVAILABLE
+    finally:
+        keyring.remove("grpc:127.0.0.1:")
+
+
+FORKED = """
+import os
+from launchpad import courier
+
+server = courier.Server(address="grpc:127.0.0.1:0")
+server.bind("ping", lambda: "alive")
+server.start()
+with courier.Client(server.address) as client:
+    client.ping()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.ping()
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(client.ping())
+server.stop()
+"""
+
+
+def test_a_forked_child_says_that_grpc_does_not_survive_a_fork() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], check=True, timeout=DEADLINE_S, capture_output=True
+    )
+
+    assert b"was forked from one" in done.stdout
+    assert done.stdout.endswith(b"alive\n")
+
+
+class Learner:
+    """A node that says where it is."""
+
+    def set_courier_server(self, server: courier.Server) -> None:
+        self._server = server
+
+    def where(self) -> list[str]:
+        return self._server.addresses
+
+    def add(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Caller:
+    def __init__(self, learner: Any) -> None:
+        self._learner = learner
+
+    def run(self) -> None:
+        (target,) = [a for a in self._learner.where() if a.startswith("grpc")]
+        with grpc.insecure_channel(target.partition(":")[2]) as channel:
+            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        assert health.status == SERVING
+        lp.stop()
+
+
+def test_a_node_of_a_program_is_also_at_a_grpc_address() -> None:
+    program = lp.Program("with grpc")
+    node = lp.CourierNode(Learner, courier_kwargs={"also_at": [ANY_PORT]})
+    learner = program.add_node(node, label="learner")
+    program.add_node(lp.PyClassNode(Caller, learner), label="caller")
+
+    lp.launch(program, launch_type="local_mp").wait()
+
+
+def free_address() -> str:
+    server = start(ANY_PORT)
+    _servers.pop().stop()
+    return server.address
