@@ -13,6 +13,7 @@ import gc
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from launchpad.courier.faults import Faults as Faults
@@ -94,10 +95,16 @@ def _lives(process: object) -> bool:
 
 
 def _descriptors() -> set[str]:
-    found = set()
+    """Each open one. Those without a name are only counted: gRPC renumbers its own after a fork."""
+    named: set[str] = set()
+    nameless: Counter[str] = Counter()
     for fd in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):
             target = os.readlink(f"/dev/fd/{fd}")
-            if not target.startswith("/proc/"):
-                found.add(f"descriptor {fd} {target}")
-    return found
+            if target.startswith("anon_inode:"):
+                nameless[target] += 1
+            elif not target.startswith("/proc/"):
+                named.add(f"descriptor {fd} {target}")
+    return named | {
+        f"descriptor {target}, the {i + 1}." for target, n in nameless.items() for i in range(n)
+    }
