@@ -193,6 +193,27 @@ def _same_object(pair: list[Any]) -> _Pair:
     return _Pair(pair)
 
 
+def test_a_server_counts_the_calls_of_each_worker_under_its_name(launch_type: str) -> None:
+    a, b = lp.CourierNode(nodes.Relay), lp.CourierNode(nodes.Relay)
+    a.configure(b.create_handle())
+    b.configure(a.create_handle())
+    program = lp.Program("ring")
+    program.add_node(a, label="a")
+    program.add_node(b, label="b")
+
+    with lp.launch(program, launch_type) as running:
+        client = running.client("a")
+        client.relay(3)
+        of_a = lp.courier.server_stats(client).edges
+        of_b = lp.courier.server_stats(running.client("b")).edges
+
+    script = f"pid {os.getpid()}"
+    assert [of_a[peer]["relay"].calls for peer in ("b-0", script)] == [1, 1]
+    assert of_b["a-0"]["relay"].calls == 2
+    assert set(of_a) == {"b-0", script}
+    assert of_b.get(script, {}).keys() <= {"courier/stats"}
+
+
 # --- who am I ----------------------------------------------------------------------------------
 
 

@@ -114,14 +114,11 @@ def test_a_call_is_a_span_of_the_caller_and_one_of_the_server(
     for span in (outer, inner):
         assert span.name == "learner-0/step"
         assert span.status.status_code is StatusCode.UNSET
-        about = dict(span.attributes or {})
-        scheme, _, path = address.partition(":")
-        assert about == {
+        assert dict(span.attributes or {}) == {
             "rpc.system": "courier",
             "rpc.service": "learner-0",
             "rpc.method": "step",
-            "server.address": path,
-            "network.transport": scheme,
+            **spans._place(address),
         }
 
 
@@ -138,10 +135,15 @@ def test_a_call_is_a_child_of_the_span_it_is_made_in(
 
 
 def test_calls_made_while_serving_are_children_of_the_served_one(
-    address: str, serve: Serve, connect: Connect, traced: Traced, call: Callable[..., Any]
+    address: str,
+    other_address: str,
+    serve: Serve,
+    connect: Connect,
+    traced: Traced,
+    call: Callable[..., Any],
 ) -> None:
-    serve(f"{address}-2", name="second", work=lambda: None)
-    to_second = connect(f"{address}-2", name="second")
+    serve(other_address, name="second", work=lambda: None)
+    to_second = connect(other_address, name="second")
     serve(address, name="first", relay=lambda: call(to_second, "work"))
 
     call(connect(address, name="first"), "relay")
