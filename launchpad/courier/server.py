@@ -175,8 +175,8 @@ class Server:
             if self._house is not None:
                 raise RuntimeError(f"{self.name} has been started already")
             token = keyring.find(self._address) if self._token is None else self._token
-            is_by_socket = not self._address.startswith((inprocess.PREFIX, *carriers.GRPC))
-            if is_by_socket:
+            is_in_process = self._address.startswith(inprocess.PREFIX)
+            if not is_in_process and not carriers.is_grpc(self._address):
                 self._listener = carriers.find(self._address).Listener(self._address)
             listeners = [] if self._listener is None else [self._listener]
             self._open(

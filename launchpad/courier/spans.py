@@ -168,9 +168,10 @@ class _ClientSpan:
 def _place(address: str) -> dict[str, str | int]:
     """What OpenTelemetry calls the parts of an address."""
     scheme, _, where = address.partition(":")
-    if scheme not in (endpoint.SCHEME, endpoint.PLAINTEXT_SCHEME):
+    carrier = endpoint.carrier_of(address)
+    if carrier is None:
         return {"network.transport": scheme, "server.address": where}
-    place = endpoint.parse(address)
+    place = endpoint.parse(address, carrier)
     return {
         "network.transport": "tcp",
         "server.address": place.host,

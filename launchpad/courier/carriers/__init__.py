@@ -15,7 +15,6 @@ _MODULES = {
     "tcp": "launchpad.courier.carriers.tcp",
     "tcp+plaintext": "launchpad.courier.carriers.tcp",
 }
-GRPC = (f"{endpoint.GRPC}:", f"{endpoint.GRPC}+")  # what addresses of over_grpc begin with
 _FORMS = (
     "unix:/absolute/path",
     "tcp:HOST:PORT",
@@ -42,7 +41,7 @@ class Carrier(Protocol):
 
 def is_grpc(address: str) -> bool:
     """It is served by gRPC (over_grpc), not on sockets of ours. ValueError if it is malformed."""
-    if not address.startswith(GRPC):
+    if endpoint.carrier_of(address) != endpoint.GRPC:
         return False
     endpoint.parse(address, endpoint.GRPC)
     return True

@@ -40,6 +40,12 @@ class Endpoint:
         return f"{self.scheme}:{host}:{self.port}"
 
 
+def carrier_of(address: str) -> str | None:
+    """`tcp` or `grpc`, whichever the address is for; None if it is for neither."""
+    carrier = address.partition(":")[0].removesuffix(_PLAINTEXT)
+    return carrier if carrier in (TCP, GRPC) else None
+
+
 def parse(address: str, carrier: str = TCP) -> Endpoint:
     """The endpoint that `address` spells; a ValueError that quotes it when it spells none."""
     match = _FORM.fullmatch(address)
