@@ -23,9 +23,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier import keyring
+from launchpad.courier import codec, keyring, wire
 from launchpad.courier.certificates import make_credentials
 from launchpad.courier.over_grpc import frames, json_values, package
+from launchpad.courier.over_grpc.courier_service import carried
 from tests.courier.conftest import DEADLINE_S, Connect
 
 ANY_PORT = "grpc:127.0.0.1:0"
@@ -567,6 +568,29 @@ def test_a_call_meant_for_another_incarnation_does_not_run() -> None:
     assert ran == []
 
 
+def test_a_stream_is_an_error_that_says_so(connect: Connect) -> None:
+    def count() -> Iterator[int]:
+        yield 1
+
+    server = start(ANY_PORT, count=count, ping=lambda: 1)
+    client = connect(server.address)
+
+    with pytest.raises((courier.RemoteError, TypeError), match=r"generator|stream"):
+        client.count()
+    with channel_to(server) as channel:
+        code, text = status_of(lambda: call_json(channel, "count", []))
+    assert code is grpc.StatusCode.UNKNOWN
+    assert "generator" in text or "stream" in text
+    assert client.ping() == 1
+
+
+def test_a_kind_of_reply_that_grpc_does_not_carry_becomes_an_error() -> None:
+    kind, body, _ = carried((wire.STREAM, object(), []))
+
+    assert kind == wire.ERROR
+    assert "does not travel by gRPC" in codec.describe_error(body)[1]
+
+
 def test_too_large_arguments_are_an_error_of_the_caller(connect: Connect) -> None:
     server = courier.Server("learner", address=ANY_PORT, max_bytes=1 << 20)
     server.bind("echo", lambda x: x)
@@ -673,6 +697,14 @@ def test_stop_waits_for_the_calls_that_run(connect: Connect, gate: threading.Eve
     server.stop(DEADLINE_S)
 
     assert future.result(DEADLINE_S) == "done"
+
+
+def test_a_method_may_stop_its_own_server(connect: Connect) -> None:
+    server = start(ANY_PORT)
+    server.bind("stop", lambda: server.stop(5.0) or "stopped")  # type: ignore[func-returns-value]
+
+    assert connect(server.address).stop() == "stopped"
+    assert not server.has_started
 
 
 def test_credentials_make_it_tls_and_others_are_refused() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from launchpad.courier import compression, greeting, notes, wire
+from launchpad.courier import codec, compression, greeting, notes, wire
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.later import Later
@@ -108,7 +108,7 @@ class CourierService:
         if (note := found.get(notes.COMPRESSED)) is not None:
             body, buffers = compression.unpack(note, body, buffers, self._max_bytes)
         on_behalf_of = Serving(deadline, found.get(notes.TRACE, b""))
-        return self._house.methods.answer_for(on_behalf_of, method, body, buffers)
+        return carried(self._house.methods.answer_for(on_behalf_of, method, body, buffers))
 
 
 class _Call:
@@ -133,6 +133,17 @@ class _Call:
         self._counts.finish(time.monotonic() - self._began, self.n_in, wire.size(body, views))
         self._send(message)
         self._send(None)
+
+
+def carried(reply: Reply) -> Reply:
+    """The reply, or the error that it is of a kind which needs more than one message."""
+    if reply[0] in (wire.RESULT, wire.ERROR, wire.NOT_RUN, LATER):
+        return reply
+    error = TypeError(
+        "the method returned a stream, which does not travel by gRPC. Return a list, or call it at "
+        "another address of its server."
+    )
+    return wire.ERROR, codec.encode_error(error), []
 
 
 def answer_later(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class Door:
         wanted = package.parse(address)
         self._courier = CourierService(house, token)
         json = JsonService(house, token)
-        self._health = HealthService(health, json.name, _Pool(house).submit)
+        self._pool = _Pool(house)
+        self._health = HealthService(health, json.name, self._pool.submit)
         reflection = ReflectionService(json.name, house.methods.list_names)
         services = {
             package.COURIER: self._courier.find,
@@ -50,7 +52,7 @@ class Door:
             **dict.fromkeys(ReflectionService.NAMES, reflection.find),
         }
         options = _options(wanted, package.limit(house.max_bytes))
-        self._server = grpc.server(_Pool(house), handlers=[_Router(services)], options=options)
+        self._server = grpc.server(self._pool, handlers=[_Router(services)], options=options)
         port = _bind(self._server, wanted)
         self.address = str(Endpoint(wanted.scheme, wanted.host, port))
         self._stopped: Any = None
@@ -70,7 +72,13 @@ class Door:
         self._health.end_watches()
 
     def end_stop(self) -> None:
-        """Cancels what is left, and waits until nothing is."""
+        """Cancels what is left, and waits until nothing is.
+
+        Not so in a method that stops its own server, which has still to be answered: gRPC then
+        cancels by itself what is left when the grace is over.
+        """
+        if threading.get_ident() in self._pool.busy:
+            return
         if not self._stopped.is_set():
             self._stopped = self._server.stop(0)
         self._stopped.wait(_END_S)
@@ -81,9 +89,10 @@ class _Pool(Executor):
 
     def __init__(self, house: House) -> None:
         self._house = house
+        self.busy: set[int] = set()  # idents of the threads that serve a call
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        job = _Job(lambda: fn(*args, **kwargs))
+        job = _Job(lambda: fn(*args, **kwargs), self.busy)
         self._house.pool.submit(job)
         return job.future
 
@@ -94,15 +103,20 @@ class _Job:
     is_waiting = False
     is_urgent = False
 
-    def __init__(self, fn: Callable[[], Any]) -> None:
+    def __init__(self, fn: Callable[[], Any], busy: set[int]) -> None:
         self._fn = fn
+        self._busy = busy
         self.future: Future[Any] = Future()
 
     def run(self) -> None:
+        me = threading.get_ident()
+        self._busy.add(me)
         try:
             self.future.set_result(self._fn())
         except BaseException as error:
             self.future.set_exception(error)
+        finally:
+            self._busy.discard(me)
 
 
 class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]

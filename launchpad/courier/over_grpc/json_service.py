@@ -22,7 +22,7 @@ from launchpad.courier.counts import MethodCounts
 from launchpad.courier.methods import LATER, Reply
 from launchpad.courier.over_grpc import json_values
 from launchpad.courier.over_grpc.admission import Shown
-from launchpad.courier.over_grpc.courier_service import answer_later, deadline_of
+from launchpad.courier.over_grpc.courier_service import answer_later, carried, deadline_of
 from launchpad.courier.over_grpc.handlers import Send, fail, later, refuse
 from launchpad.courier.serving import Serving
 
@@ -84,7 +84,7 @@ class JsonService:
             return
         body, buffers = codec.encode(json_values.to_arguments(request))
         on_behalf_of = Serving(deadline, shown.trace)
-        reply = house.methods.answer_for(on_behalf_of, method, body, buffers)
+        reply = carried(house.methods.answer_for(on_behalf_of, method, body, buffers))
         if reply[0] == LATER:
             answer_later(house, context, reply[1], call.finish)
         else:
