@@ -14,7 +14,7 @@ class Square:
 
 
 # part: calls
-def ask(servers: list[lp.CourierClient[Square]]):
+def ask(servers: list[lp.CourierClient]):
     futures = [server.futures.of(i) for i, server in enumerate(servers)]  # all are under way
     print([future.result() for future in futures])
 

@@ -1,0 +1,25 @@
+"""Courier over TLS: both ends have a token and a certificate of the same run."""
+
+import secrets
+
+from launchpad import courier
+from launchpad.courier import certificates, keyring
+
+# Made once; the other hosts get both over a channel that you trust.
+keyring.add("tcp:", secrets.token_bytes(32), certificates.make_credentials())
+
+server = courier.Server("greeter", address="tcp:127.0.0.1:0")  # 0: any port that is free
+server.bind("greet", lambda name: f"Hello, {name}!")
+server.start()
+
+with courier.Client(server.address) as client:
+    print(client.greet("world"))
+
+keyring.add("tcp:", secrets.token_bytes(32), certificates.make_credentials())
+with courier.Client(server.address) as stranger:
+    try:
+        stranger.greet("world")
+    except courier.Refused:
+        print("refused: another run's certificate")
+
+server.stop()
