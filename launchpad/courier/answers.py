@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -37,8 +38,11 @@ class Answers:
                 lock.release()
 
     def finish(self, close: Callable[[], None]) -> None:
-        """Calls `close()` when nobody writes any more."""
+        """Writes what is left, unless nobody reads it any more; then calls `close()`."""
         with self._lock:
+            with contextlib.suppress(OSError):
+                while self._queue:
+                    self._write()
             close()
 
     def _wait_for_room(self) -> bool:

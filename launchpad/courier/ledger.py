@@ -48,10 +48,10 @@ class Ledger:
             self.fail(call, error if isinstance(error, Exception) else error(call.method))
 
     def fail_impatient(self) -> None:
-        """The server is not up: fails the calls that do not wait for it."""
+        """The server takes no calls: fails those that do not wait until it does."""
         self._peer.raise_verdict()
         for call in self.snapshot():
-            if not call.options.wait_for_ready:
+            if not call.options.wait_for_ready and not call.is_sent:
                 self._check(call, self._peer.check_wait, call.options)
 
     def fail_too_large(self, max_bytes: int) -> None:

@@ -61,7 +61,7 @@ class Overlap(Connection):
         super().__init__(sock, house)
         self._counts = house.counts.of(said.peer)
         self._takes_bytes = said.max_bytes
-        self._decoder = wire.Decoder(max_bytes=house.max_bytes, scratch_bytes=_SCRATCH)
+        self._decoder = wire.Decoder(max_bytes=house.max_bytes, most_scratch_bytes=_SCRATCH)
         self._answers = Answers(sock)
         self._lock = threading.Lock()
         self._turn: Turn | None = None
@@ -177,9 +177,10 @@ class Overlap(Connection):
 
     def _read(self, turn: Turn) -> bool:
         """Reads once; False when nothing came and the connection was parked, or it has ended."""
+        flags = 0 if self._house.pool.may_linger else socket.MSG_DONTWAIT
         turn.is_waiting = True
         try:
-            n = self.sock.recv_into(self._decoder.buffer)
+            n = self.sock.recv_into(self._decoder.buffer, 0, flags)
         except BlockingIOError:
             self._house.unwatch(self)
             self._park()
@@ -221,6 +222,8 @@ class Overlap(Connection):
         until = read_at + timeout_us * 1e-6 if timeout_us else None
         if until is not None and until < _monotonic():
             return wire.NOT_RUN, wire.LATE, []
+        if not said:
+            return self._house.methods.answer_for(Serving(until), method, body, buffers)
         found = notes.decode(said)
         if (note := found.get(notes.COMPRESSED)) is not None:
             body, buffers = compression.unpack(note, body, buffers, self._house.max_bytes)

@@ -66,16 +66,13 @@ class Pipeline:
         counts = self._counts[method]
         counts.started += 1
         call = InFlight(self, self._next_id(), method, options, counts, len(body))
-        if (
-            views
-            or notes_out
-            or options.timeout_s is not None
-            or call.size > wire.SMALL
-            or _serving() is not None
-        ):
-            _add_frame(call, body, views, notes_out)
+        timeout_us = 0
+        if options.timeout_s is not None or _serving() is not None:
+            timeout_us = _limit(call)
+        if views or notes_out or call.size > wire.SMALL:
+            _add_large_frame(call, body, views, timeout_us, notes_out)
         else:
-            call.frame = _encode_small(wire.CALL, call.call_id, method, body)
+            call.frame = _encode_small(wire.CALL, call.call_id, method, body, timeout_us)
         self._send(call)
         return call
 
@@ -93,7 +90,7 @@ class Pipeline:
         call.fail_as_cancelled()
         if call.is_sent:
             self._outbox.put(Notice(_encode_small(wire.CANCEL, call.call_id, b"", b"")))
-            self.flush()
+            self._wake()  # the reader sends it: to cancel must not take long
         return True
 
     def close(self) -> None:
@@ -124,9 +121,14 @@ class Pipeline:
             self._start(call)
         elif len(outbox) >= _BATCH or gap_s > _CLOSE_S or len(calls) == 1:
             self.flush()
-        elif reader.must_be_woken:
-            reader.wake()
-        if is_first_due and (reader := self._reader) is not None:
+        else:
+            self._wake()
+        if is_first_due:
+            self._wake()
+
+    def _wake(self) -> None:
+        reader = self._reader
+        if reader is not None and reader.must_be_woken:
             reader.wake()
 
     def _start(self, call: InFlight) -> None:
@@ -156,12 +158,20 @@ class Pipeline:
         return True
 
 
-def _add_frame(call: InFlight, body: bytes, views: Sequence[memoryview], notes_out: bytes) -> None:
-    """For a call that is large, or has a deadline or something to note."""
-    timeout_us = 0
-    if (deadline := _find_deadline(call)) is not None:
-        call.deadline = deadline
-        timeout_us = max(1, int((deadline - call.began) * 1e6))
+def _limit(call: InFlight) -> int:
+    """Sets its deadline, if it has one; returns what the server shall know of it."""
+    timeout_s, on_behalf_of = call.options.timeout_s, _serving()
+    deadline = None if timeout_s is None else call.began + timeout_s
+    if on_behalf_of is not None:
+        deadline = on_behalf_of.limit(deadline)
+    call.deadline = deadline
+    return 0 if deadline is None else max(1, int((deadline - call.began) * 1e6))
+
+
+def _add_large_frame(
+    call: InFlight, body: bytes, views: Sequence[memoryview], timeout_us: int, notes_out: bytes
+) -> None:
+    """For a call that is large, or says more about itself."""
     call.size = wire.size(body, views)
     if call.options.compress and compression.is_worthwhile(body, views):
         body, views, note = compression.pack(body, views)
@@ -169,12 +179,6 @@ def _add_frame(call: InFlight, body: bytes, views: Sequence[memoryview], notes_o
     call.frame = wire.encode(
         wire.CALL, call.call_id, call.method, body, _copy(views), timeout_us, notes_out
     )
-
-
-def _find_deadline(call: InFlight) -> float | None:
-    timeout_s, on_behalf_of = call.options.timeout_s, _serving()
-    deadline = None if timeout_s is None else call.began + timeout_s
-    return deadline if on_behalf_of is None else on_behalf_of.limit(deadline)
 
 
 def _copy(views: Sequence[memoryview]) -> list[memoryview]:

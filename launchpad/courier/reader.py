@@ -91,16 +91,19 @@ class Reader:
     def _main(self) -> None:
         while not self._may_end(self):
             try:
-                sock = self._connect()
+                self._use(self._connect())
             except Exception as error:
                 self._ledger.fail_all(error)
-                continue
-            with contextlib.closing(sock):
+        self._bell.close()
+
+    def _use(self, sock: Socket) -> None:
+        with contextlib.closing(sock):
+            try:
                 self._begin(sock)
                 self._read_until_end(sock)
+            finally:
                 self._outbox.disconnect()
-            self._sort_out()
-        self._bell.close()
+        self._sort_out()
 
     def _connect(self) -> Socket:
         while True:
@@ -124,7 +127,7 @@ class Reader:
         self._outbox.connect(sock)
 
     def _read_until_end(self, sock: Socket) -> None:
-        decoder = wire.Decoder(max_bytes=self._peer.max_bytes, scratch_bytes=_SCRATCH)
+        decoder = wire.Decoder(max_bytes=self._peer.max_bytes, most_scratch_bytes=_SCRATCH)
         poller = select.poll()
         poller.register(sock, select.POLLIN)
         poller.register(self._bell, select.POLLIN)
@@ -151,18 +154,15 @@ class Reader:
             self.must_be_woken = True  # first, because frames go on to be put
             has_written = self._outbox.flush(wait=False)
             poller.modify(sock, select.POLLIN if has_written else select.POLLIN | select.POLLOUT)
-            if has_pending(sock):
-                self.must_be_woken = False
-                self._ledger.fail_late()
-                return True
-            events = dict(poller.poll(self._patience_s() * 1000))
+            timeout_s = 0.0 if has_pending(sock) else self._patience_s()
+            events = dict(poller.poll(timeout_s * 1000))
             self.must_be_woken = False
             if events.pop(self._bell.fileno(), 0):
                 self._bell.silence()
             elif not events and not self._ledger.calls:
                 return False
             self._ledger.fail_late()
-            if events.get(sock.fileno(), 0) & ~select.POLLOUT:
+            if has_pending(sock) or events.get(sock.fileno(), 0) & ~select.POLLOUT:
                 return True
         return False
 
@@ -181,6 +181,7 @@ class Reader:
         self._outbox.stop()
         for call in again:
             self._enter_again(call)
+        self._ledger.fail_impatient()
         return not any(call.is_sent for call in self._ledger.snapshot())
 
     def _sort_out(self) -> None:
@@ -206,3 +207,4 @@ class Reader:
         call.is_sent = False
         self._ledger.enter(call)
         self._outbox.put(call)
+

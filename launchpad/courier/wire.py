@@ -163,12 +163,24 @@ class Decoder:
             ...
 
     Not for use by two threads at once. After a ProtocolError the connection is of no more use.
+
+    Args:
+        max_bytes: the largest message to take.
+        scratch_bytes: how much to read at once.
+        most_scratch_bytes: the same, once that much is there to be read.
     """
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES, scratch_bytes: int = 16 << 10) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int = MAX_BYTES,
+        scratch_bytes: int = 16 << 10,
+        most_scratch_bytes: int = 0,
+    ) -> None:
         self._max_bytes = max_bytes
         self._scratch = memoryview(bytearray(scratch_bytes))
         self._size = scratch_bytes
+        self._most_size = most_scratch_bytes
         self._start = 0
         self._end = 0
         self._large: _LargeFrame | None = None
@@ -273,9 +285,12 @@ class Decoder:
             self._large = None
 
     def _compact(self) -> None:
-        left = self._end - self._start
-        if left and self._start:
-            self._scratch[:left] = self._scratch[self._start : self._end]
+        left, scratch = self._end - self._start, self._scratch
+        if self._end == self._size < self._most_size:  # there was more than we had room for
+            self._size = min(4 * self._size, self._most_size)
+            self._scratch = memoryview(bytearray(self._size))
+        if left and (self._start or self._scratch is not scratch):
+            self._scratch[:left] = scratch[self._start : self._end]
         self._start, self._end = 0, left
 
 

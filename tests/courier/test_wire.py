@@ -155,6 +155,24 @@ def test_a_read_as_long_as_the_frame_it_continues_is_not_taken_for_that_frame() 
     assert [plain(frame) for frame in received] == [plain(frame) for frame in sent]
 
 
+def test_more_is_read_at_once_when_more_is_there() -> None:
+    sent = [wire.Frame(wire.CALL, i, b"name", _pattern(i % 50), [], 0) for i in range(500)]
+    stream = memoryview(b"".join(map(encode, sent)))
+    decoder = wire.Decoder(scratch_bytes=1000, most_scratch_bytes=5000)
+    received, rooms = [], []
+
+    while stream:
+        rooms.append(len(decoder.buffer))
+        n = min(len(stream), len(decoder.buffer))
+        decoder.buffer[:n] = stream[:n]
+        stream = stream[n:]
+        received += decoder.received(n)
+
+    assert [plain(frame) for frame in received] == [plain(frame) for frame in sent]
+    assert rooms[0] == 1000
+    assert 4900 < max(rooms) <= 5000
+
+
 @pytest.mark.parametrize("size", [0, 1, 470, 480, 490, 10_000])
 def test_a_frame_that_comes_alone_is_the_same_on_the_short_way(size: int) -> None:
     sent = wire.Frame(wire.RESULT, 7, b"name", _pattern(size), [], 9)

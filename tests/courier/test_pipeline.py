@@ -1,0 +1,473 @@
+"""What becomes of pipelined calls when something goes wrong, and when they leave."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+from launchpad.courier import greeting, wire
+from launchpad.courier.serving import serving
+
+LONG_S = 60.0  # no test takes that long
+
+
+@pytest.fixture
+def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing happens because some time has passed without anything happening."""
+    monkeypatch.setattr("launchpad.courier.reader._IDLE_S", LONG_S)
+
+
+@pytest.mark.parametrize("n", [1, 2, 50, 300])
+def test_calls_leave_although_those_before_them_are_not_answered(
+    serve, connect, unix_address, gate, never_idle, n: int
+) -> None:
+    """Nobody waits for their results, either: that would send them, too."""
+    serve(unix_address, hang=gate.wait, echo=lambda value: value)
+    client = connect(unix_address)
+    answered = threading.Semaphore(0)
+
+    for _ in range(5):
+        client.futures.hang()
+        for i in range(n):
+            client.futures.echo(i).add_done_callback(lambda _: answered.release())
+        came = [answered.acquire(timeout=10) for _ in range(n)]
+
+        assert all(came)
+
+
+def test_a_deadline_is_kept_while_nothing_is_heard_of_the_server(
+    serve, connect, unix_address, gate, never_idle
+) -> None:
+    entered = threading.Event()
+    serve(unix_address, hang=lambda: entered.set() or gate.wait())
+    client = connect(unix_address)
+    patient = client.futures.hang()
+    assert entered.wait(10)
+
+    first = _outcome(client.with_options(timeout_s=0.1).futures.hang())
+    several = [client.with_options(timeout_s=s).futures.hang() for s in (0.3, 0.1, 0.2)]
+
+    assert [first, *map(_outcome, several)] == ["DeadlineExceeded"] * 4
+    assert not patient.done()
+
+
+def test_a_deadline_is_kept_while_the_server_is_not_up(connect, unix_address) -> None:
+    client = connect(unix_address)
+    patient = client.futures.echo(1)
+
+    hurried = client.with_options(timeout_s=0.05).futures.echo(2)
+
+    assert isinstance(hurried.exception(10), courier.DeadlineExceeded)
+    assert not patient.done()
+
+
+def test_a_call_that_does_not_wait_for_its_server_fails_alone(serve, connect, unix_address) -> None:
+    client = connect(unix_address)
+    patient = client.futures.echo(1)
+
+    hurried = client.with_options(wait_for_ready=False).futures.echo(2)
+    error = hurried.exception(10)
+    serve(unix_address, echo=lambda value: value)
+
+    assert isinstance(error, courier.NotSent)
+    assert patient.result(10) == 1
+
+
+def test_a_verdict_ends_the_wait_of_all(connect, unix_address) -> None:
+    verdicts: list[Exception] = []
+    client = connect(unix_address, verdict=lambda: verdicts[0] if verdicts else None)
+    futures = [client.futures.echo(i) for i in range(3)]
+
+    verdicts.append(courier.WorkerFailed("killed by SIGKILL"))
+
+    assert [future.exception(10) for future in futures] == verdicts * 3
+
+
+def test_a_call_that_has_waited_for_its_server_tells_it_how_much_time_is_left(
+    serve, connect, unix_address
+) -> None:
+    client = connect(unix_address, call_timeout=20)
+    latest = time.monotonic() + 20.1
+    futures = [client.futures.until(), client.futures.until(np.ones(10_000))]
+
+    while time.monotonic() < latest - 19.5:
+        time.sleep(0.01)
+    serve(unix_address, until=lambda *_: serving.get().deadline)
+
+    assert all(future.result(10) < latest for future in futures)
+
+
+def test_deadlines_are_inherited_by_futures(serve, connect, unix_address) -> None:
+    inner = connect(unix_address)
+    serve(
+        unix_address,
+        outer=lambda: (serving.get().deadline, inner.futures.until().result(10)),
+        until=lambda: serving.get().deadline,
+    )
+
+    outer, until = connect(unix_address, call_timeout=20).outer()
+
+    assert abs(outer - until) < 0.1
+
+
+def test_a_call_that_may_run_twice_is_made_again_when_its_connection_is_lost(
+    spawn_server, connect, unix_address
+) -> None:
+    first = spawn_server(unix_address)
+    client = connect(unix_address)
+    again = client.with_options(idempotent=True)
+    client.futures.echo(0).result(10)
+    lost = [client.futures.hang() for _ in range(10)]
+    repeated = [again.futures.hang() for _ in range(10)]
+    while client.n_hanging() < 20:
+        pass
+
+    first.kill()
+    first.wait(10)
+    errors = [future.exception(10) for future in lost]
+    spawn_server(unix_address)
+    while client.n_hanging() < 10:
+        pass
+
+    assert {type(error) for error in errors} == {courier.OutcomeUnknown}
+    assert not any(future.done() for future in repeated)
+
+
+def test_a_call_that_the_server_does_not_take_is_made_again_at_its_successor(
+    serve, connect, unix_address, gate
+) -> None:
+    """The server stops with one call running, and others that it has read and not begun."""
+    entered = threading.Event()
+    first = serve(unix_address, size=1, hang=lambda: entered.set() or gate.wait())
+    client = connect(unix_address, call_timeout=20)
+    running = client.futures.hang()
+    assert entered.wait(10)
+    stopping = threading.Thread(target=first.stop, args=(10.0,))
+    stopping.start()
+    while not first._house.is_stopping:
+        pass
+
+    futures = [client.futures.echo(i) for i in range(10)]
+    gate.set()
+    stopping.join(10)
+    serve(unix_address, echo=lambda value: value)
+
+    assert running.result(10) is True
+    assert [future.result(10) for future in futures] == list(range(10))
+
+
+def test_calls_wait_while_a_server_drains_and_those_that_run_are_answered(
+    serve, connect, unix_address, gate
+) -> None:
+    entered = threading.Event()
+    server = serve(
+        unix_address, hang=lambda: entered.set() or gate.wait(), echo=lambda value: value
+    )
+    client = connect(unix_address)
+    running = client.futures.hang()
+    assert entered.wait(10)
+    server.drain()
+
+    waiting = client.futures.echo(1)
+    refused = client.with_options(wait_for_ready=False).futures.echo(2)
+    error = refused.exception(10)
+    was_waiting = not waiting.done() and not running.done()
+    (counts,) = server._house.counts.values()
+    n_tries = counts[b"echo"].started
+    gate.set()
+    result = running.result(10)
+    server._house.is_draining = server._house.is_stopping = False
+
+    assert isinstance(error, courier.NotSent)
+    assert was_waiting
+    assert n_tries == 2  # each once: this connection is of no more use to them
+    assert result is True
+    assert waiting.result(10) == 1
+
+
+def test_a_server_that_drains_is_asked_again_in_its_own_time(serve, connect, unix_address) -> None:
+    server = serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+    client.futures.echo(0).result(10)
+    (counts,) = server._house.counts.values()
+    server.drain()
+    began = time.monotonic()
+
+    future = client.futures.echo(1)
+    while counts[b"echo"].errors < 20:
+        assert time.monotonic() - began < 20
+
+    assert time.monotonic() - began > 0.15
+    assert not future.done()
+
+
+def test_cancelling_tells_the_server(connect, unix_address) -> None:
+    with _server_that_listens(unix_address, n_frames=3) as heard:
+        client = connect(unix_address)
+        futures = [client.futures.m(i) for i in range(2)]
+        while not all(future.is_sent for future in futures):
+            pass
+        futures[1].cancel()
+
+    assert [kind for kind, _ in heard] == [wire.CALL, wire.CALL, wire.CANCEL]
+    assert heard[2][1] == heard[1][1]
+
+
+@contextmanager
+def _server_that_listens(address: str, n_frames: int) -> Iterator[list[tuple[int, int]]]:
+    """It greets one client, and writes down so many of its frames."""
+    heard: list[tuple[int, int]] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address.removeprefix("unix:"))
+        listener.listen()
+
+        def main() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(greeting.GREETING_SIZE, socket.MSG_WAITALL)
+                sock.sendall(greeting.encode_welcome(greeting.WELCOME, bytes(16), "listener"))
+                decoder = wire.Decoder()
+                while len(heard) < n_frames and (n := sock.recv_into(decoder.buffer)):
+                    heard.extend((frame[0], frame[1]) for frame in decoder.received(n))
+
+        thread = threading.Thread(target=main)
+        thread.start()
+        yield heard
+        thread.join(10)
+
+
+def test_what_is_more_than_the_server_takes_fails_alone(serve, connect, unix_address) -> None:
+    server = courier.Server("small", address=unix_address, max_bytes=10_000)
+    server.bind("size", lambda value: len(value))
+    client = connect(unix_address)
+
+    before = [client.futures.size(b"x" * n) for n in (100, 20_000, 200_000)]
+    server.start()
+    try:
+        results = [_outcome(future) for future in before]
+        after = [client.futures.size(b"x" * n) for n in (100, 20_000, 200_000)]
+        results += [_outcome(future) for future in after]
+    finally:
+        server.stop()
+
+    assert results == [100, "MessageTooLarge", "MessageTooLarge"] * 2
+
+
+def test_an_answer_that_is_more_than_the_client_takes_fails_alone(serve, unix_address) -> None:
+    serve(unix_address, make=lambda n: b"x" * n)
+
+    with courier.Client(unix_address, max_bytes=10_000) as client:
+        futures = [client.futures.make(n) for n in (100, 20_000, 200_000, 200)]
+        outcomes = [_outcome(future) for future in futures]
+
+    assert [o if isinstance(o, str) else len(o) for o in outcomes] == [
+        100,
+        "MessageTooLarge",
+        "MessageTooLarge",
+        200,
+    ]
+
+
+def _outcome(future: Future) -> object:
+    error = future.exception(10)
+    return type(error).__name__ if error is not None else future.result()
+
+
+def test_both_ends_count_every_call(serve, connect, unix_address) -> None:
+    server = serve(unix_address, echo=lambda value: value, fail=lambda: [][0])
+    client = connect(unix_address)
+    futures = [client.futures.echo(i) for i in range(500)]
+    futures += [client.futures.echo(np.ones(1000)) for _ in range(10)]
+    futures += [client.futures.fail() for _ in range(20)]
+    cancelled = client.futures.echo(1)
+    cancelled.cancel()
+    for future in futures:
+        future.exception(10)
+
+    here = client._channel.counts
+    (there,) = server._house.counts.values()
+
+    for counts in (here, there):
+        echo, fail = counts[b"echo"], counts[b"fail"]
+        assert echo.finished == echo.started >= 510
+        assert (echo.errors, fail.started, fail.finished, fail.errors) == (0, 20, 20, 20)
+        assert min(echo.bytes_in, echo.bytes_out) > 80_000
+    assert here[b"echo"].started == 511
+
+
+def test_the_memory_of_arguments_is_free_when_the_answer_is_here(serve, connect, unix_address):
+    serve(unix_address, length=len)
+    client = connect(unix_address)
+
+    futures = [client.futures.length(b"x" * n) for n in (10, 1_000_000)]
+    sizes = [future.result(10) for future in futures]
+
+    assert sizes == [10, 1_000_000]
+    assert [future.frame for future in futures] == [b"", b""]
+
+
+def test_calls_that_no_connection_takes_fail_in_the_end(connect, unix_address) -> None:
+    with _server_that_hangs_up(unix_address) as n_accepted:
+        futures = [connect(unix_address).futures.m(b"x" * (1 << 20)) for _ in range(2)]
+        errors = [future.exception(20) for future in futures]
+
+    assert all(isinstance(error, courier.CourierError) for error in errors)
+    assert n_accepted[0] <= 2 * 4
+
+
+@contextmanager
+def _server_that_hangs_up(address: str) -> Iterator[list[int]]:
+    """It greets whoever comes, and closes."""
+    n_accepted = [0]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address.removeprefix("unix:"))
+        listener.listen()
+
+        def main() -> None:
+            while True:
+                try:
+                    sock, _ = listener.accept()
+                except OSError:
+                    return
+                n_accepted[0] += 1
+                with sock:
+                    sock.recv(greeting.GREETING_SIZE, socket.MSG_WAITALL)
+                    sock.shutdown(socket.SHUT_RD)
+                    sock.sendall(greeting.encode_welcome(greeting.WELCOME, bytes(16), "rude"))
+
+        thread = threading.Thread(target=main)
+        thread.start()
+        yield n_accepted
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def test_a_thread_that_cannot_be_started_fails_the_call_and_not_those_after_it(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    ran: list[int] = []
+    serve(unix_address, m=ran.append)
+    client = connect(unix_address)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            client.futures.m(1)
+    client.futures.m(2).result(10)
+
+    assert ran == [2]
+
+
+def test_closing_from_a_callback_is_allowed(serve, connect, unix_address, gate) -> None:
+    serve(unix_address, hang=gate.wait, echo=lambda value: value)
+    client = connect(unix_address)
+    hanging = client.futures.hang()
+
+    client.futures.echo(1).add_done_callback(lambda _: courier.close(client))
+
+    assert isinstance(hanging.exception(10), courier.OutcomeUnknown)
+
+
+def test_threads_that_submit_while_others_close_get_an_answer_or_an_error(
+    serve, connect, unix_address
+) -> None:
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+    outcomes: list[str] = []
+
+    def submit() -> None:
+        for i in range(300):
+            try:
+                error = client.futures.echo(i).exception(10)
+            except courier.NotSent as refused:
+                error = refused
+            outcomes.append(type(error).__name__)
+
+    threads = [threading.Thread(target=submit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        courier.close(client)
+    for thread in threads:
+        thread.join(10)
+
+    assert len(outcomes) == 1200
+    assert set(outcomes) <= {"NoneType", "NotSent", "OutcomeUnknown"}
+
+
+def test_many_threads_share_one_pipeline(serve, connect, unix_address) -> None:
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        futures = [client.futures.echo((k, i)) for i in range(2000)]
+        wrong.append(sum(f.result(20) != (k, i) for i, f in enumerate(futures)))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert wrong == [0] * 6
+
+
+def test_compressed_calls_are_answered_compressed(serve, connect, unix_address) -> None:
+    serve(unix_address, double=lambda array: array * 2)
+    client = connect(unix_address).with_options(compress=True)
+    array = np.zeros(200_000)
+
+    futures = [client.futures.double(array + i) for i in range(5)]
+    results = [future.result(10) for future in futures]
+
+    assert all((result == 2.0 * i).all() for i, result in enumerate(results))
+
+
+def test_the_thread_ends_when_all_calls_were_cancelled_before_a_server_came(
+    connect, unix_address
+) -> None:
+    client = connect(unix_address)
+
+    future = client.futures.m()
+    future.cancel()
+    pipeline = client._channel._connections.get_pipeline()
+    deadline = time.monotonic() + 10
+    while pipeline._reader is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert pipeline._reader is None
+
+
+def test_a_fault_on_the_way_costs_the_calls_in_flight_and_no_more(
+    serve, connect, unix_address
+) -> None:
+    from launchpad.courier.faults import Faults
+
+    ran: list[int] = []
+    serve(unix_address, m=ran.append)
+    client = connect(unix_address, call_timeout=30)
+    with Faults(seed=5, drop_request=0.05, drop_response=0.05, cut=0.05, corrupt=0.05):
+        futures = []
+        for i in range(3000):
+            futures.append(client.futures.m(i))
+            if i % 20 == 0:
+                futures[-1].exception(20)
+        errors = [future.exception(20) for future in futures]
+
+    acknowledged = [i for i, error in enumerate(errors) if error is None]
+    assert {type(error) for error in errors} <= {type(None), courier.OutcomeUnknown}
+    assert len(ran) == len(set(ran))
+    assert set(acknowledged) <= set(ran)
+    assert 0 < len(acknowledged) < 3000
