@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -78,6 +79,32 @@ class Counter:
         raise AssertionError("a property was evaluated")
 
     def _hidden(self) -> None: ...
+
+
+class Numbers:
+    """A queue of `n` numbers; whoever asks for one more waits."""
+
+    def __init__(self, n: int) -> None:
+        self._queue: queue.Queue[int] = queue.Queue()
+        for i in range(n):
+            self._queue.put(i)
+
+    def take(self) -> int:
+        return self._queue.get()
+
+    def n_left(self) -> int:
+        return self._queue.qsize()
+
+
+class Taker:
+    """Takes numbers until there are none."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def run(self) -> None:
+        while True:
+            self._numbers.take()
 
 
 class Namesake:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 QUICK_S = 0.001  # a call that takes longer is better run on a thread of the server's
 BLOCKED_S = 0.1  # and one that takes this long was waiting for something, not merely unlucky
 FIRST_RUNS = 5  # so many have to be quick before a method is known for it
@@ -17,6 +19,8 @@ class Paces:
         paces.note(b"get", took_s=0.00002)  # five times
         b"get" in paces.quick               # until one call of it takes more than a millisecond
 
+    A run that does what may wait for others counts like one that was slow: see trial.py.
+
     No lock: of two threads that note something at once, one may not be heard. The next one is.
 
     Attributes:
@@ -27,9 +31,22 @@ class Paces:
         self.quick: set[bytes] = set()
         self._left: dict[bytes, int] = {}  # runs until a method is quick
 
-    def note(self, method: bytes, took_s: float, *, is_over: bool = True) -> None:
-        """One run of a method. `is_over` is False if it goes on, as coroutines and streams do."""
-        if took_s > QUICK_S or not is_over:
+    def is_on_trial(self, method: bytes) -> bool:
+        """Whether the next run of a method may be one of those after which it is known to be quick."""
+        return method not in self.quick and self._left.get(method, FIRST_RUNS) <= FIRST_RUNS
+
+    def note(
+        self, method: bytes, took_s: float, *, is_over: bool = True, may_wait: bool = False
+    ) -> None:
+        """One run of a method.
+
+        Args:
+            is_over: False if it goes on, as coroutines and streams do.
+            may_wait: it has done what may wait, even if it did not wait this time.
+        """
+        if may_wait:
+            self.distrust(method, inf)
+        elif took_s > QUICK_S or not is_over:
             self.distrust(method, took_s)
         elif method not in self.quick:
             self._trust_more(method)

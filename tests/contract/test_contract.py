@@ -366,6 +366,21 @@ def test_a_run_that_never_asks_about_stopping_is_unwound(launch_type: str) -> No
     assert [s.state for s in running.status()] == ["stopped"]
 
 
+@pytest.mark.leaks_by_nature  # the thread in which that method waits, where it is one of ours
+def test_a_run_that_waits_in_a_method_of_another_worker_is_unwound(launch_type: str) -> None:
+    program = lp.Program("contract")
+    numbers = program.add_node(lp.CourierNode(nodes.Numbers, 100), label="numbers")
+    program.add_node(lp.PyClassNode(nodes.Taker, numbers), label="taker")
+
+    with lp.launch(program, launch_type) as running:
+        client = running.client("numbers")
+        while client.n_left():
+            pass
+    (taker,) = (status for status in running.status() if status.worker == "taker-0")
+
+    assert (taker.state, taker.cause) == ("stopped", "interrupted by the program's stop")
+
+
 def test_a_deferred_that_never_asks_about_stopping_is_unwound(launch_type: str) -> None:
     program = lp.Program("deferred")
     program.add_node(lp.PyNode(print, lp.Deferred(nodes.loop_for_ever)), label="deferred")

@@ -49,9 +49,11 @@ def make_quick(method: Callable[[], Any]) -> None:
 
 
 def trust(server: courier.Server, *methods: str) -> None:
-    """Makes methods known to be quick that are not, or that cannot tell where they run."""
+    """Makes methods known to be quick, whether they are or not, and however busy the machine is."""
     assert server._house is not None
-    server._house.paces.quick.update(name.encode() for name in methods)
+    paces = server._house.paces
+    paces.quick.update(name.encode() for name in methods)
+    paces.distrust = lambda method, took_s: None  # type: ignore[method-assign]
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
@@ -96,7 +98,7 @@ def test_a_method_that_took_long_goes_back_to_the_threads_of_its_server(
     server = serve(here, nap=lambda s: time.sleep(s) or who())
     client = connect(here)
     client.nap(0)
-    trust(server, "nap")
+    server._house.paces.quick.add(b"nap")
 
     during = client.nap(2 * pace.QUICK_S)
     after = client.nap(0)
@@ -447,7 +449,9 @@ server.bind("who", threading.get_ident)
 server.start()
 client = courier.Client(server.address)
 client.who()
-def trust(*names): server._house.paces.quick.update(name.encode() for name in names)
+def trust(*names):
+    server._house.paces.quick.update(name.encode() for name in names)
+    server._house.paces.distrust = lambda method, took_s: None
 trust("two_steps", "who")
 {source}
 courier.close(client)
