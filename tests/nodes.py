@@ -82,7 +82,7 @@ class Counter:
 
 
 class Numbers:
-    """A queue of `n` numbers; whoever asks for one more waits."""
+    """A queue of `n` numbers; whoever asks for one more waits, longer than a stop may take."""
 
     def __init__(self, n: int) -> None:
         self._queue: queue.Queue[int] = queue.Queue()
@@ -90,7 +90,7 @@ class Numbers:
             self._queue.put(i)
 
     def take(self) -> int:
-        return self._queue.get()
+        return self._queue.get(timeout=5)
 
     def n_left(self) -> int:
         return self._queue.qsize()

@@ -366,8 +366,11 @@ def test_a_run_that_never_asks_about_stopping_is_unwound(launch_type: str) -> No
     assert [s.state for s in running.status()] == ["stopped"]
 
 
-@pytest.mark.leaks_by_nature  # the thread in which that method waits, where it is one of ours
-def test_a_run_that_waits_in_a_method_of_another_worker_is_unwound(launch_type: str) -> None:
+@pytest.mark.slow
+def test_a_run_that_waits_in_a_method_of_another_worker_is_unwound(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lp.flags, "termination_notice_s", lambda: 3.0)
     program = lp.Program("contract")
     numbers = program.add_node(lp.CourierNode(nodes.Numbers, 100), label="numbers")
     program.add_node(lp.PyClassNode(nodes.Taker, numbers), label="taker")
