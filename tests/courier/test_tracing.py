@@ -398,6 +398,14 @@ def test_the_state_of_a_trace_travels_with_it() -> None:
             {"network.transport": "tcp", "server.address": "10.0.0.7", "server.port": 5000},
         ),
         (
+            "grpc:learner-0.example:7077",
+            {
+                "network.transport": "tcp",
+                "server.address": "learner-0.example",
+                "server.port": 7077,
+            },
+        ),
+        (
             "tcp:[::1]:5000",
             {"network.transport": "tcp", "server.address": "::1", "server.port": 5000},
         ),
