@@ -1,0 +1,62 @@
+"""A good client, which goes on calling whatever happens around it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.hostile.target import Target
+from launchpad import courier
+
+NEWCOMER_EVERY = 200  # calls: then a new client comes, for one call
+
+
+def watch(target: Target, pipe: Connection) -> None:
+    """Told something, it begins to call; told something again, it says how it was."""
+    with target.client() as client:
+        client.echo(0)
+        pipe.send("ready")
+        while True:
+            pipe.recv()
+            pipe.send(call_until_told(target, client, pipe))
+
+
+def call_until_told(target: Target, client: Any, pipe: Connection) -> dict[str, Any]:
+    times_us: list[float] = []
+    newcomers_ms: list[float] = []
+    errors: list[str] = []
+    i = 0
+    while not pipe.poll():
+        i += 1
+        began = time.perf_counter()
+        try:
+            if i % NEWCOMER_EVERY == 0:
+                call_as_newcomer(target, i)
+                newcomers_ms.append((time.perf_counter() - began) * 1e3)
+            else:
+                assert client.echo(i) == i
+                times_us.append((time.perf_counter() - began) * 1e6)
+        except Exception as error:
+            errors.append(repr(error)[:200])
+    pipe.recv()
+    return {
+        "calls": i,
+        "errors": len(errors),
+        "first_error": errors[0] if errors else "",
+        "p50_us": quantile(times_us, 50),
+        "p99_us": quantile(times_us, 99),
+        "newcomer_p99_ms": quantile(newcomers_ms, 99),
+    }
+
+
+def call_as_newcomer(target: Target, i: int) -> None:
+    with courier.Client[Any](target.address, token=target.token) as client:
+        assert client.echo(i) == i
+
+
+def quantile(found: list[float], percent: int) -> float:
+    if len(found) < 2:
+        return found[0] if found else float("nan")
+    return statistics.quantiles(found, n=100, method="inclusive")[percent - 1]

@@ -1,0 +1,216 @@
+"""Those who do not belong, each in its own way. All of them send a call whose argument is a canary.
+
+A stranger does not keep to the rules: it believes any certificate, and says everything it has to say
+without waiting to be let in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pickle
+import socket
+import ssl
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from unittest import mock
+
+from benchmarks.hostile.canary import Canary
+from benchmarks.hostile.target import Target
+from launchpad.courier import carriers, certificates, greeting, wire
+from launchpad.courier.credentials import Credentials
+
+PATIENCE_S = 10.0
+LET_IN = "let in"
+
+Stranger = Callable[[Target], str]
+
+
+def visit(target: Target, kind: str) -> str:
+    """What became of one visit: how the stranger was refused, or LET_IN."""
+    return KINDS[target.carrier][kind](target)
+
+
+# On any carrier.
+
+
+def with_a_wrong_token(target: Target) -> str:
+    return intrude(dial_raw(target), greet(os.urandom(32)))
+
+
+def with_no_token(target: Target) -> str:
+    return intrude(dial_raw(target), greet(b""))
+
+
+def with_half_the_token(target: Target) -> str:
+    return intrude(dial_raw(target), greet(target.token[:16]))
+
+
+def with_the_token_and_more(target: Target) -> str:
+    return intrude(dial_raw(target), greet(target.token + b"\0"))
+
+
+def without_a_greeting(target: Target) -> str:
+    return intrude(dial_raw(target), b"")
+
+
+def with_another_version(target: Target) -> str:
+    hello = bytearray(greet(target.token))
+    hello[4] += 1
+    return intrude(dial_raw(target), bytes(hello))
+
+
+# Where there is TLS, they even know the token.
+
+
+def with_the_certificate_of_another_run(target: Target) -> str:
+    return intrude(dial_tls(target, other_run()), greet(target.token))
+
+
+def with_a_certificate_forged_in_our_name(target: Target) -> str:
+    assert target.credentials is not None
+    return intrude(dial_tls(target, forge(target.credentials)), greet(target.token))
+
+
+def with_its_own_certificate_and_ours_behind_it(target: Target) -> str:
+    """Certificates are no secret. Our key is, and OpenSSL takes no certificate without its key."""
+    assert target.credentials is not None
+    chain = other_run().cert_pem + b"\n" + target.credentials.cert_pem
+    return intrude(dial_tls(target, replace(other_run(), cert_pem=chain)), greet(target.token))
+
+
+def without_a_certificate(target: Target) -> str:
+    return intrude(dial_tls(target, None), greet(target.token))
+
+
+def without_tls(target: Target) -> str:
+    return intrude(dial_raw(target), greet(target.token))
+
+
+def with_our_certificate_and_a_wrong_token(target: Target) -> str:
+    return intrude(dial_tls(target, target.credentials), greet(os.urandom(32)))
+
+
+COMMON: tuple[Stranger, ...] = (
+    with_a_wrong_token,
+    with_no_token,
+    with_half_the_token,
+    with_the_token_and_more,
+    without_a_greeting,
+    with_another_version,
+)
+TLS: tuple[Stranger, ...] = (
+    with_the_certificate_of_another_run,
+    with_a_certificate_forged_in_our_name,
+    with_its_own_certificate_and_ours_behind_it,
+    without_a_certificate,
+    without_tls,
+    with_our_certificate_and_a_wrong_token,
+)
+
+
+def by_name(strangers: tuple[Stranger, ...]) -> dict[str, Stranger]:
+    return {stranger.__name__.replace("_", " "): stranger for stranger in strangers}
+
+
+KINDS: dict[str, dict[str, Stranger]] = {
+    "unix": by_name(COMMON),
+    "tcp": by_name(COMMON),
+    "tls": by_name(TLS),
+}
+
+# How they go about it.
+
+
+def greet(token: bytes) -> bytes:
+    return greeting.encode_greeting(token, "stranger")
+
+
+def intrude(sock: socket.socket | None, hello: bytes) -> str:
+    """Says hello and calls at once; then listens until the end."""
+    if sock is None:
+        return "refused while shaking hands"
+    body = pickle.dumps(((Canary(),), {}), protocol=5)
+    call = wire.encode_small(wire.CALL, 1, b"echo", body)
+    with contextlib.closing(sock):
+        with contextlib.suppress(OSError):  # it may have hung up by now
+            sock.sendall(hello + call)
+        return judge(read_to_end(sock))
+
+
+def read_to_end(sock: socket.socket) -> bytes:
+    data = b""
+    try:
+        while chunk := sock.recv(65536):
+            data += chunk
+    except TimeoutError:
+        raise
+    except OSError as error:
+        reason = getattr(error, "reason", None) or type(error).__name__
+        return data or str(reason).encode()
+    return data
+
+
+def judge(answer: bytes) -> str:
+    if len(answer) > greeting.WELCOME_SIZE:
+        return LET_IN
+    if len(answer) == greeting.WELCOME_SIZE:
+        verdict = greeting.decode_welcome(answer).verdict
+        return LET_IN if verdict == greeting.WELCOME else greeting.VERDICTS[verdict]
+    if answer.startswith(greeting.TLS_ALERT):
+        return "told that it needs TLS"
+    return answer.decode(errors="replace") or "hung up on"
+
+
+def dial_raw(target: Target) -> socket.socket:
+    if target.carrier == "unix":
+        found = carriers.find(target.address).connect(target.address, PATIENCE_S)
+        assert isinstance(found, socket.socket)
+        found.settimeout(PATIENCE_S)
+        return found
+    _, host, port = target.address.split(":")
+    return socket.create_connection((host, int(port)), PATIENCE_S)
+
+
+def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket | None:
+    """None when the handshake fails already."""
+    raw = dial_raw(target)
+    try:
+        return context(credentials).wrap_socket(raw)
+    except TimeoutError:
+        raise
+    except OSError:
+        raw.close()
+        return None
+
+
+@functools.lru_cache
+def context(credentials: Credentials | None) -> ssl.SSLContext:
+    """One that checks nothing."""
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found.check_hostname = False
+    found.verify_mode = ssl.CERT_NONE
+    if credentials is not None:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(credentials.cert_pem + b"\n" + credentials.key_pem)
+            file.flush()
+            found.load_cert_chain(file.name)
+    return found
+
+
+@functools.cache
+def other_run() -> Credentials:
+    return certificates.make_credentials()
+
+
+@functools.lru_cache
+def forge(credentials: Credentials) -> Credentials:
+    """A certificate by an authority that has the same name as the true one."""
+    from cryptography import x509
+
+    (name,) = x509.load_pem_x509_certificate(credentials.ca_pem).subject
+    run = bytes.fromhex(str(name.value).rpartition(" ")[2])
+    with mock.patch.object(certificates.os, "urandom", return_value=run):
+        return certificates.make_credentials()
