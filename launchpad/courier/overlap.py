@@ -20,6 +20,7 @@ with its successor. The lock is for what happens once in a batch: to begin and t
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections import deque

@@ -207,4 +207,3 @@ class Reader:
         call.is_sent = False
         self._ledger.enter(call)
         self._outbox.put(call)
-
