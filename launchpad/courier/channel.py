@@ -224,7 +224,9 @@ class SocketChannel:
             try:
                 if deadline is not None:
                     left = deadline - now
-                    timeout_us = int(left * 1e6)
+                    if left <= 0:
+                        raise self.peer.late(method, self.options)
+                    timeout_us = int(left * 1e6) or 1  # 0 would be no limit
                     if left < PATIENCE_S or line.timeout_s != PATIENCE_S:
                         self._limit(line, left)
                 try:

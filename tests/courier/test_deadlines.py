@@ -8,6 +8,7 @@ import time
 import pytest
 
 from launchpad import courier
+from launchpad.courier.serving import Serving, serving
 
 
 def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate) -> None:
@@ -92,3 +93,20 @@ def test_many_calls_each_have_the_whole_time(serve, connect, address) -> None:
 
     for _ in range(5):
         client.nap(0.1)
+
+
+def test_a_call_made_after_the_inherited_deadline_is_not_sent(serve, connect, address) -> None:
+    ran: list[int] = []
+    serve(address, note=ran.append)
+    client = connect(address)
+    client.note(1)
+    token = serving.set(Serving(time.monotonic() - 1.0))
+    try:
+        with pytest.raises(courier.DeadlineExceeded, match="the call that it was made for"):
+            client.note(2)
+        with pytest.raises(courier.DeadlineExceeded, match="the call that it was made for"):
+            client.futures.note(3).result(10)
+    finally:
+        serving.reset(token)
+
+    assert ran == [1]
