@@ -1,6 +1,6 @@
 """Arrays of float32, there and back: GB/s, the bytes of both ways by the time.
 
-The peak of memory is that of both processes together over what they had before, for three echoes of
+The peak of memory is that of both processes together over what they had before, for two echoes of
 256 MB in processes of their own, in arrays of that size. Three is the least possible: the argument,
 the server's copy of it, and the result.
 """
@@ -32,6 +32,7 @@ SIZES = {
     "1 GiB": 2**30,
 }
 WEIGHED, LARGEST = "256 MB", "1 GiB"
+NOT_WEIGHED = ("memcpy", "raw tcp", "courier tls", "courier in-process")
 LEAST = 3  # arrays, at the least, that both sides have at once
 SECONDS = 0.1  # for each size, or one echo; after one that does not count
 CONTENDERS = [
@@ -40,10 +41,10 @@ CONTENDERS = [
     Contender("raw tcp", raw_arrays.serve_tcp, raw_arrays.connect_tcp, share=1 / 4),
     Contender("courier", ours.serve_unix, ours.connect),
     Contender("courier tcp", ours.serve_tcp, ours.connect, ours.cannot_serve(ours.TCP)),
-    Contender("courier tls", ours.serve_tls, ours.connect, ours.cannot_serve_tls, share=1 / 4),
+    Contender("courier tls", ours.serve_tls, ours.connect, ours.cannot_serve_tls, share=1 / 64),
     Contender("courier in-process", ours.serve_nothing, ours.connect, share=1 / 4),
     Contender("zmq", zeromq.serve_arrays, zeromq.connect_arrays, needs("zmq")),
-    # At 0.3 GB/s, more takes too long; so it does for those that have a share of a quarter.
+    # At 0.3 GB/s, more takes too long; so it does for the others that have a share.
     Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, needs("grpc"), share=1 / 64),
 ]
 
@@ -96,10 +97,10 @@ def summary(turns: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def weigh(contenders: list[Contender], size: int) -> dict[str, Any]:
-    """What three echoes need, in processes of their own."""
+    """What two echoes need, in processes of their own."""
     found: dict[str, Any] = {}
     for contender in contenders:
-        if contender.name not in ("memcpy", "courier in-process"):
+        if contender.name not in NOT_WEIGHED:
             (by_name,) = take_turns(
                 [contender], unpinned(), 1, lambda pair: weigh_one(pair, size)
             ).values()
@@ -112,7 +113,7 @@ def weigh_one(pair: Pair, size: int) -> dict[str, float]:
     pids = [pair.client.pid, pair.server.pid]
     before = [memory.resident(pid) for pid in pids]
     with memory.Peak(pids) as peak:
-        pair.measure(echo_thrice, size)
+        pair.measure(echo_twice, size)
     peaks = [memory.resident_peak(pid) - was for pid, was in zip(pids, before, strict=True)]
     return {
         "both": peak.growth / size,
@@ -122,11 +123,11 @@ def weigh_one(pair: Pair, size: int) -> dict[str, float]:
     }
 
 
-def echo_thrice(echo: Call, size: int) -> None:
+def echo_twice(echo: Call, size: int) -> None:
     import numpy as np
 
     array = np.ones(size // 4, dtype=np.float32)
-    for _ in range(3):
+    for _ in range(2):
         assert len(echo(array)) == len(array)
 
 
@@ -149,7 +150,7 @@ def seconds_to_send(call: Call, size: int) -> dict[str, Any]:
 
     array = np.ones(size // 4, dtype=np.float32)
     times = []
-    for _ in range(4):
+    for _ in range(3):
         began = time.perf_counter()
         assert call(array) == array.nbytes
         times.append(time.perf_counter() - began)
