@@ -83,7 +83,7 @@ def run(command: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     return done.returncode, done.stdout
