@@ -160,18 +160,21 @@ def test_bytes_are_those_of_arguments_and_results_arrays_included(
 def test_a_call_that_ran_out_of_time_is_an_error_on_both_sides(
     address: str, serve: Serve, connect: Connect, gate: threading.Event
 ) -> None:
-    server = serve(address, block=gate.wait)
-    client = connect(address, call_timeout=0.05)
+    server = serve(address, work=lambda: None, block=gate.wait)
+    client = connect(address)
+    client.work()  # from here on a call is sent at once, and found too late by nobody but us
+    client.futures.work().result(DEADLINE_S)
+    in_haste = client.with_options(timeout_s=0.05)
 
     with pytest.raises(courier.DeadlineExceeded):
-        client.block()
+        in_haste.block()
     with pytest.raises(courier.DeadlineExceeded):
-        client.futures.block().result(DEADLINE_S)
+        in_haste.futures.block().result(DEADLINE_S)
 
     late = client.stats().methods["block"]
     assert (late.calls, late.errors, late.in_flight) == (2, 2, 0)
     gate.set()
-    assert settled(server.stats, "block").calls == 2
+    until(server.stats, "block", lambda found: (found.calls, found.in_flight) == (2, 0))
 
 
 def test_a_call_whose_arguments_cannot_be_sent_is_none(
@@ -190,17 +193,18 @@ def test_a_call_whose_arguments_cannot_be_sent_is_none(
 
 
 def test_a_server_counts_as_ended_what_nobody_waits_for_any_more(
-    unix_address: str, serve: Serve, gate: threading.Event
+    unix_address: str, serve: Serve, connect: Connect, gate: threading.Event
 ) -> None:
     def slow() -> bytes:
         gate.wait(DEADLINE_S)
         return bytes(8 << 20)  # more than fits into the socket: the end of the client is noticed
 
-    server = serve(unix_address, slow=slow)
-    client: courier.Client[Any] = courier.Client(unix_address, call_timeout=0.05)
+    server = serve(unix_address, work=lambda: None, slow=slow)
+    client = connect(unix_address)
+    client.work()  # from here on a call is sent at once
 
     with pytest.raises(courier.DeadlineExceeded):
-        client.slow()
+        client.with_options(timeout_s=0.05).slow()
     courier.close(client)
     gate.set()
 
