@@ -20,6 +20,10 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 import launchpad as lp
 from launchpad import courier
@@ -402,6 +406,49 @@ def test_json_calls_are_counted_under_the_callers_host() -> None:
 
 
 # Courier's own client.
+
+
+def test_both_sides_count_every_call_and_every_error(connect: Connect) -> None:
+    def fail() -> None:
+        raise LookupError("gone")
+
+    server = start(ANY_PORT, double=lambda x: 2 * x, fail=fail)
+    client = connect(server.address)
+
+    for call in (client.double, lambda x: client.futures.double(x).result(DEADLINE_S)):
+        call(1)
+    for call in (client.fail, lambda: client.futures.fail().result(DEADLINE_S)):
+        with pytest.raises(LookupError):
+            call()
+
+    for stats in (client.stats(), server.stats()):
+        worked, failed = stats.methods["double"], stats.methods["fail"]
+        assert (worked.calls, worked.errors, worked.in_flight) == (2, 0, 0)
+        assert (failed.calls, failed.errors, failed.in_flight) == (2, 2, 0)
+
+
+def test_spans_of_both_sides_are_linked(connect: Connect) -> None:
+    server = start(ANY_PORT, double=lambda x: 2 * x)
+    client = connect(server.address)
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    courier.trace(provider)
+    try:
+        client.double(1)
+        client.futures.double(1).result(DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while len(spans := exporter.get_finished_spans()) < 4:  # a future's ends behind it
+            assert time.monotonic() < deadline
+    finally:
+        courier.stop_tracing()
+        provider.shutdown()
+
+    called = [span.context for span in spans if span.kind is SpanKind.CLIENT]
+    parents = [span.parent for span in spans if span.kind is SpanKind.SERVER]
+    assert [each.span_id for each in parents if each] == [each.span_id for each in called if each]
+    assert len(called) == len(parents) == 2
 
 
 def test_a_courier_client_gets_what_it_gets_elsewhere(connect: Connect) -> None:
