@@ -187,7 +187,8 @@ class Server:
         """Stops serving; returns when no thread, socket or file is left.
 
         Calls that run have `grace_s` to finish and to be answered. Those that do not are given up:
-        their callers get OutcomeUnknown, their threads go on as daemons until they return. May be
+        their callers get OutcomeUnknown, their threads go on as daemons until they return. Those that
+        run in a thread of their caller's cannot be given up, and end as any call does. May be
         called twice, from any thread, and from a method of this very server.
         """
         with self._stop_lock:

@@ -20,7 +20,7 @@ from launchpad.courier.methods import Methods
 
 R = TypeVar("R")
 
-_COURIER = os.path.dirname(__file__) + os.sep
+_COURIER, _IMPORT = os.path.dirname(__file__) + os.sep, "<frozen importlib"
 _ANY = ""
 
 # Functions in C that may wait: the module that their object or they themselves come from, and the name.
@@ -88,8 +88,7 @@ class Trial:
         if event == "c_call":
             self.may_wait |= _is_waiting(called) and not _is_harmless(frame)
         elif event == "call" and frame.f_code in (_CONDITION, _SEMAPHORE):
-            caller = frame.f_back
-            self.may_wait |= caller is None or not _is_harmless(caller)
+            self.may_wait |= not _is_harmless(frame.f_back)
 
 
 def _is_waiting(function: Any) -> bool:
@@ -102,12 +101,16 @@ def _is_waiting(function: Any) -> bool:
         return False
 
 
-def _is_harmless(caller: FrameType) -> bool:
-    """Whether what waits as a rule does not, as this one calls it.
+def _is_harmless(caller: FrameType | None) -> bool:
+    """Whether what waits as a rule does not, as it is called here.
 
-    Courier itself does so for calls that the method makes: the stop of a server ends them.
+    Neither does what is imported now, and will not be again, nor courier itself, for calls that the
+    method makes: the stop of a server ends those.
     """
-    code = caller.f_code
-    if code in _HARMLESS or code.co_filename.startswith("<frozen importlib"):
+    if caller is not None and caller.f_code in _HARMLESS:
         return True
-    return code is not _ANSWER and code.co_filename.startswith(_COURIER)
+    while caller is not None and caller.f_code is not _ANSWER:
+        if caller.f_code.co_filename.startswith((_COURIER, _IMPORT)):
+            return True
+        caller = caller.f_back
+    return False

@@ -11,8 +11,9 @@ The hop there and back costs several times what a short call does. A visit must 
     what it finds       a thread without state of the caller's (thread_state.py)
     how many there are  a visitor takes one of the seats of the server's pool (pool.py)
     how deep they go    visits within visits are hops from MAX_DEPTH on: a thread's stack has an end
-    how long it takes   who must not wait for long, because of a deadline, does not visit; and a method
-                        that takes long is not visited again soon (pace.py)
+    how long it takes   who must not wait for long, because of a deadline, does not visit; a method that
+                        takes long is not visited again soon (pace.py), and one that may have to wait for
+                        others is not visited at all (trial.py)
 
 What nobody can do is give a visit up: while the method runs, its caller runs it.
 """
