@@ -28,6 +28,7 @@ from launchpad.courier.errors import (
     Refused,
     RemoteError,
     RemoteTraceback,
+    StreamBroken,
     WorkerFailed,
 )
 
@@ -67,6 +68,7 @@ __all__ = [
     "RemoteError",
     "RemoteTraceback",
     "Server",
+    "StreamBroken",
     "WorkerFailed",
     "batched_handler",
     "broadcast",

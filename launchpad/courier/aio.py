@@ -6,7 +6,10 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.stream import Stream
+
 if TYPE_CHECKING:
+    from launchpad.courier.async_stream import AsyncStream
     from launchpad.courier.client import Channel
 
 
@@ -34,16 +37,51 @@ class Aio:
 
 
 class AioCall:
-    """One call, to be awaited once."""
+    """One call, to be awaited once; or iterated over, if its result is a stream.
+
+    Example:
+        async for row in table.aio.rows("users"):
+            ...
+
+    What is awaited of a call with such a result is an AsyncStream.
+    """
 
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
         self._channel = channel
         self._method = method
         self._args = args
         self._kwargs = kwargs
+        self._stream: AsyncStream | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
+        return self._call().__await__()
+
+    def __aiter__(self) -> AioCall:
+        return self
+
+    async def __anext__(self) -> Any:
+        stream = self._stream or await self._open()
+        return await stream.__anext__()
+
+    async def _call(self) -> Any:
         import asyncio
 
         future = self._channel.submit(self._method, *self._args, **self._kwargs)
-        return asyncio.wrap_future(future).__await__()
+        result = await asyncio.wrap_future(future)
+        if not isinstance(result, Stream):
+            return result
+        from launchpad.courier.async_stream import AsyncStream
+
+        return AsyncStream(result)
+
+    async def _open(self) -> AsyncStream:
+        from launchpad.courier.async_stream import AsyncStream
+
+        result = await self._call()
+        if not isinstance(result, AsyncStream):
+            raise TypeError(
+                f"{self._method.decode()!r} returned a {type(result).__name__}, which is no stream: "
+                "await the call in place of iterating over it"
+            )
+        self._stream = result
+        return result

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from launchpad.courier.pipeline import Pipeline
+    from launchpad.courier.stream_call import StreamCall
 
 _MAX_IDLE = 16  # lines kept for later; a burst of threads may use more
 
 _monotonic = time.monotonic
 _serving = serving.get
 _loads = pickle.loads
-_RESULT, _NOT_RUN, _SMALL = wire.RESULT, wire.NOT_RUN, wire.SMALL
+_RESULT, _ERROR, _SMALL = wire.RESULT, wire.ERROR, wire.SMALL
 _encode_call = codec.encode_call
 
 
@@ -52,10 +53,11 @@ class _TryAgain(Exception):
 class Connections:
     """What all views of one client share: its open connections."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, counts: Counts | None = None) -> None:
         self.peer = peer
         self.idle: deque[Line] = deque()
-        self.counts = Counts()
+        self.counts = Counts() if counts is None else counts
+        self._streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._pipeline: Pipeline | None = None
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of lines, in use or not
@@ -74,6 +76,11 @@ class Connections:
         with self._lock:
             self._sockets.add(sock)
 
+    def add_stream(self, call: StreamCall) -> None:
+        """This one is to be closed with all else that is open."""
+        with self._lock:
+            self._streams.add(call)
+
     def get_pipeline(self) -> Pipeline:
         return self._pipeline or self._open_pipeline()
 
@@ -81,8 +88,11 @@ class Connections:
         """Closes what is open; a later call opens it again."""
         with self._lock:
             pipeline, self._pipeline = self._pipeline, None
+            streams = tuple(self._streams)
         if pipeline is not None:
             pipeline.close()
+        for stream in streams:
+            stream.break_off()
         _close_all(self.idle)
 
     def drop_inherited(self) -> None:
@@ -92,6 +102,8 @@ class Connections:
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.drop_inherited()
+        for stream in tuple(self._streams):
+            stream.drop_inherited()
         _close_all(self.idle)
 
     def _open_pipeline(self) -> Pipeline:
@@ -106,13 +118,13 @@ class Connections:
 class SocketChannel:
     """Makes the calls of one client, with one set of options. Safe from any number of threads."""
 
-    def __init__(self, peer: Peer, options: Options) -> None:
+    def __init__(self, peer: Peer, options: Options, counts: Counts | None = None) -> None:
         self._is_stale = carriers.find(peer.address).is_stale
         self.peer = peer
         self.options = options
         self._timeout_s = options.timeout_s
         self._notes = b""
-        self._connections = Connections(peer)
+        self._connections = Connections(peer, counts)
         self._idle = self._connections.idle
         self._counts = self._connections.counts
 
@@ -146,6 +158,10 @@ class SocketChannel:
         counts = self._counts[method]
         began = _monotonic()
         body, buffers = _encode_call(args, kwargs)  # what cannot be sent is no call
+        if buffers is None:
+            from launchpad.courier.stream_calls import call_with_streams
+
+            return call_with_streams(self, method, args, kwargs, self._notes)
         counts.started += 1
         n_in = n_out = 0
         pause_s = 0.0
@@ -162,13 +178,17 @@ class SocketChannel:
             elif self._timeout_s is not None:
                 deadline = began + self._timeout_s
             while True:
-                line, reply = self._exchange(method, body, buffers, notes_out, deadline, now)
+                line, reply = self.exchange(method, body, buffers, notes_out, deadline, now)
                 kind, _, _, answer, views, _, notes_in = reply
                 n_in = wire.size(answer, views) if views else len(answer)
-                if kind == _NOT_RUN:
-                    line.close()  # a server that stops serves nothing else on it either
+                if kind <= _ERROR:
+                    self.put_back(line)
+                elif kind == wire.STREAM:
+                    from launchpad.courier.stream_calls import open_stream
+
+                    return open_stream(self, line, method)
                 else:
-                    self._put_back(line)
+                    line.close()  # a server that stops serves nothing else on it either
                 if kind == _RESULT and not views and not notes_in:
                     try:
                         return _loads(answer)
@@ -177,7 +197,7 @@ class SocketChannel:
                 try:
                     return self.peer.open_reply(method, self.options, reply)
                 except NotRun:
-                    pause_s = self._pause(pause_s, method, deadline)
+                    pause_s = self.pause(pause_s, method, deadline)
                     now = _monotonic()
         except BaseException:
             counts.errors += 1
@@ -191,17 +211,17 @@ class SocketChannel:
             counts.buckets[bucket] += 1
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Calls without waiting. All such calls of a client share one connection."""
+        """Calls without waiting. All such calls of a client share one connection, as a rule."""
         if (spans := tracing.spans) is not None and not self._notes:
             return spans.submit(self, method, args, kwargs)
         pipeline = self._connections.get_pipeline()
-        return pipeline.submit(method, args, kwargs, self.options, self._notes)
+        return pipeline.submit(method, args, kwargs, self.options, self._notes, self)
 
     def close(self) -> None:
         """Closes what is open; a later call opens it again."""
         self._connections.close()
 
-    def _exchange(
+    def exchange(
         self,
         method: bytes,
         body: bytes,
@@ -255,7 +275,7 @@ class SocketChannel:
         body, buffers, note = compression.pack(body, buffers)
         return body, buffers, notes.encode({notes.COMPRESSED: note})
 
-    def _pause(self, pause_s: float, method: bytes, deadline: float | None) -> float:
+    def pause(self, pause_s: float, method: bytes, deadline: float | None) -> float:
         """For a server that takes no calls, and may go on not taking any for a while."""
         self.peer.check_wait(method, self.options)
         left = self.peer.time_left(method, self.options, deadline)
@@ -286,7 +306,10 @@ class SocketChannel:
             raise _TryAgain(error)
         raise self.peer.lost(method) from error
 
-    def _put_back(self, line: Line) -> None:
+    def add_stream(self, call: StreamCall) -> None:
+        self._connections.add_stream(call)
+
+    def put_back(self, line: Line) -> None:
         if len(self._idle) < _MAX_IDLE:
             line.was_used = True
             self._idle.append(line)

@@ -56,14 +56,34 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
 
 def encode_call(
     args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[bytes, Sequence[memoryview]]:
-    """`encode((args, kwargs))`, faster for arguments that are scalars."""
-    if kwargs:
-        return encode((args, kwargs))
+) -> tuple[bytes, Sequence[memoryview] | None]:
+    """`encode((args, kwargs))`, faster for arguments that are scalars.
+
+    Where one of them is an iterator nothing is encoded, and the second is None: see arguments.py.
+    """
+    if not kwargs:
+        for arg in args:
+            if type(arg) not in SCALARS:
+                break
+        else:
+            return _dumps((args, kwargs), 5), ()
+    if _has_streams(args, kwargs):
+        return b"", None
+    return encode((args, kwargs))
+
+
+def _has_streams(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an argument is an iterator, so that it cannot travel with the call."""
     for arg in args:
-        if type(arg) not in SCALARS:
-            return encode((args, kwargs))
-    return _dumps((args, kwargs), 5), ()
+        if type(arg) not in SCALARS and is_stream(arg):
+            return True
+    return any(is_stream(arg) for arg in kwargs.values())
+
+
+def is_stream(value: object) -> bool:
+    """An iterator, sync or async: it has more to give than what it is."""
+    kind = type(value)
+    return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
 
 
 def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[memoryview]]:

@@ -16,14 +16,16 @@ UNKNOWN = b"(unknown)"
 class MethodCounts:
     """The calls of one method between one client and one server.
 
-    `buckets[i]` counts calls that took from 2**(i-1) to 2**i µs.
+    `buckets[i]` counts calls that took from 2**(i-1) to 2**i µs. A call with streams counts when it
+    is answered; then `items` and their bytes, as they pass.
     """
 
-    __slots__ = ("buckets", "bytes_in", "bytes_out", "errors", "started", "total_s")
+    __slots__ = ("buckets", "bytes_in", "bytes_out", "errors", "items", "started", "total_s")
 
     def __init__(self) -> None:
         self.started = 0
         self.errors = 0
+        self.items = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.total_s = 0.0

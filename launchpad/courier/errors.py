@@ -4,6 +4,7 @@
     ├── NotSent              nothing ran: repeating the call is safe
     │   └── Refused          the server did not accept us (token or version); repeating will not help
     ├── OutcomeUnknown       the connection ended while the call was in flight: it may have run
+    │   └── StreamBroken     it ended in the middle of a stream: items are missing
     ├── WorkerFailed         the supervisor says that the server's worker has failed
     ├── DeadlineExceeded     also a TimeoutError
     ├── MessageTooLarge      more than the other side takes at once; also a ValueError
@@ -62,6 +63,13 @@ class OutcomeUnknown(CourierError):
     """The connection ended while the call was in flight: it may have run, fully or in part.
 
     Courier never repeats such a call. Make it again only if the method may run twice.
+    """
+
+
+class StreamBroken(OutcomeUnknown):
+    """The connection ended in the middle of a stream: what came before it is all that there will be.
+
+    Courier never resumes a stream. Call the method again if it may run twice.
     """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -124,12 +125,20 @@ class House:
         self._poller.close()
         for session in tuple(self.sessions):
             session.abandon()
+        for job in self.pool.take_left():  # iterators whose streams ended with the connections
+            job.run()
 
     def owe(self, later: Later, answer: Callable[[], None]) -> None:
         """Calls `answer()` on a thread of the pool when the outcome has come."""
         with self._lock:
             self._owed.add(later)
         later.then(lambda _: self._pay(later, answer))
+
+    def expect(self, later: Later) -> None:
+        """A stop waits for this one, which nobody has to be told of."""
+        with self._lock:
+            self._owed.add(later)
+        later.then(self._owed.discard)
 
     def park(self, connection: Parked) -> None:
         self._poller.park(connection)
@@ -162,6 +171,10 @@ class House:
             if not self._has_closed:
                 self._local_calls.add(call)
             return not self._has_closed
+
+    def welcome(self, sock: socket.socket) -> None:
+        """Serves the client at the other end of this socket, as one that has come by the listener."""
+        self.park(Greeter(sock, self))
 
     def forget(self, call: LocalCall) -> None:
         with self._lock:

@@ -25,11 +25,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.options import Options
 from launchpad.courier.wire import Chunk
+
+if TYPE_CHECKING:
+    from launchpad.courier.stream_calls import Lines
 
 _CANCELLED = CancelledError()
 _UNPUBLISHED = "_is_unpublished"
@@ -72,6 +75,7 @@ class InFlight(Future[Any]):
         "is_sent",
         "is_settled",
         "is_watched",
+        "lines",
         "method",
         "options",
         "size",
@@ -88,8 +92,12 @@ class InFlight(Future[Any]):
         options: Options,
         counts: MethodCounts,
         size: int,
+        lines: Lines,
     ) -> None:
         self._keeper = keeper
+        self.lines: Lines | None = (
+            lines  # until settled: the way to a stream that it may be answered with
+        )
         self.call_id = call_id
         self.method = method
         self.options = options
@@ -151,6 +159,7 @@ class InFlight(Future[Any]):
     def _settle(self, bytes_in: int) -> None:
         self.counts.finish(_monotonic() - self.began, bytes_in, self.size)
         self.frame = b""
+        self.lines = None
         self.is_settled = True
         if self.is_watched:
             self.tell()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from launchpad.courier import wire
@@ -14,14 +15,19 @@ from launchpad.courier.peer import NotRun, Peer
 
 _monotonic = time.monotonic
 _loads = pickle.loads
-_RESULT = wire.RESULT
+_RESULT, _STREAM = wire.RESULT, wire.STREAM
 
 
 class Ledger:
-    """Calls by id. Whoever takes one out of it settles it, and nobody else does. Safe from any thread."""
+    """Calls by id. Whoever takes one out of it settles it, and nobody else does. Safe from any thread.
 
-    def __init__(self, peer: Peer) -> None:
+    Args:
+        drop_stream: tells the server that nobody comes for the stream which it has answered with.
+    """
+
+    def __init__(self, peer: Peer, drop_stream: Callable[[int], None]) -> None:
         self._peer = peer
+        self._drop_stream = drop_stream
         self.calls: dict[int, InFlight] = {}
         self.deadlines = Deadlines(self.calls)
 
@@ -81,8 +87,10 @@ class Ledger:
         for frame in frames:
             kind, call_id, _, body, buffers, _, notes_in = frame
             call = take(call_id, None)
-            if call is None:
-                continue  # cancelled, or too late
+            if call is None:  # cancelled, or too late
+                if kind == _STREAM:
+                    self._drop_stream(call_id)
+                continue
             if kind != _RESULT or buffers or notes_in:
                 self._settle_otherwise(call, frame, again)
                 continue
@@ -94,6 +102,7 @@ class Ledger:
             # What `call.succeed` does, for the many.
             call.counts.finish(now - call.began, len(body), call.size)
             call.frame = b""
+            call.lines = None
             call.is_settled = True
             if call.is_watched:
                 call.tell()
@@ -106,6 +115,11 @@ class Ledger:
             self.fail(call, error)
 
     def _settle_otherwise(self, call: InFlight, frame: wire.Fields, again: list[InFlight]) -> None:
+        if frame[0] == _STREAM and call.lines is not None:
+            from launchpad.courier.stream_calls import attach_apart
+
+            attach_apart(call.lines, call.method, bytes(frame[3]), partial(_settle, call))
+            return
         try:
             value = self._peer.open_reply(call.method, call.options, frame)
         except NotRun:
@@ -114,6 +128,15 @@ class Ledger:
             call.fail(error)
         else:
             call.succeed(value, wire.size(frame[3], frame[4]))
+
+
+def _settle(call: InFlight, run: Callable[[], Any]) -> None:
+    try:
+        value = run()
+    except BaseException as error:
+        call.fail(error)
+    else:
+        call.succeed(value, 0)
 
 
 def _with_timeout(

@@ -29,6 +29,7 @@ class Line:
     __slots__ = (
         "_decoder",
         "_recv_into",
+        "_rest",
         "_send",
         "_unsent",
         "is_sent",
@@ -52,6 +53,7 @@ class Line:
         self._send = sock.send
         self._recv_into = sock.recv_into
         self._decoder = wire.Decoder(max_bytes=max_bytes)
+        self._rest: Sequence[wire.Fields] = ()
         self.timeout_s = 0.0
         self._unsent: list[memoryview] = []  # of the request, when the limit passed meanwhile
         self.limit(PATIENCE_S)
@@ -115,11 +117,35 @@ class Line:
         except ProtocolError as error:
             raise ConnectionAbortedError(str(error)) from error
         if len(frames) > 1:
-            self.is_stale = _has_been_dismissed
+            self._rest = frames[1:]
+            self._look_for_farewell(self._rest)
         return frames[0] if frames else None
+
+    # For calls with streams, where many frames arrive.
+
+    def take_rest(self) -> Sequence[wire.Fields]:
+        """What has arrived together with the last answer."""
+        rest, self._rest = self._rest, ()
+        return rest
+
+    def receive_all(self, flags: int = 0) -> Sequence[wire.Fields]:
+        """Reads once; returns the frames that are now complete. Raises OSError as `receive`."""
+        n = self.sock.recv_into(self._decoder.buffer, 0, flags)
+        if not n:
+            raise ConnectionResetError("the connection ended")
+        try:
+            frames = self._decoder.received(n)
+        except ProtocolError as error:
+            raise ConnectionAbortedError(str(error)) from error
+        self._look_for_farewell(frames)
+        return frames
 
     def close(self) -> None:
         self.sock.close()
+
+    def _look_for_farewell(self, frames: Sequence[wire.Fields]) -> None:
+        if any(frame[0] == wire.NOT_RUN for frame in frames):
+            self.is_stale = _has_been_dismissed
 
 
 def _has_been_dismissed(_: Socket) -> bool:

@@ -14,6 +14,7 @@ from launchpad.courier.carriers.inprocess import LOST, AwaitedCall
 from launchpad.courier.counts import Counts, MethodCounts
 from launchpad.courier.errors import NotSent
 from launchpad.courier.local_futures import LocalFutures
+from launchpad.courier.local_streams import LocalStreams
 from launchpad.courier.memory import copies
 from launchpad.courier.methods import LATER, Reply
 from launchpad.courier.options import Options
@@ -24,13 +25,16 @@ from launchpad.courier.visit import visit
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from launchpad.courier.channel import SocketChannel
     from launchpad.courier.house import House
+    from launchpad.courier.stream_calls import Settle
 
 _monotonic = time.monotonic
 _loads = pickle.loads
 _serving = serving.get
 _encode_call = codec.encode_call
-_RESULT, _NOT_RUN, _LATE, _SMALL = wire.RESULT, wire.NOT_RUN, wire.LATE, wire.SMALL
+_RESULT, _NOT_RUN, _STREAM = wire.RESULT, wire.NOT_RUN, wire.STREAM
+_LATE, _SMALL = wire.LATE, wire.SMALL
 
 
 class _Acquaintance:
@@ -54,12 +58,13 @@ class LocalChannel:
         self._timeout_s = options.timeout_s
         self._trace = b""
         self._futures = LocalFutures(peer)
+        self._streams = LocalStreams(peer, self.counts)
         self._acquaintance = _Acquaintance()
 
     @property
     def n_connections(self) -> int:
-        """None are needed."""
-        return 0
+        """Those of streams; other calls need none."""
+        return self._streams.n_connections
 
     def with_options(self, options: Options) -> LocalChannel:
         """The same server, other options."""
@@ -81,6 +86,8 @@ class LocalChannel:
         counts = self.counts[method]
         began = _monotonic()
         body, views = _encode_call(args, kwargs)
+        if views is None:
+            return self.by_socket().call(method, *args, **kwargs)
         n_in, n_out = 0, len(body)
         buffers: Sequence[wire.Chunk] = ()
         if views or n_out > _SMALL:
@@ -121,6 +128,7 @@ class LocalChannel:
     def close(self) -> None:
         """Futures in flight end with an error."""
         self._futures.close()
+        self._streams.close()
 
     def greet(self) -> House | None:
         """The server, which knows us now; None when none is up. Refused if it does not want us."""
@@ -158,7 +166,18 @@ class LocalChannel:
             raise self.peer.late(method, self.options)
         if kind == LOST:
             raise self.peer.lost(method)
+        if kind == _STREAM:
+            return self._streams.attach(self.by_socket(), method, body)
         return self.peer.open_reply(method, self.options, (kind, 0, b"", body, buffers, 0, b""))
+
+    def attach_apart(self, method: bytes, ticket: bytes, settle: Settle) -> None:
+        """Fetches the stream that the call of a future was answered with."""
+        self._streams.attach_apart(self.by_socket(), method, ticket, settle)
+
+    def by_socket(self) -> SocketChannel:
+        """The same server and options, for calls with streams."""
+        self.greet()  # which knows of servers that cannot be reached from here
+        return self._streams.channel(self.options, self._trace)
 
     def _visit(self, method: bytes, body: bytes, buffers: Sequence[wire.Chunk]) -> Reply | None:
         """The reply to a call that is made in this thread; None when it cannot be."""

@@ -24,7 +24,6 @@ from launchpad.courier.peer import NotRun, Peer, next_pause
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from launchpad.courier.future import CallFuture
     from launchpad.courier.local import LocalChannel
 
 
@@ -39,9 +38,12 @@ class LocalFutures:
 
     def submit(
         self, channel: LocalChannel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> CallFuture:
+    ) -> Future[Any]:
         """Makes a call with the options of `channel`."""
-        entry = _Entry(self, channel, method, *codec.encode_call(args, kwargs))
+        body, views = codec.encode_call(args, kwargs)
+        if views is None:
+            return channel.by_socket().submit(method, *args, **kwargs)
+        entry = _Entry(self, channel, method, body, views)
         with self._lock:
             self._entries.add(entry)
         entry.send()
@@ -118,6 +120,9 @@ class _Entry:
         """The call has come to an end, in whatever thread that is."""
         reply = call.reply
         self._n_in = wire.size(reply[1], reply[2]) if reply[2] else len(reply[1])
+        if reply[0] == wire.STREAM:
+            self._channel.attach_apart(self._method, reply[1], self.future.settle)
+            return
         try:
             self.future.settle(lambda: self._channel.open_reply(self._method, reply))
         except NotRun:
@@ -167,6 +172,8 @@ class _Entry:
 
     def _end(self, future: Future[Any]) -> None:
         self._futures.forget(self)
+        if future.cancelled():
+            self._withdraw()  # the future will ask for it, too, but then we know of no call
         self._call, self._buffers = None, ()  # the future may be kept, and keeps us
         if future.cancelled() or future.exception() is not None:
             self._counts.errors += 1

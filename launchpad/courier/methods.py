@@ -11,13 +11,18 @@ from launchpad.courier import codec, tracing, wire
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.event_loop import EventLoop
 from launchpad.courier.later import Later
+from launchpad.courier.outgoing import Outgoing
 from launchpad.courier.served import PRIORITY
 from launchpad.courier.serving import Serving, serving
+from launchpad.courier.tickets import Tickets
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 Reply = tuple[int, Any, list[memoryview]]  # kind, body, buffers
 
-LATER = 254  # a reply's kind, never on the wire: the body is a Later, which will have the value
+# Kinds of replies that are never on the wire as they are here. In one of kind wire.STREAM the body is
+# an Outgoing.
+LATER = 254  # the body is a Later, which will have the value
+ELSEWHERE = 253  # another thread answers
 
 _loads, _dumps = pickle.loads, pickle.dumps
 _encode, _SCALARS = codec.encode, codec.SCALARS
@@ -25,7 +30,7 @@ _encode, _SCALARS = codec.encode, codec.SCALARS
 # Names with a slash cannot be written as `client.name`: they are courier's own.
 OURS = b"courier/"
 LIST_METHODS, HEALTH = OURS + b"list_methods", OURS + b"health"
-STATS, WAITS = OURS + b"stats", OURS + b"waits"
+STATS, WAITS, ATTACH = OURS + b"stats", OURS + b"waits", OURS + b"attach"
 
 
 class Methods:
@@ -37,7 +42,9 @@ class Methods:
     def __init__(self, server: str, address: str) -> None:
         self.server = server
         self.address = address
+        self.tickets = Tickets()
         self._table: dict[bytes, Callable[..., Any]] = {
+            ATTACH: self.tickets.take,
             LIST_METHODS: self.list_names,
             WAITS: _edges,
         }
@@ -149,11 +156,27 @@ def _edges() -> object:
 
 def encode_result(result: object) -> Reply:
     """The reply that carries what a method has returned."""
+    if codec.is_stream(result):
+        return wire.STREAM, Outgoing(result, on_behalf_of=serving.get()), []
+    if isinstance(result, Outgoing):
+        return wire.STREAM, result, []
     try:
         body, views = _encode(result)
         return wire.RESULT, body, views
     except BaseException as error:
         return wire.ERROR, codec.encode_unpicklable(result, error), []
+
+
+def without_stream(reply: Reply) -> Reply:
+    """The reply; for a carrier that has no streams, the error that it would be one."""
+    if reply[0] != wire.STREAM:
+        return reply
+    reply[1].drop()
+    error = TypeError(
+        "the method returned an iterator, and gRPC carries no streams of ours: return a list, or serve at "
+        "a unix: or tcp: address"
+    )
+    return wire.ERROR, codec.encode_error(error), []
 
 
 def fit(reply: Reply, max_bytes: int) -> Reply:

@@ -208,6 +208,7 @@ class Overlap(Connection):
         self._apart.pop(call_id, None)
         if (later := self._later.get(call_id)) is not None:
             later.cancel()
+        self._house.methods.tickets.drop(self, call_id)
 
     def _learn(self, counts: MethodCounts, duration_s: float) -> None:
         average = self._averages.get(counts, 0.0)
@@ -243,6 +244,8 @@ class Overlap(Connection):
             self._answer_later(frame, reply[1], counts, began)
             return
         _, call_id, _, body_in, buffers_in, _, said_in = frame
+        if reply[0] == wire.STREAM:  # which needs a connection of its own
+            reply = wire.STREAM, self._house.methods.tickets.put(reply[1], self, call_id), []
         kind, body, views = fit(reply, self._takes_bytes)
         said = b""
         if (
@@ -253,7 +256,7 @@ class Overlap(Connection):
             body, views, note = compression.pack(body, views)
             said = notes.encode({notes.COMPRESSED: note})
         self._answers.put_chunks(wire.encode(kind, call_id, b"", body, views, 0, said))
-        if kind != _RESULT:
+        if kind == wire.ERROR or kind == wire.NOT_RUN:
             counts.errors += 1
         n_in, n_out = wire.size(body_in, buffers_in), wire.size(body, views)
         counts.finish(_monotonic() - began, n_in, n_out)
@@ -306,6 +309,7 @@ class Overlap(Connection):
 
     def _close_quietly(self) -> None:
         self._cancel_later()
+        self._house.methods.tickets.drop(self)
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
         if not was_closed:

@@ -20,13 +20,16 @@ RING_AFTER_S = 10.0
 
 
 class Patience:
-    """One call that waits. `look` is called about every second."""
+    """One call that waits. `look` is called about every second.
 
-    def __init__(self, peer: Peer, method: bytes) -> None:
+    Without `may_ask` it does not ask others, which would take time: for who may have to go on at once.
+    """
+
+    def __init__(self, peer: Peer, method: bytes, *, may_ask: bool = True) -> None:
         self._peer = peer
         self._method = method.decode()
         self._began = time.monotonic()
-        self._said_stopped = self._looked_for_ring = False
+        self._said_stopped, self._looked_for_ring = False, not may_ask
 
     def look(self) -> None:
         """Warns of what it finds, through `logging`, as `launchpad.courier`."""

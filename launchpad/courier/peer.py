@@ -19,6 +19,7 @@ from launchpad.courier.errors import (
     OutcomeUnknown,
     ProtocolError,
     Refused,
+    StreamBroken,
 )
 from launchpad.courier.options import Options
 
@@ -62,6 +63,11 @@ class Peer:
     def token(self) -> bytes:
         """Looked up when it is needed: a client may be there before the keyring has the token."""
         return keyring.find(self.address) if self.own_token is None else self.own_token
+
+    @property
+    def takes_bytes(self) -> int:
+        """The most that the server takes at once, as far as we know."""
+        return self.welcome.max_bytes if self.welcome is not None else wire.MAX_BYTES
 
     def wait_for(
         self,
@@ -109,7 +115,7 @@ class Peer:
 
     def check_size(self, method: bytes, n_bytes: int) -> None:
         """MessageTooLarge for arguments that the server would not take."""
-        limit = self.welcome.max_bytes if self.welcome is not None else wire.MAX_BYTES
+        limit = self.takes_bytes
         if n_bytes > limit:
             raise MessageTooLarge(
                 f"the arguments of {method.decode()!r} are {n_bytes} bytes, and {self} takes {limit} at "
@@ -184,6 +190,36 @@ class Peer:
         return DeadlineExceeded(
             f"{method.decode()!r} of {self} did not answer {limit}. "
             "It may have run, or be running still.",
+            **self._where(method),
+        )
+
+    def late_item(self, method: bytes, options: Options) -> DeadlineExceeded:
+        limit = (
+            f"within {options.timeout_s} s"
+            if options.timeout_s is not None
+            else "before the deadline of the call that waited for it"
+        )
+        return DeadlineExceeded(
+            f"the stream {method.decode()!r} of {self} had no item {limit}. It is open still: go on "
+            "waiting for one, or close it.",
+            **self._where(method),
+        )
+
+    def broken(self, method: bytes, n_items: int) -> Exception:
+        """What to raise when the connection ended in the middle of a stream."""
+        try:
+            self.raise_verdict()
+        except Exception as verdict:
+            return verdict
+        return StreamBroken(
+            f"the connection to {self} ended in the middle of the stream {method.decode()!r}, after "
+            f"{n_items} items. Call it again only if it may run twice.",
+            **self._where(method),
+        )
+
+    def closed_stream(self, method: bytes) -> StreamBroken:
+        return StreamBroken(
+            f"the client of {self} was closed in the middle of the stream {method.decode()!r}",
             **self._where(method),
         )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import codec, compression, notes, wire
 from launchpad.courier.counts import Counts
@@ -27,6 +27,11 @@ from launchpad.courier.outbox import Notice, Outbox
 from launchpad.courier.peer import Peer
 from launchpad.courier.reader import Reader
 from launchpad.courier.serving import serving
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from launchpad.courier.stream_calls import Lines
 
 _BATCH = 128  # frames; whoever leaves the last one writes them
 _CLOSE_S = 0.0001  # calls that follow each other so closely are written together
@@ -43,7 +48,7 @@ class Pipeline:
         self._peer = peer
         self._counts = counts
         self._lock = threading.Lock()
-        self._ledger = Ledger(peer)
+        self._ledger = Ledger(peer, self._send_cancel)
         self._next_id = itertools.count(1).__next__
         self._outbox = Outbox()
         self._last_began = 0.0
@@ -60,12 +65,17 @@ class Pipeline:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: Options,
-        notes_out: bytes = b"",
-    ) -> InFlight:
+        notes_out: bytes,
+        lines: Lines,
+    ) -> Future[Any]:
         body, views = _encode_call(args, kwargs)
+        if views is None:
+            from launchpad.courier.stream_calls import submit_with_streams
+
+            return submit_with_streams(lines, method, args, kwargs, notes_out)
         counts = self._counts[method]
         counts.started += 1
-        call = InFlight(self, self._next_id(), method, options, counts, len(body))
+        call = InFlight(self, self._next_id(), method, options, counts, len(body), lines)
         timeout_us = 0
         if options.timeout_s is not None or _serving() is not None:
             timeout_us = _limit(call)
@@ -89,8 +99,7 @@ class Pipeline:
             return False
         call.fail_as_cancelled()
         if call.is_sent:
-            self._outbox.put(Notice(_encode_small(wire.CANCEL, call.call_id, b"", b"")))
-            self._wake()  # the reader sends it: to cancel must not take long
+            self._send_cancel(call.call_id)
         return True
 
     def close(self) -> None:
@@ -130,6 +139,10 @@ class Pipeline:
         reader = self._reader
         if reader is not None and reader.must_be_woken:
             reader.wake()
+
+    def _send_cancel(self, call_id: int) -> None:
+        self._outbox.put(Notice(_encode_small(wire.CANCEL, call_id, b"", b"")))
+        self._wake()  # the reader sends it: to cancel must not take long
 
     def _start(self, call: InFlight) -> None:
         """Sees to it that there is a reader."""

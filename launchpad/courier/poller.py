@@ -27,6 +27,7 @@ class Parked(Protocol):
     """A connection that waits for its next bytes. `expires_at` bounds how long (inf: for ever)."""
 
     sock: Socket
+    events: int  # for which it waits, as selectors call them
     expires_at: float
 
     def take_job(self) -> Job: ...
@@ -145,7 +146,7 @@ class Poller:
                 self._ready.append(parked)
                 return True
             try:
-                self._selector.register(parked.sock, selectors.EVENT_READ, parked)
+                self._selector.register(parked.sock, parked.events, parked)
             except OSError:
                 return False
             if parked.expires_at != float("inf"):

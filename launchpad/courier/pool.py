@@ -179,7 +179,7 @@ class ThreadPool:
                 self._coming.discard(thread)
 
     def _main(self) -> None:
-        job = self._next(None)
+        job = self._next(threading.current_thread())
         while job is not None:
             try:
                 job.run()
@@ -187,17 +187,18 @@ class ThreadPool:
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )
-            job = self._next(job)
+            self._end(job)
+            job = None  # an idle thread must not keep what its last job has made
+            job = self._next(None)
 
-    def _next(self, done: Job | None) -> Job | None:
+    def _end(self, done: Job) -> None:
+        with self._lock:
+            self._running.discard(done)
+            self._ended += 1
+            self._judge_lingering()
+
+    def _next(self, came_as: object) -> Job | None:
         """The next job for this thread, which leads or follows until there is one."""
-        came_as: object = threading.current_thread() if done is None else None
-        if done is not None:
-            with self._lock:
-                self._running.discard(done)
-                self._ended += 1
-                self._judge_lingering()
-            del done
         while True:
             seat = None
             with self._lock:

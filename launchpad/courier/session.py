@@ -12,22 +12,28 @@ reading, and costs no hop. When nothing comes, the connection is parked and the 
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launchpad.courier import compression, greeting, notes, wire
+from launchpad.courier.arguments import decode_count
 from launchpad.courier.carriers import sockets
 from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.later import Later
-from launchpad.courier.methods import LATER, OURS, Reply, encode_outcome, fit
+from launchpad.courier.methods import ELSEWHERE, LATER, OURS, Reply, encode_outcome, fit
+from launchpad.courier.outgoing import Outgoing
 from launchpad.courier.pool import Job
 from launchpad.courier.serving import Serving, serving
 
 if TYPE_CHECKING:
     from launchpad.courier.house import House
+    from launchpad.courier.streams import Streams
 
 LINGER_S = 0.05
 _GREETING_S = 5.0  # a connection that has not said who it is by then is closed
@@ -45,6 +51,7 @@ class Connection:
     """A socket that a server has accepted."""
 
     expires_at = float("inf")
+    events = selectors.EVENT_READ  # that it is parked for
     is_waiting = False
     is_urgent = False
 
@@ -169,10 +176,13 @@ class Greeter(Connection):
 class Session(Connection):
     """A connection whose client makes one call at a time and waits for the answer."""
 
+    _streams: Streams | None = None  # of the call that runs, or ran last
+
     def __init__(self, sock: Socket, house: House, said: greeting.Greeting) -> None:
         super().__init__(sock, house)
         self._decoder = wire.Decoder(max_bytes=house.max_bytes)
         self._takes_bytes = said.max_bytes
+        self._peer = said.peer
         self._counts = house.counts.of(said.peer)
         self._send = sock.send
         self._answer_call = house.methods.answer
@@ -194,11 +204,18 @@ class Session(Connection):
     def close(self) -> None:
         for later in tuple(self._owed):
             later.cancel()  # nobody is there to hear it
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams.break_off()
         super().close()
 
     def abandon(self) -> None:
-        if self._owed:
+        if self._owed or self._streams is not None:
             self.close()
+
+    def hang_up(self) -> None:
+        if self._streams is None:  # else they go on, and `_end_streams` hangs up
+            super().hang_up()
 
     def _serve(self) -> None:
         recv_into, decoder, pool = self.sock.recv_into, self._decoder, self._house.pool
@@ -217,15 +234,17 @@ class Session(Connection):
                 self.is_waiting = False
             if not n:
                 self._has_ended = True  # first: who answers later looks the other way around
-                if not self._owed:
+                if self._streams is None and not self._owed:
                     self.part()
-                elif not self._house.is_stopping:
+                elif self._streams is not None or not self._house.is_stopping:
                     self.close()
                 return
             frame = decoder.received_alone(n)
             for each in decoder.received(n) if frame is None else (frame,):
                 if each[0] == wire.CALL:
                     self._answer(each)
+                elif (streams := self._streams) is not None:
+                    streams.receive(each)
             self._noticed_at = 0.0
             if not pool.may_linger:
                 break
@@ -249,6 +268,8 @@ class Session(Connection):
         for frame in frames:
             if frame[0] == wire.CALL:
                 self._answer(frame)
+            elif (streams := self._streams) is not None:
+                streams.receive(frame)
         self._noticed_at = 0.0
         self.is_urgent = False
 
@@ -309,6 +330,9 @@ class Session(Connection):
             body, buffers = compression.unpack(note, body, buffers, self._house.max_bytes)
             self._compresses = True
         on_behalf_of = Serving(until, found.get(notes.TRACE, b""))
+        if (count := found.get(notes.STREAMS)) is not None:
+            answer = partial(self._house.methods.answer_for, on_behalf_of, method, body, buffers)
+            return self._answer_elsewhere(frame, decode_count(count), answer)
         return self._house.methods.answer_for(on_behalf_of, method, body, buffers)
 
     def _answer_specially(
@@ -317,12 +341,16 @@ class Session(Connection):
         """For what is not small, or no answer yet."""
         if reply[0] == LATER:
             self._answer_later(reply[1], call_id, counts, began, n_in)
-        else:
+        elif reply[0] == wire.STREAM:
+            self._answer_with_items(reply[1], counts, began, n_in)
+        elif reply[0] != ELSEWHERE:
             self._send_reply(call_id, reply, counts, began, n_in)
 
     def _send_reply(
         self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
     ) -> None:
+        if (streams := self._streams) is not None:
+            streams.finish()
         kind, result, views = fit(reply, self._takes_bytes)
         said = b""
         if self._compresses and compression.is_worthwhile(result, views):
@@ -338,6 +366,8 @@ class Session(Connection):
             if kind != _RESULT:
                 counts.errors += 1
             counts.finish(_monotonic() - began, n_in, wire.size(result, views))
+        if streams is not None:
+            self._end_streams(streams)
 
     def _answer_later(
         self, later: Later, call_id: int, counts: MethodCounts, began: float, n_in: int
@@ -347,11 +377,47 @@ class Session(Connection):
 
         def send() -> None:
             try:
-                self._send_reply(call_id, encode_outcome(later), counts, began, n_in)
+                self._answer_specially(call_id, encode_outcome(later), counts, began, n_in)
             except OSError:
-                self.hang_up()  # who reads closes
+                self.cut()  # who reads closes
             self._owed.discard(later)
-            if self._has_ended:
+            if self._has_ended and self._streams is not None:
+                self.close()  # without a reader there is no credit
+            elif self._has_ended:
                 self.part()
 
         self._house.owe(later, send)
+
+    def _answer_elsewhere(
+        self, frame: wire.Fields, n_streams: int, answer: Callable[[], Reply]
+    ) -> Reply:
+        """Has another thread run a method of whose arguments some are streams, which we read."""
+        _, call_id, method, body, buffers, _, _ = frame
+        counts, began, n_in = self._counts[method], _monotonic(), wire.size(body, buffers)
+        streams = self._streams = self._open_streams(method, counts)
+
+        def reply(answer: Reply) -> None:
+            self._answer_specially(call_id, answer, counts, began, n_in)
+
+        streams.run_method(n_streams, answer, reply)
+        return ELSEWHERE, b"", []
+
+    def _answer_with_items(
+        self, outgoing: Outgoing, counts: MethodCounts, began: float, n_in: int
+    ) -> None:
+        streams = self._streams
+        if streams is None or streams.has_ended:
+            streams = self._streams = self._open_streams(b"", counts)
+        counts.finish(_monotonic() - began, n_in, 0)
+        streams.send_items(outgoing, partial(self._end_streams, streams))
+
+    def _open_streams(self, method: bytes, counts: MethodCounts) -> Streams:
+        from launchpad.courier.streams import Streams
+
+        return Streams(self.sock, self._house, method, self._peer, counts, self._takes_bytes)
+
+    def _end_streams(self, streams: Streams) -> None:
+        if self._streams is streams:
+            self._streams = None
+            if self._house.is_stopping:
+                self.hang_up()

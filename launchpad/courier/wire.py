@@ -9,7 +9,7 @@ A connection opens with a greeting (greeting.py). After that both sides send fra
          2     2  length of the method name
          4     2  number of buffers n
          6     2  length of the notes
-         8     8  call id, chosen by the caller
+         8     8  call id, chosen by the caller; in frames of a stream its number (streams.py)
         16     8  length of the body
         24     8  time left to the call in µs, 0 for no limit
         32        method name (utf-8) · notes · n lengths (8 bytes each) · body · n buffers
@@ -36,12 +36,12 @@ KINDS = {
     CALL: "run a method; body: (args, kwargs)",
     RESULT: "it returned; body: the value",
     ERROR: "it raised; body: see codec.encode_error",
-    CANCEL: "do not begin this call if it has not begun; no answer",
+    CANCEL: "do not begin this call if it has not begun, send no more of this stream; no answer",
     NOT_RUN: "the call (0: whatever is unanswered) was not run, nor will it be; body: see REASONS",
-    STREAM: "it returned a stream, whose items follow; body: see streams.py",
+    STREAM: "it returned a stream; body: empty, or the ticket to fetch it with (tickets.py)",
     ITEM: "one item of a stream; body: the value",
     END: "the stream has no more items; body: empty, or see codec.encode_error",
-    CREDIT: "so many more items may be sent; body: the number",
+    CREDIT: "so much more of a stream may be sent; body: items (4 bytes), bytes (8 bytes)",
 }
 STOPPING, LATE = b"stopping", b"late"
 REASONS = {

@@ -14,6 +14,7 @@ _MODULES = {
     "unix": "launchpad.courier.carriers.unix",
     "tcp": "launchpad.courier.carriers.tcp",
     "tcp+plaintext": "launchpad.courier.carriers.tcp",
+    "inproc": "launchpad.courier.carriers.pairs",  # for calls with streams
 }
 _FORMS = (
     "unix:/absolute/path",

@@ -208,12 +208,16 @@ class LocalCall:
         self._answer_with(house, encode_outcome(later))
 
     def _answer_with(self, house: House, reply: Reply) -> None:
+        if reply[0] == wire.STREAM:  # fetched over a connection (pairs.py)
+            reply = wire.STREAM, house.methods.tickets.put(reply[1], self), []
         kind, body, buffers = _detach(reply, self._max_bytes)
         if kind == wire.ERROR:
             self._counts.errors += 1
         n_out = wire.size(body, buffers) if buffers else len(body)
         self._counts.finish(_monotonic() - self._began, self._n_in, n_out)
         self.settle(kind, body, buffers)
+        if kind == wire.STREAM and self.reply[0] != wire.STREAM:
+            house.methods.tickets.drop(self)  # nobody waits for it any more
         house.forget(self)
 
 

@@ -22,7 +22,7 @@ from launchpad.courier import codec, compression, greeting, notes, wire
 from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.later import Later
-from launchpad.courier.methods import LATER, OURS, Reply, encode_outcome, fit
+from launchpad.courier.methods import LATER, OURS, Reply, encode_outcome, fit, without_stream
 from launchpad.courier.over_grpc import frames, package
 from launchpad.courier.over_grpc.admission import Shown
 from launchpad.courier.over_grpc.handlers import Send, fail, later, refuse
@@ -126,7 +126,7 @@ class _Call:
         counts.started += 1
 
     def finish(self, reply: Reply) -> None:
-        kind, body, views = fit(reply, self._takes_bytes)
+        kind, body, views = fit(without_stream(reply), self._takes_bytes)
         if kind != wire.RESULT:
             self._counts.errors += 1
         message = frames.seal(kind, b"", body, views, compress=self._compresses)

@@ -19,7 +19,7 @@ from google.protobuf.struct_pb2 import Value
 
 from launchpad.courier import codec, wire
 from launchpad.courier.counts import MethodCounts
-from launchpad.courier.methods import LATER, Reply
+from launchpad.courier.methods import LATER, Reply, without_stream
 from launchpad.courier.over_grpc import json_values
 from launchpad.courier.over_grpc.admission import Shown
 from launchpad.courier.over_grpc.courier_service import answer_later, carried, deadline_of
@@ -105,7 +105,7 @@ class _Call:
         counts.started += 1
 
     def finish(self, reply: Reply) -> None:
-        kind, body, views = reply
+        kind, body, views = without_stream(reply)
         if kind != wire.RESULT:
             self._raise(body)
             return

@@ -76,6 +76,11 @@ class GrpcChannel:
 
     def _begin(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
         body, buffers = codec.encode_call(args, kwargs)
+        if buffers is None:
+            raise TypeError(
+                f"an argument of {method.decode()!r} is an iterator, and gRPC carries no streams of ours: "
+                "give a list, or serve at a unix: or tcp: address"
+            )
         n_bytes = wire.size(body, buffers)
         compress = self.options.compress
         frame = frames.seal(wire.CALL, method, body, buffers, self._notes, compress=compress)

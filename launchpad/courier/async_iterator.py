@@ -1,0 +1,62 @@
+"""An async iterator stepped from a thread, which then looks like a plain one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+_END = object()
+
+
+class Stepped(Iterator[Any]):
+    """A plain iterator over what an async iterator gives.
+
+    Its coroutines run on `loop`, from any thread but the loop's own; without one, on a loop of the
+    thread that takes the first item, and must take all the others.
+    """
+
+    def __init__(self, iterator: Any, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._iterator = iterator
+        self._loop = loop
+        self._runner: asyncio.Runner | None = None
+        self._has_begun = False
+
+    def __next__(self) -> Any:
+        self._has_begun = True
+        item = self._run(self._step())
+        if item is _END:
+            raise StopIteration
+        return item
+
+    def close(self) -> None:
+        """Closes the async iterator, if it has begun and can be closed, and our loop."""
+        if self._has_begun and (close := getattr(self._iterator, "aclose", None)) is not None:
+            self._run(_await(close))
+        if self._runner is not None:
+            self._runner.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        if self._loop is not None:
+            return self._run_over_there(coroutine, self._loop)
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(coroutine)
+
+    def _run_over_there(
+        self, coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop
+    ) -> Any:
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        finally:
+            coroutine.close()  # if the loop is closed, it was never begun
+
+    async def _step(self) -> Any:
+        try:
+            return await self._iterator.__anext__()
+        except StopAsyncIteration:
+            return _END
+
+
+async def _await(make: Callable[[], Any]) -> Any:
+    return await make()

@@ -1,0 +1,658 @@
+"""Iterators as arguments: streams from the client to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+from launchpad.courier.incoming import WINDOW_ITEMS
+
+SOON_S = 1.0
+
+
+class Source:
+    """Iterators that a client gives, and what has become of them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.closed = threading.Event()
+        self.threads: set[str] = set()
+
+    def count(self, n: int | None = None) -> Iterator[int]:
+        try:
+            for i in itertools.count() if n is None else range(n):
+                self.made += 1
+                self.threads.add(threading.current_thread().name)
+                yield i
+        finally:
+            self.closed.set()
+
+    async def acount(self, n: int | None = None) -> AsyncIterator[int]:
+        try:
+            for i in itertools.count() if n is None else range(n):
+                await asyncio.sleep(0)
+                self.made += 1
+                self.threads.add(threading.current_thread().name)
+                yield i
+        finally:
+            self.closed.set()
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture(params=["iterator", "async iterator"])
+def count(request: pytest.FixtureRequest, source: Source) -> Callable[..., object]:
+    return source.count if request.param == "iterator" else source.acount
+
+
+def total(items: Iterator[int]) -> int:
+    return sum(items)
+
+
+async def atotal(items: AsyncIterator[int]) -> int:
+    found = 0
+    async for item in items:
+        found += item
+    return found
+
+
+@pytest.fixture(params=["method", "coroutine method"])
+def add_up(request: pytest.FixtureRequest) -> Callable[..., object]:
+    return total if request.param == "method" else atotal
+
+
+def wait_until(condition: Callable[[], object], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.001)
+
+
+def test_a_method_iterates_over_what_the_client_gives(
+    serve, connect, address, count, add_up
+) -> None:
+    serve(address, add_up=add_up)
+
+    assert connect(address).add_up(count(1000)) == 499_500
+
+
+def test_arguments_by_name_and_several_of_them(serve, connect, address, source) -> None:
+    def pairs(first, *, second, scale):
+        return [(a * scale, b) for a, b in zip(first, second, strict=True)]
+
+    serve(address, pairs=pairs)
+    client = connect(address)
+
+    found = client.pairs(source.count(200), second=source.acount(200), scale=10)
+
+    assert found == [(10 * i, i) for i in range(200)]
+
+
+def test_an_iterator_that_is_given_twice_is_one(serve, connect, address) -> None:
+    serve(address, pairs=lambda a, b: list(zip(a, b, strict=False)))
+    items = iter(range(6))
+
+    assert connect(address).pairs(items, items) == [(0, 1), (2, 3), (4, 5)]
+
+
+def test_arrays_and_other_arguments_go_with_it(serve, connect, address) -> None:
+    def scale(batches, by):
+        return np.sum([(batch * by).sum() for batch in batches])
+
+    serve(address, scale=scale)
+
+    def batches():
+        array = np.empty(200_000)
+        for i in range(20):
+            array[:] = i
+            yield array
+
+    assert connect(address).scale(batches(), np.array([1.0, 0.0] * 100_000)) == 190 * 100_000
+
+
+def test_a_list_is_no_stream(serve, connect, address) -> None:
+    serve(address, kind=lambda value: type(value).__name__)
+    client = connect(address)
+
+    assert client.kind([1, 2]) == "list"
+    assert client.kind(iter([1, 2])) == "ArgumentStream"
+
+
+def test_after_the_call_the_same_connection_makes_others(serve, connect, address, source) -> None:
+    serve(address, total=total, first=lambda items: next(items))
+    client = connect(address)
+
+    for _ in range(20):
+        assert client.total(source.count(100)) == 4950
+        assert client.first(source.count()) == 0
+
+
+# Back-pressure.
+
+
+def test_a_client_is_no_more_than_a_window_ahead_of_the_method(
+    serve, connect, address, count, source, gate
+) -> None:
+    taken = threading.Event()
+
+    def first_of(items):
+        first = next(items)
+        taken.set()
+        gate.wait()
+        return first
+
+    serve(address, first_of=first_of)
+    client = connect(address)
+    results: list[int] = []
+    thread = threading.Thread(target=lambda: results.append(client.first_of(count())))
+    thread.start()
+    assert taken.wait(10)
+    wait_until(lambda: source.made >= WINDOW_ITEMS)
+    time.sleep(0.1)
+    made = source.made
+    gate.set()
+    thread.join(10)
+
+    assert made <= WINDOW_ITEMS + 1
+    assert results == [0]
+
+
+def test_nothing_is_made_for_a_method_that_asks_for_nothing(
+    serve, connect, address, count, source
+) -> None:
+    serve(address, ignore=lambda items: "ignored")
+
+    assert connect(address).ignore(count()) == "ignored"
+    assert source.made == 0
+
+
+# Ends.
+
+
+def test_an_iterator_is_closed_when_the_method_returns_early(
+    serve, connect, address, count, source
+) -> None:
+    serve(address, first=lambda items: next(items))
+
+    assert connect(address).first(count()) == 0
+    assert source.closed.wait(SOON_S)
+
+
+def test_a_method_may_close_an_argument_and_go_on(
+    serve, connect, address, count, source, gate
+) -> None:
+    def first(items):
+        found = next(items)
+        items.close()
+        gate.wait()
+        return found, list(items)
+
+    serve(address, first=first)
+    client = connect(address)
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(client.first(count())))
+    thread.start()
+
+    assert source.closed.wait(10)
+    assert not results
+    gate.set()
+    thread.join(10)
+    assert results == [(0, [])]
+
+
+def test_an_answer_does_not_wait_for_an_iterator_that_blocks(serve, connect, address, gate) -> None:
+    def items():
+        yield 1
+        gate.wait()
+        yield 2
+
+    serve(address, first=lambda items: next(items))
+
+    assert connect(address).first(items()) == 1
+
+
+def test_what_a_clients_iterator_raises_reaches_the_method_and_then_the_caller(
+    serve, connect, address
+) -> None:
+    seen: list[str] = []
+
+    def learn(batches):
+        try:
+            return sum(batches)
+        except LookupError as error:
+            seen.append(f"{type(error).__name__}: {error}")
+            raise
+
+    def batches():
+        yield 1
+        raise LookupError("batch 2 is missing")
+
+    async def abatches():
+        yield 1
+        raise LookupError("batch 2 is missing")
+
+    serve(address, learn=learn)
+    client = connect(address)
+
+    for each in (batches(), abatches()):
+        with pytest.raises(LookupError, match="batch 2") as caught:
+            client.learn(each)
+        assert "in learn" in str(caught.value.__cause__)
+        assert 'raise LookupError("batch 2 is missing")' in str(caught.value.__cause__)
+    assert seen == ["LookupError: 'batch 2 is missing'"] * 2 or len(seen) == 2
+
+
+def test_a_method_may_go_on_after_an_error_of_the_iterator(serve, connect, address) -> None:
+    def count(items):
+        n = 0
+        try:
+            for _ in items:
+                n += 1
+        except LookupError:
+            return n, list(items)
+
+    def items():
+        yield from range(5)
+        raise LookupError
+
+    serve(address, count=count)
+
+    assert connect(address).count(items()) == (5, [])
+
+
+def test_a_failing_method_closes_the_iterator(serve, connect, address, count, source) -> None:
+    def fail(items):
+        next(items)
+        raise ValueError("enough")
+
+    serve(address, fail=fail)
+
+    with pytest.raises(ValueError, match="enough"):
+        connect(address).fail(count())
+    assert source.closed.wait(SOON_S)
+
+
+PRODUCER = """
+import itertools, threading
+from launchpad import courier
+def items():
+    yield 1
+    print("one", flush=True)
+    threading.Event().wait()
+courier.Client({address!r}).collect(items())
+"""
+
+
+def test_a_method_hears_at_once_that_its_caller_was_killed(
+    serve, unix_address, python, add_up
+) -> None:
+    errors: list[BaseException] = []
+    heard = threading.Event()
+
+    def collect(items):
+        try:
+            return sum(items)
+        except courier.StreamBroken as error:
+            errors.append(error)
+            heard.set()
+            raise
+
+    serve(unix_address, collect=collect)
+
+    with python(PRODUCER.format(address=unix_address)) as process:
+        assert process.stdout.readline() == "one\n"
+        process.kill()
+
+        assert heard.wait(SOON_S)
+    assert "is gone, after 1 items" in str(errors[0])
+
+
+def test_a_coroutine_is_cancelled_when_its_caller_was_killed(serve, unix_address, python) -> None:
+    ended = threading.Event()
+
+    async def collect(items):
+        try:
+            async for _ in items:
+                pass
+        finally:
+            ended.set()
+
+    serve(unix_address, collect=collect)
+
+    with python(PRODUCER.format(address=unix_address)) as process:
+        assert process.stdout.readline() == "one\n"
+        process.kill()
+
+        assert ended.wait(SOON_S)
+
+
+TAKER = """
+from launchpad import courier
+server = courier.Server("victim", address={address!r})
+server.bind("total", sum)
+server.start()
+print("up", flush=True)
+server.join()
+"""
+
+
+def test_a_caller_hears_that_its_server_was_killed(
+    unix_address, connect, python, count, source
+) -> None:
+    with python(TAKER.format(address=unix_address)) as process:
+        assert process.stdout.readline() == "up\n"
+        client = connect(unix_address)
+        threading.Timer(0.2, process.kill).start()
+
+        with pytest.raises(courier.OutcomeUnknown):
+            client.total(count())
+
+    assert source.made
+    assert source.closed.wait(SOON_S)
+
+
+def test_a_stop_gives_the_method_its_grace_to_read_on(serve, connect, address, gate) -> None:
+    begun = threading.Event()
+
+    def collect(items):
+        found = [next(items)]
+        begun.set()
+        return found + list(items)
+
+    def items():
+        yield 1
+        gate.wait()
+        yield 2
+
+    server = serve(address, collect=collect)
+    client = connect(address)
+    results: list[object] = []
+    caller = threading.Thread(target=lambda: results.append(client.collect(items())))
+    caller.start()
+    assert begun.wait(10)
+
+    stopper = threading.Thread(target=server.stop, args=(20,))
+    stopper.start()
+    gate.set()
+    caller.join(20)
+    stopper.join(20)
+
+    assert results == [[1, 2]]
+    assert not stopper.is_alive()
+
+
+def test_after_the_grace_the_caller_is_told(serve, connect, address, gate, source) -> None:
+    begun = threading.Event()
+
+    def collect(items):
+        next(items)
+        begun.set()
+        gate.wait()
+
+    server = serve(address, collect=collect)
+    client = connect(address)
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            client.collect(source.count())
+        except courier.CourierError as error:
+            errors.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert begun.wait(10)
+    server.stop(0.05)
+    caller.join(10)
+
+    assert isinstance(errors[0], courier.OutcomeUnknown)
+    assert source.closed.wait(SOON_S)
+
+
+def test_the_timeout_limits_the_whole_call(serve, connect, address, add_up, source) -> None:
+    def slow():
+        try:
+            for i in itertools.count():
+                yield i
+                time.sleep(0.05)
+        finally:
+            source.closed.set()
+
+    serve(address, add_up=add_up)
+
+    with pytest.raises(courier.DeadlineExceeded):
+        connect(address, call_timeout=0.3).add_up(slow())
+    assert source.closed.wait(SOON_S)
+
+
+def test_a_call_that_was_not_sent_leaves_the_iterator_as_it_is(connect, address, source) -> None:
+    items = source.count(5)
+
+    with pytest.raises(courier.NotSent):
+        connect(address, wait_for_ready=False).total(items)
+
+    assert list(items) == [0, 1, 2, 3, 4]
+
+
+# Both ways at once.
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_both_ways_at_once(serve, connect, address, size, is_async) -> None:
+    def double(items):
+        for item in items:
+            yield item * 2
+
+    async def adouble(items):
+        async for item in items:
+            yield item * 2
+
+    def arrays():
+        for i in range(50):
+            yield np.full(size // 8, i, np.int64)
+
+    serve(address, double=adouble if is_async else double)
+
+    found = [int(array[-1]) for array in connect(address).double(arrays())]
+
+    assert found == [2 * i for i in range(50)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_both_sides_may_make_many_large_items_before_they_take_any(
+    serve, connect, address, is_async
+) -> None:
+    """Neither may wait for the other to read while the other waits for it."""
+
+    def burst(items):
+        for i in range(20):
+            yield np.full(125_000, i, np.int64)
+        yield sum(int(item[0]) for item in items)
+
+    async def aburst(items):
+        for i in range(20):
+            yield np.full(125_000, i, np.int64)
+        found = 0
+        async for item in items:
+            found += int(item[0])
+        yield found
+
+    serve(address, burst=aburst if is_async else burst)
+
+    *firsts, last = connect(address).burst(np.full(125_000, i, np.int64) for i in range(20))
+
+    assert [int(first[0]) for first in firsts] == list(range(20))
+    assert last == 190
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_dialogue_in_which_each_question_depends_on_the_last_answer(
+    serve, connect, address, is_async
+) -> None:
+    def answers(questions):
+        for question in questions:
+            yield question + 1
+
+    async def aanswers(questions):
+        async for question in questions:
+            yield question + 1
+
+    serve(address, chat=aanswers if is_async else answers)
+    given: queue.Queue[int] = queue.Queue()
+
+    def questions():
+        question = 0
+        while question < 200:
+            yield question
+            question = given.get(timeout=10)
+
+    heard = []
+    for answer in connect(address).chat(questions()):
+        heard.append(answer)
+        given.put(answer)
+
+    assert heard == list(range(1, 201))
+
+
+def test_an_upload_goes_on_although_nobody_reads_the_result(
+    serve, connect, address, source
+) -> None:
+    def relay(items):
+        yield "begun"
+        yield sum(items)
+
+    serve(address, relay=relay)
+
+    stream = connect(address).relay(source.count(1000))
+
+    assert source.closed.wait(10)  # all of it is there, and not an item of the result was taken
+    assert list(stream) == ["begun", 499_500]
+
+
+def test_a_method_may_return_its_argument(serve, connect, address, source) -> None:
+    serve(address, echo=lambda items: items)
+
+    assert list(connect(address).echo(source.count(500))) == list(range(500))
+
+
+def test_closing_the_result_closes_the_argument(serve, connect, address, count, source) -> None:
+    ended = threading.Event()
+
+    def double(items):
+        try:
+            for item in items:
+                yield 2 * item
+        finally:
+            ended.set()
+
+    serve(address, double=double)
+
+    for item in connect(address).double(count()):
+        if item == 100:
+            break
+
+    assert source.closed.wait(SOON_S)
+    assert ended.wait(SOON_S)
+
+
+def test_a_stream_of_one_server_may_be_the_argument_of_another(
+    serve, connect, address, other_address, source
+) -> None:
+    serve(address, rows=source.count)
+    serve(other_address, total=total)
+
+    assert connect(other_address).total(connect(address).rows(1000)) == 499_500
+
+
+@pytest.mark.slow
+def test_many_uploads_at_once_do_not_need_a_thread_each_of_a_small_pool(
+    serve, connect, address, gate
+) -> None:
+    """All methods wait for items, and the calls that release them still get through."""
+    serve(address, size=2, total=total, pid=threading.get_native_id)
+    client = connect(address)
+
+    def items():
+        yield 1
+        gate.wait()
+        yield 2
+
+    futures = [client.futures.total(items()) for _ in range(50)]
+    client.pid()
+    gate.set()
+
+    assert [future.result(20) for future in futures] == [3] * 50
+
+
+# Futures and event loops.
+
+
+def test_a_future_may_be_fed(serve, connect, address, count, add_up) -> None:
+    serve(address, add_up=add_up)
+    client = connect(address)
+
+    futures = [client.futures.add_up(count(100)) for _ in range(10)]
+
+    assert [future.result(10) for future in futures] == [4950] * 10
+
+
+def test_cancelling_a_future_ends_what_it_is_fed_with(
+    serve, connect, address, source, add_up
+) -> None:
+    serve(address, add_up=add_up)
+    future = connect(address).futures.add_up(source.count())
+    wait_until(lambda: source.made > 100)
+
+    assert future.cancel()
+
+    assert future.cancelled()
+    assert source.closed.wait(SOON_S)
+
+
+def test_async_iterators_run_on_the_loop_that_they_come_from(
+    serve, connect, address, source, add_up
+) -> None:
+    serve(address, add_up=add_up)
+    client = connect(address)
+
+    async def main() -> int:
+        return await client.aio.add_up(source.acount(500))
+
+    assert asyncio.run(main()) == 124_750
+    assert source.threads == {threading.current_thread().name}
+
+
+def test_an_event_loop_talks_both_ways(serve, connect, address, source) -> None:
+    async def double(items):
+        async for item in items:
+            yield 2 * item
+
+    serve(address, double=double)
+    client = connect(address)
+
+    async def main() -> list[int]:
+        return [item async for item in client.aio.double(source.acount(500))]
+
+    assert asyncio.run(main()) == [2 * i for i in range(500)]
+
+
+def test_items_of_arguments_are_counted(serve, connect, address, source) -> None:
+    serve(address, total=total)
+    client = connect(address)
+
+    client.total(source.count(100))
+    counts = client._channel.counts[b"total"]
+
+    assert (counts.started, counts.finished, counts.errors, counts.items) == (1, 1, 0, 100)

@@ -1,0 +1,845 @@
+"""Methods that return iterators: streams with back-pressure, closed from either side, never silently cut."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+from launchpad.courier.incoming import WINDOW_BYTES, WINDOW_ITEMS
+
+SOON_S = 1.0  # within which a server's iterator is closed
+
+
+class Numbers:
+    """Generators of numbers, and what has become of them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.closed = threading.Event()
+
+    def count(self, n: int | None = None) -> Iterator[int]:
+        try:
+            for i in itertools.count() if n is None else range(n):
+                self.made += 1
+                yield i
+        finally:
+            self.closed.set()
+
+    async def acount(self, n: int | None = None):
+        try:
+            for i in itertools.count() if n is None else range(n):
+                await asyncio.sleep(0)
+                self.made += 1
+                yield i
+        finally:
+            self.closed.set()
+
+    def stalls_at(self, n: int) -> int:
+        """Waits until n were made, and then no more for a while; returns how many."""
+        wait_until(lambda: self.made >= n)
+        time.sleep(0.1)
+        return self.made
+
+
+@pytest.fixture
+def numbers() -> Numbers:
+    return Numbers()
+
+
+@pytest.fixture(params=["generator", "async generator"])
+def count(request: pytest.FixtureRequest, numbers: Numbers) -> Callable[..., object]:
+    """A method that counts: both kinds of generators are streams."""
+    return numbers.count if request.param == "generator" else numbers.acount
+
+
+def wait_until(condition: Callable[[], object], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.001)
+
+
+def append_all(stream: Iterator[int], items: list[int]) -> None:
+    """One by one, so that an exception does not lose those before it."""
+    for item in stream:
+        items.append(item)
+
+
+# What arrives.
+
+
+def test_the_items_of_a_generator_arrive_in_their_order(serve, connect, address, count) -> None:
+    serve(address, count=count)
+
+    assert list(connect(address).count(1000)) == list(range(1000))
+
+
+def test_a_stream_without_items_ends_at_once(serve, connect, address, count) -> None:
+    serve(address, count=count)
+
+    assert list(connect(address).count(0)) == []
+
+
+def test_whatever_has_next_is_a_stream(serve, connect, address, tmp_path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("one\ntwo\n")
+    opened = []
+
+    def lines():
+        opened.append(file.open())
+        return opened[0]
+
+    serve(address, texts=lambda: map(str, range(3)), lines=lines)
+    client = connect(address)
+
+    assert list(client.texts()) == ["0", "1", "2"]
+    assert list(client.lines()) == ["one\n", "two\n"]
+    wait_until(lambda: opened[0].closed)
+
+
+def test_a_coroutine_may_return_a_stream(serve, connect, address, numbers) -> None:
+    async def later(n: int):
+        await asyncio.sleep(0)
+        return numbers.acount(n)
+
+    serve(address, later=later)
+
+    assert list(connect(address).later(100)) == list(range(100))
+
+
+def test_after_a_stream_the_same_connection_makes_other_calls(serve, connect, address, numbers):
+    serve(address, count=numbers.count, pid=os.getpid)
+    client = connect(address)
+
+    for _ in range(20):
+        assert list(client.count(3)) == [0, 1, 2]
+        assert client.pid() == os.getpid()
+
+
+def test_two_streams_of_one_client_do_not_disturb_each_other(serve, connect, address, numbers):
+    serve(address, count=numbers.count, pid=os.getpid)
+    client = connect(address)
+
+    pairs = []
+    for pair in zip(client.count(500), client.count(500), strict=True):
+        pairs.append(pair)
+        assert client.pid() == os.getpid()
+
+    assert pairs == [(i, i) for i in range(500)]
+
+
+def test_arrays_arrive_whole_private_and_writable(serve, connect, address) -> None:
+    """The generator may even use one array for all its items."""
+
+    def batches(n: int):
+        array = np.empty(300_000, np.float32)
+        for i in range(n):
+            array[:] = i
+            yield {"i": i, "array": array}
+
+    serve(address, batches=batches)
+
+    for i, batch in enumerate(connect(address).batches(30)):
+        assert batch["i"] == i
+        assert (batch["array"] == i).all()
+        batch["array"] += 1
+
+
+def test_items_that_are_made_quickly_do_not_wait_for_a_slow_one(serve, connect, address, gate):
+    def rows():
+        yield from range(10)
+        gate.wait()
+        yield 10
+
+    serve(address, rows=rows)
+    stream = connect(address, call_timeout=10).rows()
+
+    first = [next(stream) for _ in range(10)]
+    gate.set()
+
+    assert first == list(range(10))
+    assert list(stream) == [10]
+
+
+def test_several_threads_share_the_items_of_a_stream(serve, connect, address, count) -> None:
+    serve(address, count=count)
+    stream = connect(address).count(2000)
+    taken: list[list[int]] = [[] for _ in range(4)]
+
+    threads = [threading.Thread(target=lambda t=t: t.extend(stream)) for t in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert sorted(itertools.chain(*taken)) == list(range(2000))
+    assert all(each == sorted(each) for each in taken)
+
+
+# Back-pressure.
+
+
+def test_a_server_is_no_more_than_a_window_ahead_of_the_consumer(
+    serve, connect, address, count, numbers
+) -> None:
+    serve(address, count=count)
+    stream = connect(address).count()
+
+    before = numbers.stalls_at(WINDOW_ITEMS)
+    for _ in range(WINDOW_ITEMS):
+        next(stream)
+    after = numbers.stalls_at(WINDOW_ITEMS + WINDOW_ITEMS // 2)
+
+    assert before == WINDOW_ITEMS
+    assert after <= 2 * WINDOW_ITEMS
+    stream.close()
+
+
+def test_of_large_items_few_are_made_ahead(serve, connect, address, numbers) -> None:
+    def batches():
+        for _ in numbers.count():
+            yield np.zeros(1 << 18, np.float32)
+
+    serve(address, batches=batches)
+    stream = connect(address).batches()
+
+    next(stream)
+    made = numbers.stalls_at(2)
+
+    assert made <= 1 + (WINDOW_BYTES >> 20)
+    stream.close()
+
+
+def test_an_item_larger_than_the_window_passes(serve, connect, address) -> None:
+    def batches():
+        for i in range(3):
+            yield np.full(WINDOW_BYTES + 1, i, np.int8)
+
+    serve(address, batches=batches)
+
+    sums = [int(batch[-1]) + len(batch) for batch in connect(address).batches()]
+
+    assert sums == [WINDOW_BYTES + 1, WINDOW_BYTES + 2, WINDOW_BYTES + 3]
+
+
+def test_nothing_is_made_before_there_is_a_consumer(serve, connect, address, numbers) -> None:
+    """A future that nobody asks for its stream is opened all the same; but a window is all it makes."""
+    serve(address, count=numbers.count)
+
+    stream = connect(address).futures.count().result(10)
+
+    assert numbers.stalls_at(WINDOW_ITEMS) == WINDOW_ITEMS
+    stream.close()
+
+
+@pytest.mark.slow
+def test_a_thousand_streams_that_nobody_reads_take_no_threads(serve, connect, address) -> None:
+    """Their items fill the sockets: neither credit nor room in a socket is waited for by a thread."""
+    arrived = threading.Semaphore(0)
+
+    def batches():
+        arrived.release()
+        while True:
+            yield np.zeros(100_000)
+
+    serve(address, name="host", batches=batches)
+    client = connect(address)
+
+    streams = [client.batches() for _ in range(1000)]
+    for _ in streams:
+        assert arrived.acquire(timeout=20)
+    wait_until(lambda: n_threads("host-") <= 20)
+    firsts = {stream: next(stream).nbytes for stream in streams[::100]}
+
+    assert set(firsts.values()) == {800_000}
+    for stream in streams:
+        stream.close()
+
+
+def n_threads(prefix: str) -> int:
+    return sum(thread.name.startswith(prefix) for thread in threading.enumerate())
+
+
+# Closed by the consumer.
+
+
+def test_leaving_the_loop_closes_the_generator(serve, connect, address, count, numbers) -> None:
+    serve(address, count=count)
+
+    for item in connect(address).count():
+        if item == 100:
+            break
+
+    assert numbers.closed.wait(SOON_S)
+
+
+def test_a_stream_that_is_dropped_before_its_first_item_is_closed(
+    serve, connect, address, count, numbers
+) -> None:
+    serve(address, count=count)
+    stream = connect(address).count()
+    wait_until(lambda: numbers.made)
+
+    del stream
+    gc.collect()
+
+    assert numbers.closed.wait(SOON_S)
+
+
+def test_close_ends_the_iteration_and_the_generator(
+    serve, connect, address, count, numbers
+) -> None:
+    serve(address, count=count)
+    with closing(connect(address).count()) as stream:
+        first = next(stream)
+    with connect(address).count(5) as again:
+        rest = list(again)
+
+    assert first == 0
+    assert list(stream) == []
+    assert rest == [0, 1, 2, 3, 4]
+    assert numbers.closed.wait(SOON_S)
+
+
+def test_a_slow_generator_is_closed_soon_after_its_consumer_has_gone(
+    serve, connect, address, numbers
+) -> None:
+    """It makes an item every 0.3 s, and each of them finds room in the socket."""
+
+    def slow():
+        for i in numbers.count():
+            time.sleep(0.3)
+            yield i
+
+    serve(address, slow=slow)
+    stream = connect(address).slow()
+    next(stream)
+
+    stream.close()
+
+    assert numbers.closed.wait(SOON_S)
+
+
+def test_another_thread_may_close_a_stream_while_one_waits_for_an_item(
+    serve, connect, address, gate
+) -> None:
+    def blocked():
+        yield 1
+        gate.wait()
+
+    serve(address, blocked=blocked)
+    stream = connect(address).blocked()
+    items: list[int] = []
+    thread = threading.Thread(target=lambda: items.extend(stream))
+    thread.start()
+    wait_until(lambda: items)
+
+    stream.close()
+    thread.join(10)
+
+    assert items == [1]
+    assert not thread.is_alive()
+
+
+CONSUMER = """
+import sys, itertools
+from launchpad import courier
+stream = courier.Client({address!r}).count()
+next(stream)
+print("has one", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_generator_is_closed_when_its_consumer_is_killed(
+    serve, unix_address, python, count, numbers
+) -> None:
+    serve(unix_address, count=count)
+
+    with python(CONSUMER.format(address=unix_address)) as process:
+        assert process.stdout.readline() == "has one\n"
+        assert not numbers.closed.is_set()
+        process.kill()
+
+        assert numbers.closed.wait(SOON_S)
+
+
+def test_a_client_that_is_closed_takes_its_streams_with_it(
+    serve, connect, address, count, numbers
+) -> None:
+    serve(address, count=count)
+    client = connect(address)
+    stream = client.count()
+    next(stream)
+
+    courier.close(client)
+
+    with pytest.raises(courier.StreamBroken, match="was closed"):
+        list(stream)
+    assert numbers.closed.wait(SOON_S)
+
+
+def test_what_a_finally_raises_is_shown_and_hurts_nobody(
+    serve, connect, address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: shown.append(args.exc_value))
+
+    def rows():
+        try:
+            yield from itertools.count()
+        finally:
+            raise ValueError("in finally")
+
+    serve(address, rows=rows, pid=os.getpid)
+    client = connect(address)
+
+    next(client.rows())
+    wait_until(lambda: shown)
+
+    assert "in finally" in str(shown[0])
+    assert client.pid() == os.getpid()
+
+
+# Ended by the server.
+
+
+def test_an_exception_follows_the_items_before_it_as_its_own_type(
+    serve, connect, address, count
+) -> None:
+    def rows():
+        yield from range(200)
+        raise LookupError("row 200 is missing")
+
+    async def arows():
+        for i in range(200):
+            yield i
+        raise LookupError("row 200 is missing")
+
+    serve(address, rows=rows, arows=arows)
+    client = connect(address)
+
+    for stream in (client.rows(), client.arows()):
+        with pytest.raises(LookupError, match="row 200") as caught:
+            list(stream)
+        assert 'raise LookupError("row 200 is missing")' in str(caught.value.__cause__)
+        assert list(stream) == []
+
+
+def test_all_items_before_an_exception_arrive(serve, connect, address) -> None:
+    def rows():
+        yield from range(200)
+        raise LookupError
+
+    serve(address, rows=rows)
+    items: list[int] = []
+
+    with pytest.raises(LookupError):
+        append_all(connect(address).rows(), items)
+
+    assert items == list(range(200))
+
+
+def test_an_item_that_cannot_be_pickled_ends_the_stream_with_its_type(
+    serve, connect, address, numbers
+) -> None:
+    def rows():
+        for i in numbers.count():
+            yield i if i < 3 else threading.Lock()
+
+    serve(address, rows=rows)
+    stream = connect(address).rows()
+
+    firsts = [next(stream) for _ in range(3)]
+    with pytest.raises(courier.RemoteError, match="lock"):
+        next(stream)
+
+    assert firsts == [0, 1, 2]
+    assert numbers.closed.wait(SOON_S)
+
+
+class OnlyThere:
+    """Unpickles for nobody."""
+
+    def __reduce__(self):
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise ImportError("not here")
+
+
+def test_an_item_that_cannot_be_unpickled_closes_the_stream(
+    serve, connect, address, numbers
+) -> None:
+    def rows():
+        for i in numbers.count():
+            yield i if i < 3 else OnlyThere()
+
+    serve(address, rows=rows)
+    stream = connect(address).rows()
+
+    with pytest.raises(ImportError, match="not here") as caught:
+        for _ in stream:
+            pass
+
+    assert "an item of the stream 'rows'" in caught.value.__notes__[0]
+    assert list(stream) == []
+    assert numbers.closed.wait(SOON_S)
+
+
+def test_an_item_that_is_more_than_the_client_takes_is_an_error(serve, connect, address) -> None:
+    def rows():
+        yield b"small"
+        yield bytes(2_000_000)
+
+    serve(address, rows=rows)
+    stream = connect(address, max_bytes=1_000_000).rows()
+
+    assert next(stream) == b"small"
+    with pytest.raises(courier.MessageTooLarge, match="2000"):
+        next(stream)
+
+
+STREAMER = """
+import itertools
+from launchpad import courier
+server = courier.Server("victim", address={address!r})
+server.bind("count", lambda: itertools.count())
+server.bind("rows", lambda n: iter(range(n)))
+server.start()
+print("up", flush=True)
+server.join()
+"""
+
+
+def test_a_killed_server_is_an_error_in_the_middle_and_never_a_silent_end(
+    unix_address, connect, python
+) -> None:
+    with python(STREAMER.format(address=unix_address)) as process:
+        assert process.stdout.readline() == "up\n"
+        stream = connect(unix_address).count()
+        items = [next(stream) for _ in range(100)]
+
+        process.kill()
+        with pytest.raises(courier.StreamBroken, match="in the middle of the stream 'count'"):
+            append_all(stream, items)
+
+    assert items == list(range(len(items)))
+    with pytest.raises(courier.OutcomeUnknown):
+        next(stream)
+
+
+def test_the_supervisors_verdict_replaces_a_broken_stream(unix_address, connect, python) -> None:
+    verdicts: list[Exception] = []
+    with python(STREAMER.format(address=unix_address)) as process:
+        assert process.stdout.readline() == "up\n"
+        client = connect(unix_address, verdict=lambda: verdicts[0] if verdicts else None)
+        stream = client.count()
+        next(stream)
+        verdicts.append(courier.WorkerFailed("victim was killed"))
+
+        process.kill()
+        with pytest.raises(courier.WorkerFailed):
+            list(stream)
+
+
+# Stopping.
+
+
+def test_a_stop_gives_streams_their_grace(serve, connect, address, count) -> None:
+    server = serve(address, count=count)
+    stream = connect(address).count(1000)
+    items = [next(stream)]
+
+    stopper = threading.Thread(target=server.stop, args=(20,))
+    stopper.start()
+    items += stream
+    stopper.join(20)
+
+    assert items == list(range(1000))
+    assert not stopper.is_alive()
+
+
+def test_after_the_grace_a_stop_closes_streams(serve, connect, address, count, numbers) -> None:
+    server = serve(address, count=count)
+    stream = connect(address).count()
+    next(stream)
+
+    server.stop(0.05)
+
+    assert numbers.closed.wait(SOON_S)
+    with pytest.raises(courier.StreamBroken):
+        list(stream)
+
+
+def test_a_stop_ends_although_nobody_reads(serve, connect, address, numbers) -> None:
+    """A generator with its items written to a socket that is full."""
+
+    def batches():
+        for _ in numbers.count():
+            yield np.zeros(100_000)
+
+    server = serve(address, batches=batches)
+    stream = connect(address).batches()
+    wait_until(lambda: numbers.made)
+
+    server.stop(0.05)
+
+    assert numbers.closed.wait(SOON_S)
+    stream.close()
+
+
+# Deadlines.
+
+
+def test_the_timeout_limits_each_wait_and_not_the_whole(serve, connect, address, gate) -> None:
+    def rows():
+        for i in range(4):
+            time.sleep(0.15)
+            yield i
+        gate.wait()
+
+    serve(address, rows=rows)
+    stream = connect(address).with_options(timeout_s=0.4).rows()
+
+    assert [next(stream) for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(courier.DeadlineExceeded, match=r"no item within 0\.4 s"):
+        next(stream)
+
+
+def test_a_stream_outlives_a_wait_that_was_too_long(serve, connect, address, gate) -> None:
+    def rows():
+        yield 1
+        gate.wait()
+        yield 2
+
+    serve(address, rows=rows)
+    stream = connect(address).with_options(timeout_s=0.1).rows()
+    first = next(stream)
+    with pytest.raises(TimeoutError):
+        next(stream)
+
+    gate.set()
+    rest = next(stream)
+
+    assert (first, rest) == (1, 2)
+    stream.close()
+
+
+def test_a_deadline_limits_what_is_read_on_behalf_of_a_call(
+    serve, connect, address, other_address, gate
+) -> None:
+    def rows():
+        yield 1
+        gate.wait()
+
+    serve(other_address, rows=rows)
+    rows_client = connect(other_address)
+    errors: list[BaseException] = []
+
+    def front() -> None:
+        try:
+            list(rows_client.rows())
+        except courier.DeadlineExceeded as error:
+            errors.append(error)
+            raise
+
+    serve(address, front=front)
+
+    with pytest.raises(courier.DeadlineExceeded):
+        connect(address, call_timeout=0.2).front()
+    wait_until(lambda: errors)
+    assert "before the deadline of the call" in str(errors[0])
+
+
+def test_what_a_generator_calls_has_the_time_that_its_consumer_waits_for_an_item(
+    serve, connect, address, other_address, gate
+) -> None:
+    """A fresh one for each: the third item comes later than any one limit would allow."""
+    serve(other_address, nap=lambda: time.sleep(0.25), hang=gate.wait)
+    nested = connect(other_address)
+
+    def rows():
+        for i in range(3):
+            nested.nap()
+            yield i
+        nested.hang()
+
+    serve(address, rows=rows)
+    stream = connect(address, call_timeout=0.6).rows()
+
+    assert [next(stream) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises((courier.DeadlineExceeded, courier.RemoteError)):
+        next(stream)
+
+
+# Futures and event loops.
+
+
+def test_the_result_of_a_future_may_be_a_stream(serve, connect, address, count) -> None:
+    serve(address, count=count)
+    client = connect(address)
+
+    futures = [client.futures.count(100) for _ in range(10)]
+
+    assert [list(future.result(10)) for future in futures] == [list(range(100))] * 10
+
+
+def test_a_stream_whose_future_was_cancelled_is_never_begun(serve, connect, address, gate):
+    begun = []
+
+    def rows():
+        gate.wait()
+
+        def items():
+            begun.append(1)
+            yield 1
+
+        return items()
+
+    serve(address, rows=rows, pid=os.getpid)
+    client = connect(address)
+    future = client.futures.rows()
+
+    future.cancel()
+    gate.set()
+    for _ in range(10):
+        client.futures.pid().result(10)
+
+    assert begun == []
+
+
+def test_an_event_loop_iterates_over_a_stream(serve, connect, address, count) -> None:
+    serve(address, count=count)
+    client = connect(address)
+
+    async def main() -> list[int]:
+        return [item async for item in client.aio.count(1000)]
+
+    assert asyncio.run(main()) == list(range(1000))
+
+
+def test_an_event_loop_awaits_a_stream_and_iterates_over_it(serve, connect, address, count):
+    serve(address, count=count)
+    client = connect(address)
+
+    async def main() -> list[int]:
+        async with await client.aio.count(1000) as stream:
+            return [item async for item in stream]
+
+    assert asyncio.run(main()) == list(range(1000))
+
+
+def test_an_event_loop_runs_on_while_streams_wait(serve, connect, address, gate) -> None:
+    def rows():
+        yield 1
+        gate.wait()
+        yield 2
+
+    serve(address, rows=rows)
+    client = connect(address)
+
+    async def main() -> list[list[int]]:
+        async def read() -> list[int]:
+            return [item async for item in client.aio.rows()]
+
+        readers = [asyncio.create_task(read()) for _ in range(20)]
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+        gate.set()
+        return await asyncio.gather(*readers)
+
+    assert asyncio.run(main()) == [[1, 2]] * 20
+
+
+def test_a_loop_that_leaves_a_stream_closes_it(serve, connect, address, count, numbers) -> None:
+    serve(address, count=count)
+    client = connect(address)
+
+    async def main() -> None:
+        async for item in client.aio.count():
+            if item == 100:
+                break
+
+    asyncio.run(main())
+    gc.collect()
+
+    assert numbers.closed.wait(SOON_S)
+
+
+def test_errors_and_deadlines_reach_coroutines(serve, connect, address, gate) -> None:
+    def rows():
+        yield 1
+        raise LookupError("row 2")
+
+    def blocked():
+        yield 1
+        gate.wait()
+
+    serve(address, rows=rows, blocked=blocked)
+    client = connect(address)
+
+    async def read(call) -> list[int]:
+        return [item async for item in call]
+
+    with pytest.raises(LookupError, match="row 2"):
+        asyncio.run(read(client.aio.rows()))
+    with pytest.raises(courier.DeadlineExceeded, match="no item"):
+        asyncio.run(read(client.with_options(timeout_s=0.1).aio.blocked()))
+
+
+def test_an_aio_call_of_a_method_without_stream_cannot_be_iterated_over(serve, connect, address):
+    serve(address, pid=os.getpid)
+    client = connect(address)
+
+    async def main() -> None:
+        async for _ in client.aio.pid():
+            pass
+
+    with pytest.raises(TypeError, match="'pid' returned a int, which is no stream"):
+        asyncio.run(main())
+
+
+# Counts and odds.
+
+
+def test_a_stream_counts_as_one_call_with_its_items(serve, connect, address) -> None:
+    serve(address, rows=lambda: iter([bytes(1000)] * 100))
+    client = connect(address)
+
+    list(client.rows())
+    counts = client._channel.counts[b"rows"]
+
+    assert (counts.started, counts.finished, counts.errors, counts.items) == (1, 1, 0, 100)
+    assert counts.bytes_in > 100_000
+
+
+def test_a_forked_child_leaves_its_parents_streams_alone(serve, connect, unix_address, numbers):
+    serve(unix_address, count=numbers.count)
+    stream = connect(unix_address).count(1000)
+    first = next(stream)
+
+    pid = os.fork()
+    if not pid:
+        try:
+            with pytest.raises(courier.StreamBroken):
+                next(stream)
+            stream.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert [first, *stream] == list(range(1000))
