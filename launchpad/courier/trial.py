@@ -22,6 +22,7 @@ R = TypeVar("R")
 
 _COURIER, _IMPORT = os.path.dirname(__file__) + os.sep, "<frozen importlib"
 _ANY = ""
+_MAX_DEPTH = 100  # CPython 3.11 mistakes a RecursionError in a thread that is watched
 
 # Functions in C that may wait: the module that their object or they themselves come from, and the name.
 _WAITING = {
@@ -73,6 +74,7 @@ class Trial:
     def __init__(self) -> None:
         self.is_valid = sys.getprofile() is None
         self.may_wait = False
+        self._depth = 0
 
     def run(self, fn: Callable[..., R], *args: Any) -> R:
         """`fn(*args)`."""
@@ -87,8 +89,15 @@ class Trial:
     def _look(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call":
             self.may_wait |= _is_waiting(called) and not _is_harmless(frame)
-        elif event == "call" and frame.f_code in (_CONDITION, _SEMAPHORE):
-            self.may_wait |= not _is_harmless(frame.f_back)
+        elif event == "return":
+            self._depth -= 1
+        elif event == "call":
+            self._depth += 1
+            if frame.f_code in (_CONDITION, _SEMAPHORE):
+                self.may_wait |= not _is_harmless(frame.f_back)
+            if self._depth > _MAX_DEPTH:
+                self.may_wait = True  # whoever goes that deep does not need to be quick
+                sys.setprofile(None)
 
 
 def _is_waiting(function: Any) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from launchpad.courier import pace
+from launchpad.courier import codec, pace, wire
 from launchpad.courier.methods import Methods
 from launchpad.courier.trial import Trial
 from tests.courier.conftest import Connect, Serve
@@ -138,6 +138,23 @@ def test_a_method_that_calls_another_server_may_be_quick(serve: Serve, connect: 
     client = connect(address)
 
     assert not trial_of(lambda: client.echo(1)).may_wait
+
+
+def test_endless_recursion_in_a_trial_is_a_recursion_error() -> None:
+    methods = Methods("server", "inproc:here")
+
+    def recurse() -> None:
+        recurse()
+
+    methods.bind("recurse", recurse)
+    trial = Trial()
+
+    kind, body, _ = trial.run(methods.answer, b"recurse", pickle.dumps(((), {})), ())
+
+    assert kind == wire.ERROR
+    assert codec.describe_error(body)[0] == "RecursionError"
+    assert trial.may_wait
+    assert sys.getprofile() is None
 
 
 def test_nothing_is_watched_after_the_trial_nor_where_somebody_else_watches(things: Things) -> None:
