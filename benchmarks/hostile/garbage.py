@@ -90,7 +90,7 @@ def frames_of_random_bytes(visit: Visit) -> None:
 
 
 def a_call_that_is_no_pickle(visit: Visit) -> None:
-    body = visit.rng.randbytes(visit.rng.randrange(200))
+    body = b"\xff" + visit.rng.randbytes(visit.rng.randrange(200))
     say_inside(visit, wire.encode_small(wire.CALL, 1, b"echo", body))
 
 

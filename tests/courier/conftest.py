@@ -168,6 +168,17 @@ def begin_source() -> str:
     return source
 
 
+def reach(address: str) -> socket.socket:
+    """A connection of somebody who knows nothing of courier or TLS."""
+    if address.startswith("unix:"):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(10)
+        sock.connect(address.removeprefix("unix:"))
+        return sock
+    _, host, port = address.split(":")
+    return socket.create_connection((host, int(port)), 10)
+
+
 @pytest.fixture
 def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Starts a server (echo, pid, hang, n_hanging) in its own process; returns when it is up."""

@@ -12,6 +12,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier import codec, greeting, keyring, session, wire
 from launchpad.courier.errors import ProtocolError
+from tests.courier.conftest import reach
 
 touched = threading.Event()
 
@@ -25,13 +26,6 @@ class Canary:
 
 def touch() -> None:
     touched.set()
-
-
-def dial(address: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(10)
-    sock.connect(address.removeprefix("unix:"))
-    return sock
 
 
 def read_to_end(sock: socket.socket) -> bytes:
@@ -49,7 +43,7 @@ def test_a_wrong_token_is_refused_and_nothing_is_unpickled(serve, unix_address, 
     touched.clear()
     serve(unix_address, token=b"right", m=lambda value: value)
 
-    with dial(unix_address) as sock:
+    with reach(unix_address) as sock:
         sock.sendall(greeting.encode_greeting(token, "stranger"))
         body = pickle.dumps(((Canary(),), {}))
         with contextlib.suppress(BrokenPipeError):  # the server may have hung up by now
@@ -65,7 +59,7 @@ def test_the_canary_is_noticed_where_the_token_is_right(serve, unix_address) -> 
     touched.clear()
     serve(unix_address, token=b"right", m=lambda value: None)
 
-    with dial(unix_address) as sock:
+    with reach(unix_address) as sock:
         sock.sendall(greeting.encode_greeting(b"right", "friend"))
         sock.recv(greeting.WELCOME_SIZE, socket.MSG_WAITALL)
         for chunk in wire.encode(wire.CALL, 1, b"m", pickle.dumps(((Canary(),), {}))):
@@ -154,17 +148,17 @@ def test_a_token_that_is_too_long_is_a_mistake_of_the_caller(address) -> None:
     "noise", [b"GET / HTTP/1.1\r\n" * 30, b"\0" * 400, b"LPC1" + b"\xff" * 400]
 )
 def test_noise_ends_its_own_connection_and_nobody_elses(
-    serve, connect, unix_address, noise
+    serve, connect, socket_address, noise
 ) -> None:
-    serve(unix_address, token=b"right", m=lambda: 1)
-    client = connect(unix_address, token=b"right")
+    serve(socket_address, token=b"right", m=lambda: 1)
+    client = connect(socket_address, token=b"right")
     client.m()
 
-    with dial(unix_address) as sock:
+    with reach(socket_address) as sock:
         sock.sendall(noise)
         answer = read_to_end(sock)
 
-    assert len(answer) in (0, greeting.WELCOME_SIZE)
+    assert len(answer) in (0, greeting.WELCOME_SIZE) or answer.startswith(greeting.TLS_ALERT)
     assert client.m() == 1
 
 
@@ -175,7 +169,7 @@ def test_malformed_frames_end_their_own_connection_and_nobody_elses(
     client = connect(unix_address)
     client.m()
 
-    with dial(unix_address) as sock:
+    with reach(unix_address) as sock:
         sock.sendall(greeting.encode_greeting(b"", "mad"))
         sock.recv(greeting.WELCOME_SIZE, socket.MSG_WAITALL)
         sock.sendall(b"\xee" * 100)
@@ -185,15 +179,18 @@ def test_malformed_frames_end_their_own_connection_and_nobody_elses(
     assert client.m() == 1
 
 
-def test_a_greeting_that_is_never_finished_is_given_up(serve, unix_address, monkeypatch) -> None:
+@pytest.mark.parametrize("start", [b"", b"LPC1", b"\x16\x03\x01"])
+def test_a_greeting_that_is_never_finished_is_given_up(
+    serve, socket_address, monkeypatch, start
+) -> None:
     monkeypatch.setattr(session, "_GREETING_S", 0.05)
-    serve(unix_address, m=lambda: 1)
+    serve(socket_address, m=lambda: 1)
 
-    with dial(unix_address) as sock:
-        sock.sendall(b"LPC1")
+    with reach(socket_address) as sock:
+        sock.sendall(start)
         answer = read_to_end(sock)
 
-    assert answer == b""
+    assert answer == b"" or (start and answer.startswith(greeting.TLS_ALERT))
 
 
 def test_something_else_at_the_address_is_named_as_such(connect, unix_address) -> None:

@@ -177,7 +177,7 @@ class TlsSocket:
             self.is_ready = True
             self._may_unseal = self._incoming.pending > 0
         except ssl.SSLWantReadError:
-            pass
+            self._may_unseal = False
         except ssl.SSLError as error:
             self._fail(error)
         self._flush(flags)
