@@ -154,15 +154,15 @@ class Reader:
             self.must_be_woken = True  # first, because frames go on to be put
             has_written = self._outbox.flush(wait=False)
             poller.modify(sock, select.POLLIN if has_written else select.POLLIN | select.POLLOUT)
-            timeout_s = 0.0 if has_pending(sock) else self._patience_s()
-            events = dict(poller.poll(timeout_s * 1000))
+            is_pending = has_pending(sock)
+            events = dict(poller.poll(0 if is_pending else self._patience_s() * 1000))
             self.must_be_woken = False
             if events.pop(self._bell.fileno(), 0):
                 self._bell.silence()
-            elif not events and not self._ledger.calls:
+            elif not (events or is_pending or self._ledger.calls):
                 return False
             self._ledger.fail_late()
-            if has_pending(sock) or events.get(sock.fileno(), 0) & ~select.POLLOUT:
+            if is_pending or events.get(sock.fileno(), 0) & ~select.POLLOUT:
                 return True
         return False
 
