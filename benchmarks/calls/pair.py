@@ -18,12 +18,15 @@ class Failed(Exception):
 
 
 class Pair:
-    """A server and its client, new and connected; killed when the stack is unwound."""
+    """A server and its client, new, and after `connect` connected; killed when the stack is unwound."""
 
     def __init__(self, stack: ExitStack, contender: Contender, path: str) -> None:
         self.contender = contender
         self.server = Worker(stack, contender.serve, path)
-        self.client = Worker(stack, be_client, contender.connect, self.server.hear())
+        self.client = Worker(stack, be_client, contender.connect)
+
+    def connect(self) -> None:
+        self.client.say(self.server.hear())
         self.client.hear()
 
     def measure(self, measure: Callable[..., Any], *args: Any) -> Any:
@@ -38,9 +41,9 @@ class Pair:
         self.server.pin(placement.server)
 
 
-def be_client(connect: Callable[[str], Any], address: str, pipe: Connection) -> None:
+def be_client(connect: Callable[[Any], Any], pipe: Connection) -> None:
     """Measures what it is asked to, until it is killed."""
-    with connect(address) as call:
+    with connect(pipe.recv()) as call:
         pipe.send(True)
         while True:
             measure, args = pipe.recv()

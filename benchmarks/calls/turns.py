@@ -35,6 +35,8 @@ def take_turns(
         with ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             pairs = [Pair(stack, c, f"{directory}/{n}") for n, c in enumerate(taking_part)]
+            for pair in pairs:  # whose processes all start meanwhile
+                pair.connect()
             for turn, placement in enumerate(placements, start=i):
                 for pair in pairs if turn % 2 else reversed(pairs):
                     if pair.contender.can_be_pinned or placement.name == UNPINNED:
