@@ -19,10 +19,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from launchpad import courier
-from launchpad.courier import counts, identity
+from launchpad.courier import counts, identity, visit
 from launchpad.courier.call_stats import ClientStats, MethodStats, ServerStats
 from launchpad.courier.channel import SocketChannel
 from launchpad.courier.counts import Counts, EdgeCounts, MethodCounts
+from launchpad.courier.local import LocalChannel
 from launchpad.courier.session import Session
 from tests.courier.conftest import DEADLINE_S, Connect, Serve
 
@@ -573,7 +574,10 @@ def test_no_count_of_four_threads_is_lost() -> None:
     assert (method.bytes_in, method.bytes_out, method.total_s) == (600_000, 1_000_000, 200_000.0)
 
 
-@pytest.mark.parametrize("function", [SocketChannel.call, Session._answer, MethodCounts.finish])
+@pytest.mark.parametrize(
+    "function",
+    [MethodCounts.finish, SocketChannel.call, Session._answer, LocalChannel.call, visit._visit],
+)
 def test_nothing_is_called_between_reading_a_count_and_writing_it(
     function: Callable[..., Any],
 ) -> None:
