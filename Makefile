@@ -37,10 +37,11 @@ fast-tests: $(VENV)/.dev-is-installed
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
 bench: $(VENV)/.bench-is-installed
-	@failed=0; for benchmark in rpc soak launch plan orphans; do \
-	  echo "== benchmarks/$$benchmark.py"; \
-	  $(BIN)/python benchmarks/$$benchmark.py --json benchmarks/results/$$benchmark.json || failed=1; \
-	done; \
+	@failed=0; measure() { \
+	  echo "== benchmarks/$$1.py"; \
+	  $(BIN)/python benchmarks/$$1.py --json benchmarks/results/$$1.json $$2 || failed=1; \
+	}; \
+	measure rpc; measure soak; measure launch --rounds=3; measure plan; measure orphans; \
 	$(BIN)/python benchmarks/plot.py && $(BIN)/python benchmarks/bars.py || failed=1; exit $$failed
 
 clean:
