@@ -119,9 +119,10 @@ class House:
         self.pool.stop()
         if not self.pool.join(max(0.0, deadline - time.monotonic())):
             self._insist()
+        self._await_owed(deadline)  # what the last threads have begun
         self.methods.loop.close()
-        self._abandon_local_calls()
         self._drain()
+        self._abandon_local_calls()
         self._poller.close()
         for session in tuple(self.sessions):
             session.abandon()

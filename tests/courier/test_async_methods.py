@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import CancelledError
 
 import pytest
@@ -129,6 +130,44 @@ def test_a_stop_gives_coroutines_their_grace_and_then_cancels_them(serve, connec
 
     with pytest.raises((courier.CourierError, CancelledError)):
         future.result(10)
+
+
+def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace_too(
+    serve, connect, address
+) -> None:
+    begun, owed, release = threading.Event(), threading.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def wait() -> str:
+        loops.append(asyncio.get_running_loop())
+        begun.set()
+        await release.wait()
+        return "in time"
+
+    server = serve(address, wait=wait)
+    house, owe = server._house, server._house.owe
+
+    def owe_late(*args: object) -> None:
+        while house.pool._is_stopping is False:
+            time.sleep(0.001)
+        owe(*args)
+        owed.set()
+
+    house.owe = owe_late
+    client = connect(address)
+    answers: list[str] = []
+    caller = threading.Thread(target=lambda: answers.append(client.wait()))
+    caller.start()
+    assert begun.wait(10)
+
+    stopper = threading.Thread(target=server.stop, args=(10,))
+    stopper.start()
+    assert owed.wait(10)
+    loops[0].call_soon_threadsafe(release.set)
+    stopper.join(10)
+    caller.join(10)
+
+    assert answers == ["in time"]
 
 
 def test_a_coroutine_that_is_done_within_the_grace_is_answered(serve, connect, address) -> None:
