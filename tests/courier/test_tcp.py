@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import select
-import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +17,8 @@ import pytest
 from launchpad.courier import certificates, keyring
 from launchpad.courier.carriers import endpoint, lookout, tcp
 from launchpad.courier.carriers.tls import TlsSocket
+from tests.courier import far_hosts
+from tests.courier.far_hosts import FarHost
 
 REPOSITORY = Path(__file__).parent.parent.parent
 CREDENTIALS = certificates.make_credentials()
@@ -347,89 +345,15 @@ while True:
 """
 
 
-class FarHost:
-    """Another host, in a network namespace of its own, at the other end of a cable."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            ["unshare", "--net", sys.executable, "-c", FAR_END.format(repository=str(REPOSITORY))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        # Neither may be another test's, which may be running just now.
-        own = self.process.pid
-        self._near, self._far = f"lpn{own}", f"lpf{own}"
-        first = own % (1 << 15) * 4  # four addresses each, in the range meant for tests
-        net = f"198.{18 + (first >> 16)}.{first >> 8 & 255}"
-        self._near_ip, self._far_ip = f"{net}.{(first & 255) + 1}", f"{net}.{(first & 255) + 2}"
-
-    def connect_cable(self) -> str:
-        """Returns where its server is."""
-        self._await_namespace()
-        near, far = self._near, self._far
-        run_ip(f"link add {near} type veth peer name {far} netns {self.process.pid}")
-        run_ip(f"addr add {self._near_ip}/30 dev {near}")
-        run_ip(f"link set {near} up")
-        self._run_there(f"ip addr add {self._far_ip}/30 dev {far}")
-        self._run_there(f"ip link set {far} up")
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"tcp+plaintext:{self._far_ip}:0\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def vanish(self) -> None:
-        """What is sent there is lost from now on, and nothing comes back."""
-        self._run_there(f"ip addr del {self._far_ip}/30 dev {self._far}")
-
-    def close(self) -> None:
-        """The namespace goes with its only process, though not at once: the cable has to."""
-        subprocess.run(["ip", "link", "del", self._near], capture_output=True, check=False)
-        self.process.kill()
-        self.process.communicate()
-
-    def _await_namespace(self) -> None:
-        ours = os.readlink("/proc/self/ns/net")
-        deadline = time.monotonic() + 10
-        while os.readlink(f"/proc/{self.process.pid}/ns/net") == ours:
-            assert self.process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-    def _run_there(self, command: str) -> None:
-        there = ["nsenter", "--net", f"--target={self.process.pid}"]
-        subprocess.run([*there, *command.split()], check=True)
-
-
-def run_ip(arguments: str) -> None:
-    subprocess.run(["ip", *arguments.split()], check=True, capture_output=True)
-
-
-def why_no_namespaces() -> str:
-    missing = [tool for tool in ("ip", "unshare", "nsenter") if shutil.which(tool) is None]
-    if sys.platform != "linux" or os.geteuid() != 0 or missing:
-        return f"network namespaces need Linux, root and the tools (missing: {missing})"
-    name = f"lp{os.getpid() % 100_000}t"
-    probe = f"ip link add {name} type veth && ip link del {name}"
-    tried = subprocess.run(
-        ["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False
-    )
-    return f"no network namespaces here: {tried.stderr}" if tried.returncode else ""
-
-
 @pytest.fixture
 def far_host() -> Iterator[FarHost]:
-    if reason := why_no_namespaces():
-        pytest.skip(reason)
-    host = FarHost()
-    yield host
-    host.close()
+    with far_hosts.start(FAR_END.format(repository=str(REPOSITORY))) as host:
+        yield host
 
 
 @pytest.mark.slow
 def test_a_host_that_vanishes_is_noticed_whatever_the_connection_was_waiting_for(far_host) -> None:
-    address = far_host.connect_cable()
+    address = far_host.connect_cable("tcp+plaintext")
     idle, asked, asking, sending = socks = [tcp.connect(address, 10) for _ in range(4)]
     for sock in socks:
         sock.sendall(b"?")
@@ -467,7 +391,7 @@ def test_a_host_that_vanishes_is_noticed_whatever_the_connection_was_waiting_for
 @pytest.mark.slow
 def test_a_peer_that_does_not_read_is_waited_for_however_long(far_host) -> None:
     # Its Python hangs, or a method holds the GIL: its kernel answers still.
-    with tcp.connect(far_host.connect_cable(), 10) as sock:
+    with tcp.connect(far_host.connect_cable("tcp+plaintext"), 10) as sock:
         sock.sendall(b"?")
         assert sock.recv(1) == b"!"
         with contextlib.suppress(BlockingIOError):

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from launchpad.courier.credentials import Credentials
 
 _BACKLOG = 1024
+_DIAL_S = (
+    0.9  # before the kernel asks again, by itself, at its own pace: a new attempt asks at once
+)
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
 # Since Linux 6.15, and Python has no name for it: repeats are not further apart than that.
 _TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
@@ -169,7 +172,8 @@ def _dial(wanted: Endpoint, is_plain: bool, deadline: float | None) -> socket.so
 def _connect_to(family: int, where: object, deadline: float | None) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
+        left = _DIAL_S if deadline is None else max(0.001, deadline - time.monotonic())
+        sock.settimeout(min(left, _DIAL_S))
         sock.connect(where)  # type: ignore[arg-type]
         if sock.getsockname() == where:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "no server: it connected to itself")
