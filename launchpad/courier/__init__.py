@@ -10,11 +10,20 @@ client.add(1)
 
 from __future__ import annotations
 
+# Who may call whom
+from launchpad.courier import keyring
+
 # A method that answers many calls at once
 from launchpad.courier.batching import batched_handler
 
+# The certificates of a run, for TLS
+from launchpad.courier.certificates import make_credentials
+
 # The two ends
 from launchpad.courier.client import Client, close
+
+# What `make_credentials` makes
+from launchpad.courier.credentials import Credentials
 
 # What can go wrong
 from launchpad.courier.errors import (
@@ -58,6 +67,7 @@ from launchpad.courier.typed import submit, with_options
 __all__ = [
     "Client",
     "CourierError",
+    "Credentials",
     "DeadlineExceeded",
     "MessageTooLarge",
     "MethodNotFound",
@@ -76,7 +86,9 @@ __all__ = [
     "health",
     "idempotent",
     "incarnation",
+    "keyring",
     "list_methods",
+    "make_credentials",
     "on_restart",
     "priority",
     "round_robin",

@@ -10,7 +10,6 @@ Checking certificates needs only Python's `ssl`; making them needs the package `
 
 from __future__ import annotations
 
-import datetime
 import os
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-_BEFORE = datetime.timedelta(days=1)  # clocks of two hosts differ
-_AFTER = datetime.timedelta(days=3650)  # the key lives no longer than its run; this ends no run
+_DAYS_BEFORE = 1.0  # clocks of two hosts differ
+_DAYS_AFTER = 3650.0  # the key lives no longer than its run; this ends no run
 
 
 def make_credentials() -> Credentials:
@@ -85,6 +84,8 @@ def _sign_worker(
 def _builder(
     subject: str, issuer: str, public: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
+    import datetime
+
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
@@ -95,8 +96,8 @@ def _builder(
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BEFORE)
-        .not_valid_after(now + _AFTER)
+        .not_valid_before(now - datetime.timedelta(days=_DAYS_BEFORE))
+        .not_valid_after(now + datetime.timedelta(days=_DAYS_AFTER))
     )
 
 

@@ -209,7 +209,7 @@ def test_a_client_without_a_certificate_is_refused(raw_pair) -> None:
 
 
 def test_a_certificate_that_has_expired_points_at_the_clocks(monkeypatch) -> None:
-    monkeypatch.setattr(certificates, "_AFTER", -certificates._BEFORE / 2)
+    monkeypatch.setattr(certificates, "_DAYS_AFTER", -0.5)
     old = certificates.make_credentials()
 
     refusal, _, _ = meet(old, old)
