@@ -43,7 +43,7 @@ class AsyncPump:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         try:
-            while not self._outgoing.has_ended:
+            while not self._outgoing.has_ended and not self._link.is_closed:
                 await self._wait(lambda: self._outgoing.has_room)
                 await self._send_item()
             await self._wait(lambda: True)

@@ -35,6 +35,8 @@ class MethodStats:
         bytes_out: of payload sent.
         total_s: what the ended ones took together.
         buckets: `buckets[i]` ended ones took from 2**(i-1) to 2**i µs; the first: less than 1 µs.
+        items: of their streams, results and arguments. A call whose result is a stream ends when that
+            is opened.
     """
 
     calls: int
@@ -44,6 +46,7 @@ class MethodStats:
     bytes_out: int
     total_s: float
     buckets: tuple[int, ...]
+    items: int = 0
 
     @property
     def ended(self) -> int:
@@ -214,8 +217,10 @@ def _read(counts: MethodCounts) -> MethodStats:
     buckets = tuple(counts.buckets)
     ended = sum(buckets)
     bytes_in, bytes_out, total_s = counts.bytes_in, counts.bytes_out, counts.total_s
-    errors, started = counts.errors, counts.started
-    return MethodStats(started, errors, started - ended, bytes_in, bytes_out, total_s, buckets)
+    errors, started, items = counts.errors, counts.started, counts.items
+    return MethodStats(
+        started, errors, started - ended, bytes_in, bytes_out, total_s, buckets, items
+    )
 
 
 def _sum(parts: Iterable[MethodStats]) -> MethodStats:
@@ -229,6 +234,7 @@ def _sum(parts: Iterable[MethodStats]) -> MethodStats:
             first.bytes_out + other.bytes_out,
             first.total_s + other.total_s,
             tuple(map(add, first.buckets, other.buckets)),
+            first.items + other.items,
         )
     return first
 

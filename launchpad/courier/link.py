@@ -45,7 +45,7 @@ class SocketLink:
         self._outlet = Outlet(sock)
         self._lock = threading.Lock()
         self._awaits_room = False
-        self._is_closed = False
+        self.is_closed = False  # nothing is written any more
         self._is_holding = False  # items that were put, for later ones to join them
         self._n_flushes = 0
         self._seen = (0, 0.0)  # flushes when the leader last saw a new number, and when that was
@@ -113,7 +113,7 @@ class SocketLink:
 
     def close(self) -> bool:
         """Writes no more; True when nothing was left to write."""
-        self._is_closed = True
+        self.is_closed = True
         if self._is_watched:
             self._house.unwatch(self)
         return self._outlet.close()
@@ -130,7 +130,7 @@ class SocketLink:
 
     def _await_room(self) -> None:
         with self._lock:
-            if self._awaits_room or self._is_closed:
+            if self._awaits_room or self.is_closed:
                 return
             self._awaits_room = True
         try:
@@ -150,7 +150,7 @@ class SocketLink:
     def _unwatch(self) -> None:
         self._is_watched = False
         self._house.unwatch(self)
-        if self._is_holding and not self._is_closed:
+        if self._is_holding and not self.is_closed:
             self.hold()
 
 

@@ -43,7 +43,7 @@ class Outgoing:
         self.has_said_so = False  # the END has been made
         self.context = copy_context()
         self.takes_bytes = wire.MAX_BYTES
-        self.counts = MethodCounts()
+        self.counts: MethodCounts | None = None  # where its items are counted
         self._iterator = iterator
         self._serving = on_behalf_of
         self._step_s = self._find_step_s()
@@ -116,15 +116,16 @@ class Outgoing:
             return self._end(codec.encode_error(self._too_large(size), is_ours=True))
         self._sent_items += 1
         self._sent_bytes += size
-        self.counts.items += 1
-        self.counts.bytes_out += size
+        if self.counts is not None:
+            self.counts.items += 1
+            self.counts.bytes_out += size
         if views or size > wire.SMALL:
             return wire.encode(wire.ITEM, self.number, b"", body, views)
         return (wire.encode_small(wire.ITEM, self.number, b"", body),)
 
     def _end(self, body: bytes) -> Sequence[wire.Chunk]:
         self.has_ended = self.has_said_so = True
-        if body:
+        if body and self.counts is not None:
             self.counts.errors += 1
         return wire.encode(wire.END, self.number, b"", body)
 

@@ -245,7 +245,8 @@ class Overlap(Connection):
             return
         _, call_id, _, body_in, buffers_in, _, said_in = frame
         if reply[0] == wire.STREAM:  # which needs a connection of its own
-            reply = wire.STREAM, self._house.methods.tickets.put(reply[1], self, call_id), []
+            ticket = self._house.methods.tickets.put(reply[1], self, counts, call_id)
+            reply = wire.STREAM, ticket, []
         kind, body, views = fit(reply, self._takes_bytes)
         said = b""
         if (

@@ -8,6 +8,7 @@ behind `courier_client_`, with client, server and method.
     calls_total               counter    in_flight         gauge
     errors_total              counter    duration_seconds  histogram
     received_bytes_total      counter    sent_bytes_total  counter
+    items_total               counter
     connections               gauge      uptime_seconds    gauge      (without peer and method)
     info                      gauge      always 1; its labels tell address and incarnation
 """
@@ -34,6 +35,7 @@ _SINGLE: tuple[tuple[str, str, str, Callable[[MethodStats], int]], ...] = (
     ("in_flight", "gauge", "Calls begun and not ended.", lambda each: each.in_flight),
     ("received_bytes_total", "counter", "Payload received.", lambda each: each.bytes_in),
     ("sent_bytes_total", "counter", "Payload sent.", lambda each: each.bytes_out),
+    ("items_total", "counter", "Items of streams, either way.", lambda each: each.items),
 )
 
 

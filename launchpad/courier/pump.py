@@ -33,6 +33,10 @@ _monotonic = time.monotonic
 class Link(Protocol):
     """What a pump needs of the connection: nothing about sockets."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Nothing is written any more."""
+
     def put(self, chunks: Sequence[wire.Chunk]) -> None:
         """Adds a frame to what is to be written."""
 

@@ -107,7 +107,8 @@ class Streams:
 
     def send_items(self, outgoing: Outgoing, ended: Callable[[], None]) -> None:
         """Answers with a stream. Calls `ended` when its END is written; it must not block."""
-        outgoing.counts, outgoing.takes_bytes = self._counts, self._takes_bytes
+        outgoing.takes_bytes = self._takes_bytes
+        outgoing.counts = outgoing.counts or self._counts  # one with a ticket has its own
         self._outgoing = outgoing
         if outgoing.is_async:
             from launchpad.courier.async_pump import AsyncPump

@@ -12,6 +12,7 @@ import os
 import threading
 from typing import NamedTuple
 
+from launchpad.courier.counts import MethodCounts
 from launchpad.courier.outgoing import Outgoing
 
 
@@ -28,8 +29,14 @@ class Tickets:
         self._lock = threading.Lock()
         self._kept: dict[bytes, _Kept] = {}
 
-    def put(self, outgoing: Outgoing, owner: object, call_id: int = 0) -> bytes:
-        """Keeps a stream, which nobody has begun to iterate over; returns its ticket."""
+    def put(
+        self, outgoing: Outgoing, owner: object, counts: MethodCounts, call_id: int = 0
+    ) -> bytes:
+        """Keeps a stream, which nobody has begun to iterate over; returns its ticket.
+
+        Its items are counted where the call was, and not where it is attached.
+        """
+        outgoing.counts = counts
         ticket = os.urandom(16)  # another incarnation's must not be mistaken for one of ours
         with self._lock:
             self._kept[ticket] = _Kept(outgoing, owner, call_id)

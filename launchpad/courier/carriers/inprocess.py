@@ -209,7 +209,8 @@ class LocalCall:
 
     def _answer_with(self, house: House, reply: Reply) -> None:
         if reply[0] == wire.STREAM:  # fetched over a connection (pairs.py)
-            reply = wire.STREAM, house.methods.tickets.put(reply[1], self), []
+            ticket = house.methods.tickets.put(reply[1], self, self._counts)
+            reply = wire.STREAM, ticket, []
         kind, body, buffers = _detach(reply, self._max_bytes)
         if kind == wire.ERROR:
             self._counts.errors += 1

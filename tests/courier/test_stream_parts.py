@@ -1,0 +1,380 @@
+"""The two ends of a stream without anything between them, and peers that do not keep to the rules."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+from launchpad.courier import arguments, codec, greeting, wire
+from launchpad.courier.counts import MethodCounts
+from launchpad.courier.incoming import WINDOW_BYTES, WINDOW_ITEMS, Incoming, decode_credit
+from launchpad.courier.outgoing import Outgoing
+from launchpad.courier.outlet import Outlet
+from launchpad.courier.tickets import Tickets
+
+
+class Wire:
+    """Carries frames from an Outgoing to an Incoming, and the credit back."""
+
+    def __init__(self, items: object) -> None:
+        self.outgoing = Outgoing(iter(items))
+        self.incoming = Incoming(0, self._credit, MethodCounts())
+        self.incoming.open()
+
+    def pump(self) -> int:
+        """Sends all that there is room for; returns how many frames that were."""
+        n = 0
+        while self.outgoing.has_room:
+            self.incoming.receive(decode(self.outgoing.step()))
+            n += 1
+        return n
+
+    def _credit(self, chunks) -> None:
+        self.outgoing.allow(*decode_credit(decode(chunks)))
+
+
+def decode(chunks) -> wire.Fields:
+    decoder = wire.Decoder()
+    data = b"".join(chunks)
+    frames = []
+    while data:
+        n = min(len(data), len(decoder.buffer))
+        decoder.buffer[:n] = data[:n]
+        frames += decoder.received(n)
+        data = data[n:]
+    (frame,) = frames
+    return frame
+
+
+def value(frame: wire.Fields) -> object:
+    import pickle
+
+    return pickle.loads(frame[3], buffers=frame[4])
+
+
+# Credits.
+
+
+def test_no_more_items_are_sent_than_there_is_credit_for() -> None:
+    ends = Wire(range(1000))
+
+    assert ends.pump() == WINDOW_ITEMS
+    assert ends.pump() == 0
+
+
+def test_credit_comes_back_by_the_half_window() -> None:
+    ends = Wire(range(1000))
+    ends.pump()
+
+    for _ in range(WINDOW_ITEMS // 2 - 1):
+        ends.incoming.take()
+    before = ends.pump()
+    ends.incoming.take()
+
+    assert before == 0
+    assert ends.pump() == WINDOW_ITEMS // 2
+
+
+def test_bytes_are_limited_as_items_are() -> None:
+    ends = Wire(np.zeros(1 << 20, np.int8) for _ in range(100))
+
+    sent = ends.pump()
+
+    assert WINDOW_BYTES >> 20 <= sent + 1 <= (WINDOW_BYTES >> 20) + 1
+
+
+@pytest.mark.parametrize("size", [1, 1000, 1 << 20, 3 << 20, WINDOW_BYTES, 3 * WINDOW_BYTES])
+def test_items_of_any_size_get_through(size: int) -> None:
+    """At whatever point the consumer takes them, there is always credit for one more."""
+    ends = Wire(bytes([i]) * size for i in range(20))
+    taken = []
+
+    while True:
+        ends.pump()
+        frame = ends.incoming.take()
+        assert frame is not None
+        if frame[0] == wire.END:
+            break
+        taken.append(value(frame)[0])
+
+    assert taken == list(range(20))
+
+
+def test_an_end_follows_the_items_before_it() -> None:
+    ends = Wire(range(3))
+
+    ends.pump()
+
+    assert [value(ends.incoming.take()) for _ in range(3)] == [0, 1, 2]
+    assert ends.incoming.take()[0] == wire.END
+    assert ends.incoming.take()[0] == wire.END
+
+
+def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
+    ends = Wire(range(1000))
+    ends.pump()
+    first, second = ConnectionError("first"), ConnectionError("second")
+
+    ends.incoming.break_off(first)
+    ends.incoming.break_off(second)
+
+    assert ends.incoming.take()[0] != wire.END
+    assert ends.incoming.error is first
+
+
+def test_who_waits_is_told_once_and_at_once_if_there_is_something() -> None:
+    ends = Wire(range(2))
+    told = []
+    ends.incoming.notify(lambda: told.append("first"))
+    before = list(told)
+
+    ends.pump()
+    ends.incoming.notify(lambda: told.append("second"))
+
+    assert before == []
+    assert told == ["first", "second"]
+
+
+def test_an_item_without_credit_is_a_breach_of_the_protocol() -> None:
+    incoming = Incoming(1, lambda chunks: None, MethodCounts())
+    item = decode(wire.encode(wire.ITEM, 1, b"", codec.encode(1)[0]))
+
+    with pytest.raises(courier.ProtocolError, match="no credit"):
+        incoming.receive(item)
+
+
+@pytest.mark.parametrize("body", [b"", b"123", bytes(13)])
+def test_a_credit_that_is_none_is_a_breach_of_the_protocol(body: bytes) -> None:
+    with pytest.raises(courier.ProtocolError):
+        decode_credit((wire.CREDIT, 0, b"", body, (), 0, b""))
+
+
+# The way out.
+
+
+def test_an_outlet_keeps_what_the_socket_does_not_take() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        outlet = Outlet(ours)
+        data = bytes(range(256)) * 40_000
+        outlet.put([b"head", memoryview(data)])
+
+        has_written = outlet.flush()
+        received = bytearray()
+        while len(received) < len(data) + 4:
+            received += theirs.recv(1 << 20)
+            outlet.flush()
+
+        assert not has_written
+        assert received == b"head" + data
+        assert outlet.flush()
+        assert outlet.close()
+
+
+def test_frames_of_many_threads_do_not_mix() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        outlet = Outlet(ours)
+
+        def write(mark: int) -> None:
+            for _ in range(200):
+                outlet.put([bytes([mark]) * 1000, memoryview(bytes([mark]) * 9000)])
+                while not outlet.flush():
+                    outlet.wait_for_room(1.0)
+
+        threads = [threading.Thread(target=write, args=(mark,)) for mark in range(4)]
+        for thread in threads:
+            thread.start()
+        counts = dict.fromkeys(range(4), 0)
+        for _ in range(800):
+            frame = bytearray()
+            while len(frame) < 10_000:
+                frame += theirs.recv(10_000 - len(frame))
+            assert len(set(frame)) == 1
+            counts[frame[0]] += 1
+        for thread in threads:
+            thread.join(10)
+
+        assert counts == dict.fromkeys(range(4), 200)
+
+
+def test_a_closed_outlet_writes_nothing_and_says_whether_something_was_left() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        outlet = Outlet(ours)
+        outlet.put([b"never"])
+
+        assert not outlet.close()
+        outlet.put([b"nor this"])
+        assert outlet.flush()
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+
+
+# Tickets.
+
+
+def test_a_ticket_is_good_for_one_time() -> None:
+    tickets = Tickets()
+    outgoing = Outgoing(iter([1]))
+
+    ticket = tickets.put(outgoing, "owner", MethodCounts())
+
+    assert tickets.take(ticket) is outgoing
+    with pytest.raises(LookupError, match="not here"):
+        tickets.take(ticket)
+
+
+def test_streams_that_nobody_comes_for_are_closed() -> None:
+    closed = []
+
+    class Items:
+        def __init__(self, name: str) -> None:
+            self.close = lambda: closed.append(name)
+
+        def __next__(self) -> int:
+            return 1
+
+    tickets = Tickets()
+    kept = tickets.put(Outgoing(Items("kept")), "other", MethodCounts(), 1)
+    tickets.put(Outgoing(Items("dropped")), "owner", MethodCounts(), 1)
+    tickets.put(Outgoing(Items("dropped later")), "owner", MethodCounts(), 2)
+
+    tickets.drop("owner", 1)
+    tickets.drop("owner")
+
+    assert closed == ["dropped", "dropped later"]
+    assert tickets.take(kept)
+
+
+# Peers that do not keep to the rules.
+
+
+class Stranger:
+    """A client of a server at a unix address that says what it likes."""
+
+    def __init__(self, address: str) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(address.removeprefix("unix:"))
+        self.sock.sendall(greeting.encode_greeting(b"", "stranger"))
+        self._receive(greeting.WELCOME_SIZE)
+
+    def say(
+        self, kind: int, number: int = 0, body: bytes = b"", notes: bytes = b"", name=b""
+    ) -> None:
+        self.sock.sendall(b"".join(wire.encode(kind, number, name, body, (), 0, notes)))
+
+    def is_hung_up_on(self) -> bool:
+        try:
+            while self.sock.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+        return True
+
+    def _receive(self, n: int) -> None:
+        while n:
+            n -= len(self.sock.recv(n))
+
+
+@pytest.fixture
+def stranger(serve, unix_address):
+    serve(unix_address, rows=lambda: iter(range(10**9)), total=sum, echo=lambda value: value)
+    found = Stranger(unix_address)
+    yield found
+    found.sock.close()
+
+
+def call_of(args: tuple, n_streams: int) -> tuple[bytes, bytes]:
+    taken, kwargs, _ = arguments.take_out(args, {})
+    return codec.encode((taken, kwargs))[0], arguments.encode_count(n_streams)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "body"),
+    [
+        (wire.ITEM, 0, b""),
+        (wire.ITEM, 7, b""),
+        (wire.CREDIT, 3, struct.pack("<IQ", 1, 1)),
+        (wire.CREDIT, 0, b"short"),
+        (wire.STREAM, 0, b""),
+    ],
+)
+def test_frames_that_no_stream_expects_end_that_connection_only(
+    stranger, connect, unix_address, kind, number, body
+) -> None:
+    good = connect(unix_address)
+    good.echo(1)
+    stranger.say(wire.CALL, 0, codec.encode(((), {}))[0], name=b"rows")
+
+    stranger.say(kind, number, body)
+
+    assert stranger.is_hung_up_on()
+    assert good.echo(2) == 2
+
+
+def test_items_without_credit_end_that_connection_only(stranger, connect, unix_address) -> None:
+    good = connect(unix_address)
+    good.echo(1)
+    body, notes = call_of((iter([]),), 1)
+    stranger.say(wire.CALL, 0, body, notes, b"total")
+
+    item = codec.encode(1)[0]
+    for _ in range(WINDOW_ITEMS + 1):
+        stranger.say(wire.ITEM, 1, item)
+
+    assert stranger.is_hung_up_on()
+    assert good.echo(2) == 2
+
+
+def test_placeholders_without_streams_are_bad_arguments(stranger, connect, unix_address) -> None:
+    body, _ = call_of((iter([]),), 1)
+
+    stranger.say(wire.CALL, 0, body, b"", b"total")
+    head = stranger.sock.recv(1 << 16)
+
+    assert head[1] == wire.ERROR
+    assert b"an argument that is a stream, in a call that has none" in head
+
+
+def test_a_stream_that_is_asked_for_but_never_read_is_no_burden(
+    stranger, connect, unix_address
+) -> None:
+    stranger.say(wire.CALL, 0, codec.encode(((), {}))[0], name=b"rows")
+    stranger.say(wire.CREDIT, 0, struct.pack("<IQ", 2**32 - 1, 2**63))
+    good = connect(unix_address, call_timeout=10)
+
+    assert [good.echo(i) for i in range(100)] == list(range(100))
+
+
+def test_a_server_that_sends_without_credit_breaks_its_stream(connect, unix_address) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(unix_address.removeprefix("unix:"))
+        listener.listen()
+        thread = threading.Thread(target=_send_too_much, args=(listener,))
+        thread.start()
+        stream = connect(unix_address).rows()
+
+        with pytest.raises(courier.StreamBroken):
+            list(stream)
+        thread.join(10)
+
+
+def _send_too_much(listener: socket.socket) -> None:
+    sock, _ = listener.accept()
+    with sock:
+        sock.recv(greeting.GREETING_SIZE, socket.MSG_WAITALL)
+        sock.sendall(greeting.encode_welcome(greeting.WELCOME, b"i" * 16, "rogue"))
+        sock.recv(1 << 16)
+        sock.sendall(b"".join(wire.encode(wire.STREAM, 0)))
+        item = b"".join(wire.encode(wire.ITEM, 0, b"", codec.encode(1)[0]))
+        sock.sendall(item * 10 * WINDOW_ITEMS)
+        sock.recv(1 << 16)
+        sock.recv(1 << 16)
