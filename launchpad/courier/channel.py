@@ -4,6 +4,8 @@ A caller that waits takes a line of its own, writes its request with one system 
 answer in its own thread with another: no reader thread, no hop. The line goes back on top of the
 pool, so that a lone caller always uses the same one, at whose other end a server thread is still
 reading.
+
+On one host, calls with large arrays have lines of their own, which share memory with the server.
 """
 
 from __future__ import annotations
@@ -15,10 +17,21 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import carriers, codec, compression, forking, notes, tracing, wire
+from launchpad.courier import (
+    carriers,
+    codec,
+    compression,
+    forking,
+    greeting,
+    notes,
+    segments,
+    tracing,
+    wire,
+)
 from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.counts import Counts
 from launchpad.courier.line import PATIENCE_S, Line, open_socket
@@ -56,6 +69,9 @@ class Connections:
     def __init__(self, peer: Peer, counts: Counts | None = None) -> None:
         self.peer = peer
         self.idle: deque[Line] = deque()
+        # Those that share memory: a little slower for small calls, so not for these.
+        self.wide: deque[Line] = deque() if peer.shares_memory else self.idle
+        self.wide_methods: set[bytes] = set()  # have returned something large
         self.counts = Counts() if counts is None else counts
         self._streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -63,7 +79,7 @@ class Connections:
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of lines, in use or not
         forking.drop_in_child(self)
         # Not the client's: `Client(address).method` outlives the client that made it.
-        weakref.finalize(self, _close_all, self.idle)
+        weakref.finalize(self, _close_all, self.idle, self.wide)
 
     @property
     def n_open(self) -> int:
@@ -93,7 +109,7 @@ class Connections:
             pipeline.close()
         for stream in streams:
             stream.break_off()
-        _close_all(self.idle)
+        _close_all(self.idle, self.wide)
 
     def drop_inherited(self) -> None:
         """For a forked child: forgets the parent's connections."""
@@ -104,7 +120,7 @@ class Connections:
             pipeline.drop_inherited()
         for stream in tuple(self._streams):
             stream.drop_inherited()
-        _close_all(self.idle)
+        _close_all(self.idle, self.wide)
 
     def _open_pipeline(self) -> Pipeline:
         from launchpad.courier.pipeline import Pipeline
@@ -126,6 +142,8 @@ class SocketChannel:
         self._notes = b""
         self._connections = Connections(peer, counts)
         self._idle = self._connections.idle
+        self._wide = self._connections.wide
+        self._wide_methods = self._connections.wide_methods
         self._counts = self._connections.counts
 
     @property
@@ -168,9 +186,12 @@ class SocketChannel:
         now = began
         try:
             notes_out = self._notes
+            lines = self._wide if method in self._wide_methods else self._idle
             if buffers or len(body) > _SMALL:
                 body, buffers, said = self._prepare(method, body, buffers)
                 notes_out += said
+                if segments.is_worthwhile(buffers):
+                    lines = self._wide
             n_out = wire.size(body, buffers) if buffers else len(body)
             deadline, on_behalf_of = None, _serving()
             if on_behalf_of is not None:
@@ -178,7 +199,7 @@ class SocketChannel:
             elif self._timeout_s is not None:
                 deadline = began + self._timeout_s
             while True:
-                line, reply = self.exchange(method, body, buffers, notes_out, deadline, now)
+                line, reply = self.exchange(method, body, buffers, notes_out, deadline, now, lines)
                 kind, _, _, answer, views, _, notes_in = reply
                 n_in = wire.size(answer, views) if views else len(answer)
                 if kind <= _ERROR:
@@ -194,6 +215,8 @@ class SocketChannel:
                         return _loads(answer)
                     except Exception:  # the long way says more about it
                         pass
+                if segments.is_worthwhile(views):
+                    self._wide_methods.add(method)
                 try:
                     return self.peer.open_reply(method, self.options, reply)
                 except NotRun:
@@ -229,17 +252,25 @@ class SocketChannel:
         notes_out: bytes,
         deadline: float | None,
         now: float,
+        lines: deque[Line] | None = None,
     ) -> tuple[Line, wire.Fields]:
-        """Sends until it is taken, and returns the answer with the line that it came on."""
+        """Sends until it is taken, and returns the answer with the line that it came on.
+
+        The line is one of `lines`, or as they are; without them, one that shares no memory.
+        """
+        lines = self._idle if lines is None else lines
         tries = timeout_us = 0
         while True:
             try:
-                line = self._idle.pop()
+                line = lines.pop()
                 if line.is_stale is not None and line.is_stale(line.sock):
                     line.close()
                     continue
             except IndexError:
-                line = self._open(method, deadline)
+                if lines is not self._idle and not self.peer.shares_memory:
+                    lines = self._idle
+                    continue
+                line = self._open(lines, method, deadline)
                 now = _monotonic()
             try:
                 if deadline is not None:
@@ -310,18 +341,27 @@ class SocketChannel:
         self._connections.add_stream(call)
 
     def put_back(self, line: Line) -> None:
-        if len(self._idle) < _MAX_IDLE:
+        lines = self._wide if line.shares_memory else self._idle
+        if len(lines) < _MAX_IDLE:
             line.was_used = True
-            self._idle.append(line)
+            lines.append(line)
         else:
             line.close()
 
-    def _open(self, method: bytes, deadline: float | None) -> Line:
+    def _open(self, lines: deque[Line], method: bytes, deadline: float | None) -> Line:
         peer = self.peer
-        attempt: Callable[[float | None], Any] = lambda left: open_socket(peer, left)  # noqa: E731
+        shares = lines is not self._idle
+        attempt = partial(open_socket, peer, flags=greeting.SHARE if shares else 0)
         sock: Socket = peer.wait_for(attempt, method, self.options, deadline)
+        if shares and not peer.shares_memory:  # as we know by now
+            sock.close()
+            return self._open(self._idle, method, deadline)
         self._connections.add(sock)
-        return Line(sock, peer.max_bytes, self._is_stale)
+        if not shares:
+            return Line(sock, peer.max_bytes, self._is_stale)
+        from launchpad.courier.sharing_line import SharingLine
+
+        return SharingLine(sock, peer)
 
     def _limit(self, line: Line, left: float) -> None:
         """Sets the kernel's timer, but for a fresh call, which has had the same before."""
@@ -330,7 +370,8 @@ class SocketChannel:
         line.limit(min(PATIENCE_S, timeout_s if is_fresh and timeout_s is not None else left))
 
 
-def _close_all(lines: deque[Line]) -> None:
-    with contextlib.suppress(IndexError):
-        while True:
-            lines.pop().close()
+def _close_all(*idle: deque[Line]) -> None:
+    for lines in idle:
+        with contextlib.suppress(IndexError):
+            while True:
+                lines.pop().close()

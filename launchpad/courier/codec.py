@@ -47,8 +47,12 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
     found: list[pickle.PickleBuffer] = []
     try:
         body = _dumps(value, 5, buffer_callback=found.append)
-        if not found and (len(body) < _SHORTEST_GLOBAL or body.find(b"__main__") < 0):
-            return body, []
+        if len(body) < _SHORTEST_GLOBAL or body.find(b"__main__") < 0:
+            if not found:
+                return body, []
+            buffers = [buffer.raw() for buffer in found]
+            if min(map(len, buffers)) >= _OUT_OF_BAND_FROM:
+                return body, buffers
     except Exception as error:
         return _encode_again(value, error)
     return _encode_again(value, None)

@@ -13,7 +13,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,12 +128,11 @@ class FaultySocket:
         return self._sock.recv(n, flags)
 
     def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        n = self._sock.recv_into(buffer, size, flags)
-        self._delay()
-        if n and self._faults.happens("drop_response"):
-            self._end()
-            return 0
-        return n
+        return self._heed(self._sock.recv_into(buffer, size, flags))
+
+    def recvmsg_into(self, buffers: Sequence[Any], space: int, flags: int) -> Any:
+        n, ancillary, *rest = self.raw.recvmsg_into(buffers, space, flags)
+        return self._heed(n), ancillary, *rest
 
     def shutdown(self, how: int) -> None:
         self._sock.shutdown(how)
@@ -155,6 +154,14 @@ class FaultySocket:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _heed(self, n: int) -> int:
+        """What arrives of `n` bytes that came."""
+        self._delay()
+        if n and self._faults.happens("drop_response"):
+            self._end()
+            return 0
+        return n
 
     def _delay(self) -> None:
         if self._faults.happens("delay"):

@@ -4,7 +4,7 @@
     ──────────────────────────────       ───────────────────────────────────────
     4s    magic  b"LPC1"                 4s    magic  b"LPC1"
     H     version                        H     version
-    B     flags  (bit 0: calls overlap)  B     verdict (see VERDICTS)
+    B     flags  (see FLAGS)             B     verdict (see VERDICTS)
     B     length of the token            B     length of the name
     Q     most bytes it takes at once    Q     most bytes it takes at once
     64s   token                          16s   incarnation, random per server start
@@ -27,7 +27,12 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.wire import MAX_BYTES, Chunk
 
 VERSION = 2
-OVERLAP = 1  # a flag of the greeting: calls on this connection may overlap
+
+OVERLAP, SHARE = 1, 2
+FLAGS = {
+    OVERLAP: "calls on this connection may overlap",
+    SHARE: "large buffers may be in shared memory (sharing.py), both ways",
+}
 
 WELCOME, BAD_TOKEN, BAD_VERSION = 0, 1, 2
 VERDICTS = {WELCOME: "welcome", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}

@@ -26,6 +26,8 @@ _pack, _MAGIC, _CALL = wire.HEADER.pack, wire.MAGIC, wire.CALL
 class Line:
     """One greeted connection, used by one thread at a time."""
 
+    shares_memory = False
+
     __slots__ = (
         "_decoder",
         "_recv_into",
@@ -98,7 +100,7 @@ class Line:
     def go_on(self) -> wire.Fields:
         """What `exchange` did when the limit passed: writes what is left, reads the answer."""
         if not self.is_sent:
-            sockets.send_rest(self.sock, self._unsent)
+            self._send_rest()
             self.is_sent = True
         return self.receive()
 
@@ -108,6 +110,9 @@ class Line:
         while reply is None:
             reply = self._received(self._recv_into(self._decoder.buffer))
         return reply
+
+    def _send_rest(self) -> None:
+        sockets.send_rest(self.sock, self._unsent)
 
     def _received(self, n: int) -> wire.Fields | None:
         if not n:

@@ -1,8 +1,9 @@
 """The receiver's side of segments: what is mapped here, and opening messages (see segments.py).
 
-mappings = Mappings()                                    # one for each connection
-buffers = mappings.receive(descriptor, fd, lengths)      # fd: what came with SCM_RIGHTS
-mappings.close()                                         # the arrays live on
+mappings = Mappings()                                # one for each connection
+mappings.take(fd)                                    # when one comes, with SCM_RIGHTS
+buffers = mappings.receive(descriptor, lengths)      # of a message
+mappings.close()                                     # the arrays live on
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Callable, Sequence
 from launchpad.courier import forking, leases, segments
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.region import Region
-from launchpad.courier.segments import FREED, HEADER_SIZE, N_WORDS, RETIRED, Descriptor
+from launchpad.courier.segments import FREED, HEADER_SIZE, N_WORDS, NUMBER, RETIRED
 from launchpad.courier.trimmer import trimmer
-from launchpad.courier.wire import allocate
+from launchpad.courier.wire import Chunk, allocate
 
 
 class Mapping:
@@ -28,6 +29,7 @@ class Mapping:
         self.size = size
         self._end = 0  # of the longest message so far
         self._move_to(Region.map_file(fd, size))
+        self.number: int = self._words[NUMBER]
 
     @property
     def is_over(self) -> bool:
@@ -100,7 +102,7 @@ _files = _Files()
 class Mappings:
     """The segments that the peer at the other end of one connection has named.
 
-    `receive` may be called by one thread at a time, `close` by any.
+    `take` and `receive` may be called by one thread at a time, `close` by any.
 
     Args:
         is_peer_gone: asked about once a second while segments are mapped; true closes.
@@ -112,24 +114,34 @@ class Mappings:
         self._lost: set[int] = set()
         forking.drop_in_child(self)
 
-    def receive(
-        self, descriptor: bytes | bytearray | memoryview, fd: int | None, lengths: Sequence[int]
-    ) -> list[memoryview]:
-        """The buffers of a message, private and writable. Closes `fd`.
+    def take(self, fd: int) -> None:
+        """Maps the segment whose descriptor has come. Closes `fd`.
 
-        Raises ProtocolError for what no courier sends; OSError when the segment cannot be had for
-        lack of descriptors or memory: the message is lost then, but not the connection.
+        What cannot be mapped, or is no segment, is lost; the message that names it will say so.
         """
         try:
-            said = segments.decode_descriptor(descriptor)
-            mapping = self._find(said, fd)
+            mapping = _files.map(fd)
+        except (OSError, ProtocolError):
+            return
         finally:
-            if fd is not None:
-                os.close(fd)
+            os.close(fd)
+        self._known.setdefault(mapping.number, mapping)
+        trimmer.watch(self)
+
+    def receive(self, descriptor: Chunk, lengths: Sequence[int]) -> list[memoryview]:
+        """The buffers of a message, private and writable.
+
+        Raises ProtocolError for what no courier sends; OSError when the segment could not be had
+        for lack of descriptors or memory: the message is lost then, but not the connection.
+        """
+        number, serial, comes_with_fd = segments.decode_descriptor(descriptor)
+        mapping = self._known.get(number)
+        if mapping is None:
+            raise self._missing(number, comes_with_fd)
         offsets, end = segments.lay_out(lengths)
         if end > mapping.size:
             raise ProtocolError(f"buffers up to {end} in a segment of {mapping.size} bytes")
-        return mapping.open(said.serial, offsets, lengths)
+        return mapping.open(serial, offsets, lengths)
 
     def close(self) -> None:
         """Forgets the segments. Arrays in them live on, and give them back when they die."""
@@ -149,26 +161,9 @@ class Mappings:
         """For a forked child: the connection is the parent's."""
         self._known.clear()
 
-    def _find(self, said: Descriptor, fd: int | None) -> Mapping:
-        if said.comes_with_fd:
-            return self._add(said.number, fd)
-        if fd is not None:
-            raise ProtocolError("a descriptor came that no message speaks of")
-        if said.number in self._lost:
-            raise OSError(errno.EMFILE, "a segment could not be mapped when it first came")
-        mapping = self._known.get(said.number)
-        if mapping is None:
-            raise ProtocolError(f"segment {said.number} came without its descriptor")
-        return mapping
-
-    def _add(self, number: int, fd: int | None) -> Mapping:
-        try:
-            if fd is None:  # the kernel drops what the process has no room for
-                raise OSError(errno.EMFILE, "the descriptor of a segment could not be received")
-            mapping = _files.map(fd)
-        except OSError:
+    def _missing(self, number: int, comes_with_fd: bool) -> Exception:
+        if comes_with_fd:  # the kernel drops what the process has no room for
             self._lost.add(number)
-            raise
-        self._known[number] = mapping
-        trimmer.watch(self)
-        return mapping
+        if number in self._lost:
+            return OSError(errno.EMFILE, "a segment could not be received, or not be mapped")
+        return ProtocolError(f"segment {number} came without its descriptor")

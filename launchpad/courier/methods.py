@@ -84,7 +84,7 @@ class Methods:
         try:
             fn = self._table.get(method) or self._find_fallback(method)
             try:
-                args, kwargs = _loads(body) if not buffers else _loads(body, buffers=buffers)
+                args, kwargs = _loads(body) if not buffers else _load(body, buffers)
             except Exception as error:
                 raise self._bad_arguments(method, error) from error
             result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
@@ -146,6 +146,15 @@ class Methods:
             type_name=type(error).__name__,
             remote_repr=repr(error),
         )
+
+
+def _load(body: wire.Chunk, buffers: Sequence[wire.Chunk]) -> Any:
+    """The arguments. Nothing but they keep their memory from now on: the frame's list is emptied."""
+    try:
+        return _loads(body, buffers=buffers)
+    finally:
+        if isinstance(buffers, list):
+            buffers.clear()
 
 
 def _edges() -> object:

@@ -21,7 +21,7 @@ from launchpad.courier.wire import Chunk
 TRACE, SEGMENT, COMPRESSED, STREAMS = 1, 2, 3, 4
 TAGS = {
     TRACE: "the caller's span, as in W3C Trace Context",
-    SEGMENT: "the buffers are not in the frame, but in shared memory (segments.py)",
+    SEGMENT: "the buffers are not in the frame, but in shared memory (sharing.py)",
     COMPRESSED: "body and buffers are compressed; the sizes they had (compression.py)",
     STREAMS: "arguments that are streams (streams.py)",
 }

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from launchpad.courier import codec, compression, greeting, keyring, notes, wire
+from launchpad.courier import codec, compression, greeting, keyring, notes, segments, wire
 from launchpad.courier.errors import (
     CourierError,
     DeadlineExceeded,
@@ -56,6 +56,8 @@ class Peer:
         self.max_bytes = max_bytes
         self.restart_callbacks: list[Callable[[], object]] = []
         self.idempotent = idempotent
+        #: Both ends are on one host, and files can be sent from one to the other.
+        self.shares_memory = segments.IS_SUPPORTED and address.startswith("unix:")
         self.own_token = token  # None: the keyring has it
         self._verdict = verdict
 
@@ -138,6 +140,8 @@ class Peer:
                 f"{self} speaks version {welcome.version} of the protocol, we speak {greeting.VERSION}. "
                 "Run the same release of launchpad on both sides."
             )
+        if welcome.boot_id != greeting.boot_id():
+            self.shares_memory = False  # a socket that is forwarded from another host
         if known is not None and known.incarnation != welcome.incarnation:
             for callback in tuple(self.restart_callbacks):
                 callback()

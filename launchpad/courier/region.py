@@ -22,6 +22,7 @@ _SHARED = mmap.MAP_SHARED
 _ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _FAILED = ctypes.c_void_p(-1).value
+_SMALL = 1 << 20  # to copy as much takes no longer than to let go of the GIL and get it back
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _word = ctypes.c_size_t
@@ -41,12 +42,13 @@ class Region:
     Whoever hands out its memory keeps the region: nothing else keeps the address valid.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_populated", "address", "size")
+    __slots__ = ("__weakref__", "_finalizer", "_populated", "_view", "address", "size")
 
     def __init__(self, address: int, size: int) -> None:
         self.address = address
         self.size = size
         self._populated = 0
+        self._view = memoryview(array_type(size).from_address(address)).cast("B")
         self._finalizer = weakref.finalize(self, _unmap, address, size)
         # Values with finalizers of their own may look at the memory while the interpreter ends.
         self._finalizer.atexit = False
@@ -82,14 +84,20 @@ class Region:
         _libc.madvise(self.address + start, self.size - start, mmap.MADV_REMOVE)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Copies `data` here, without the GIL."""
+        """Copies bytes here; without the GIL, if there are many."""
         assert offset + data.nbytes <= self.size
+        if data.nbytes <= _SMALL:
+            self._view[offset : offset + data.nbytes] = data
+            return
         with _address_of(data) as source:
             _memmove(self.address + offset, source, data.nbytes)
 
     def read(self, offset: int, into: memoryview) -> None:
-        """Copies from here, without the GIL."""
+        """Copies bytes from here; without the GIL, if there are many."""
         assert offset + into.nbytes <= self.size
+        if into.nbytes <= _SMALL:
+            into[:] = self._view[offset : offset + into.nbytes]
+            return
         with _address_of(into) as target:
             _memmove(target, self.address + offset, into.nbytes)
 

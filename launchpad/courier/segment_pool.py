@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from launchpad.courier import forking, segments
 from launchpad.courier.region import Region
-from launchpad.courier.segments import FREED, HEADER_SIZE, N_WORDS, RETIRED
+from launchpad.courier.segments import FREED, HEADER_SIZE, N_WORDS, NUMBER, RETIRED
 from launchpad.courier.trimmer import trimmer
 
 IDLE_S = 5.0  # after this long a segment leaves the pool
@@ -38,15 +38,21 @@ class Segment:
             os.close(self.fd)
             raise
         self._words = self._region.get_words(N_WORDS)
+        self._words[NUMBER] = number
         self._written = 0  # from here on the file has no pages
         self._serial = 0
         self._borrower: Borrower | None = None  # of this serial
-        self.is_held = True
+        self._loan: weakref.ref[Loan] | None = None
         self.used_at = 0.0
 
     @property
+    def is_held(self) -> bool:
+        loan = None if self._loan is None else self._loan()
+        return loan is not None and not loan.is_released
+
+    @property
     def is_free(self) -> bool:
-        return not self.is_held and self._is_returned
+        return self._words[FREED] == self._serial and not self.is_held
 
     @property
     def is_lost(self) -> bool:
@@ -80,14 +86,17 @@ class Segment:
             offset, data = offset + n, data[n:]
         self._written = end
 
+    def hold(self, lengths: Sequence[int]) -> Loan:
+        """It must be free."""
+        loan = Loan(self, lengths)
+        self._loan = weakref.ref(loan)
+        return loan
+
     def lend_to(self, borrower: Borrower) -> int:
         """The serial under which it is to be given back."""
         self._borrower = borrower
         self._serial += 1
         return self._serial
-
-    def let_go(self) -> None:
-        self.is_held = False
 
     def retire(self) -> None:
         """Closes it. What a receiver has of it lives on for as long as the receiver wants."""
@@ -98,17 +107,21 @@ class Segment:
 
 
 class Loan:
-    """Buffers in a segment, for one message. Until `release` the segment is used for no other."""
+    """Buffers in a segment, for one message.
+
+    The segment is used for no other, until `release` or until nobody refers to the loan any more.
+    """
+
+    __slots__ = ("__weakref__", "is_released", "lengths", "segment")
 
     def __init__(self, segment: Segment, lengths: Sequence[int]) -> None:
         self.segment = segment
         self.lengths = lengths
-        self._finalizer = weakref.finalize(self, segment.let_go)
-        self._finalizer.atexit = False
+        self.is_released = False
 
     def release(self) -> None:
         """The message has been sent, or never will be. May be called twice."""
-        self._finalizer()
+        self.is_released = True
 
 
 class Borrower:
@@ -129,8 +142,8 @@ class Borrower:
         To be called anew each time that a loan is sent.
         """
         segment = loan.segment
-        is_new = segment not in self._known
-        self._known.add(segment)
+        if is_new := segment not in self._known:
+            self._known.add(segment)
         descriptor = segments.encode_descriptor(segment.number, segment.lend_to(self), is_new)
         return descriptor, segment.fd if is_new else None
 
@@ -161,19 +174,20 @@ class SegmentPool:
         """
         lengths = [buffer.nbytes for buffer in buffers]
         offsets, end = segments.lay_out(lengths)
-        segment = self._take(segments.file_size(end), end)
-        if segment is None:
+        loan = self._take(segments.file_size(end), end, lengths)
+        if loan is None:
             return None
+        segment = loan.segment
         try:
             for offset, buffer in zip(offsets, buffers, strict=True):
                 segment.write(offset, buffer.cast("B"))
         except OSError:
-            segment.let_go()
+            loan.release()
             self._drop(lambda each: each is segment)
             return None
         segment.used_at = time.monotonic()
         trimmer.watch(self)
-        return Loan(segment, lengths)
+        return loan
 
     def trim(self, now: float) -> bool:
         """Drops what has not been used for a while, or can't be; False when nothing is left."""
@@ -192,19 +206,18 @@ class SegmentPool:
         self._segments: list[Segment] = []  # oldest first
         self.borrowers: set[Borrower] = set()  # whose connections are open
 
-    def _take(self, size: int, end: int) -> Segment | None:
+    def _take(self, size: int, end: int, lengths: Sequence[int]) -> Loan | None:
         with self._lock:
             for segment in reversed(self._segments):
                 if segment.size == size and segment.is_free:
-                    segment.is_held = True
-                    return segment
-        return self._make(size) if self._make_room(end) else None
+                    return segment.hold(lengths)
+        return self._make(size, lengths) if self._make_room(end) else None
 
-    def _make(self, size: int) -> Segment | None:
+    def _make(self, size: int, lengths: Sequence[int]) -> Loan | None:
         with contextlib.suppress(OSError), self._lock:
             segment = Segment(next(self._numbers), size)
             self._segments.append(segment)
-            return segment
+            return segment.hold(lengths)
         return None
 
     def _make_room(self, n: int) -> bool:

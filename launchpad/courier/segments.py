@@ -16,6 +16,7 @@ bytes of a message are copied once, by the sender; the receiver's arrays lie in 
     ──────  ──────────────────────────────────────────────────────────────────────
          0  freed: the last serial whose arrays have died; written by the receiver
         64  retired: the last serial there will be, 0 until then; by the sender
+        72  number: by which messages name the segment; by the sender
   one page  the buffers of one message, each at the next multiple of 64
 
 Rules, from which it follows that arrays are private and that nothing leaks:
@@ -37,12 +38,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.wire import Chunk
 
 IS_SUPPORTED = sys.platform == "linux" and hasattr(os, "memfd_create") and sys.maxsize > 1 << 32
 
-FREED, RETIRED = 0, 8  # words of the header
+FREED, RETIRED, NUMBER = 0, 8, 9  # words of the header
 N_WORDS = 16
 HEADER_SIZE = mmap.PAGESIZE
+
+LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame
+_WORTHWHILE = 256 << 10  # what a message has to have in large buffers
+_MAX_BUFFERS = 3000  # more lengths might not fit into the notes, with what else there is to say
 
 _ALIGNMENT = 64
 _SMALLEST = 1 << 20
@@ -57,7 +63,15 @@ class Descriptor(NamedTuple):
 
     number: int  # of the segment, among those of the sending process
     serial: int  # of this use of it
-    comes_with_fd: bool  # the receiver has not seen this segment before
+    comes_with_fd: bool  # the receiver has not seen this segment before: its file comes along
+
+
+def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
+    """Whether a message with these buffers is large enough to gain anything."""
+    if not buffers or len(buffers) > _MAX_BUFFERS:
+        return False
+    sizes = [memoryview(buffer).nbytes for buffer in buffers]
+    return sum(size for size in sizes if size >= LARGE) >= _WORTHWHILE
 
 
 def encode_descriptor(number: int, serial: int, comes_with_fd: bool) -> bytes:
@@ -65,7 +79,7 @@ def encode_descriptor(number: int, serial: int, comes_with_fd: bool) -> bytes:
     return _DESCRIPTOR.pack(number, serial, comes_with_fd)
 
 
-def decode_descriptor(data: bytes | bytearray | memoryview) -> Descriptor:
+def decode_descriptor(data: Chunk) -> Descriptor:
     """Raises ProtocolError if no courier says such a thing."""
     if len(data) != DESCRIPTOR_SIZE:
         raise ProtocolError(f"a segment is described by {DESCRIPTOR_SIZE} bytes, not {len(data)}")

@@ -1,6 +1,7 @@
 """The server's end of a connection: greeted first, then served.
 
     accepted ──▶ Greeter ──token and version fit──▶ Session   one call at a time
+                    │                          ├──▶ SharingSession   the same (sharing_session.py)
                     │                          └──▶ Overlap   many at a time (overlap.py)
                     └── otherwise: refused, closed
 
@@ -153,11 +154,8 @@ class Greeter(Connection):
         if verdict != greeting.WELCOME:
             self.close()
             return
-        from launchpad.courier.overlap import Overlap
-
-        kind = Overlap if said.flags & greeting.OVERLAP else Session
         self._house.sessions.discard(self)
-        kind(self.sock, self._house, said)._park()
+        _kind_for(self.sock, said.flags)(self.sock, self._house, said)._park()
 
     def _answer(self, verdict: int) -> None:
         house = self._house
@@ -240,7 +238,7 @@ class Session(Connection):
                     self.close()
                 return
             frame = decoder.received_alone(n)
-            for each in decoder.received(n) if frame is None else (frame,):
+            for each in self._received(n) if frame is None else (frame,):
                 if each[0] == wire.CALL:
                     self._answer(each)
                 elif (streams := self._streams) is not None:
@@ -250,11 +248,14 @@ class Session(Connection):
                 break
         self._park()
 
+    def _received(self, n: int) -> list[wire.Fields]:
+        return self._decoder.received(n)
+
     def _look_ahead(self) -> None:
         """Reads what there is, to know before the call has a thread whether it is urgent."""
         try:
             n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
-            self._ahead += self._decoder.received(n) if n else ()
+            self._ahead += self._received(n) if n else ()
         except OSError:
             return  # the thread will meet it again
         except ProtocolError as error:
@@ -278,13 +279,13 @@ class Session(Connection):
         counts = self._counts[method]
         began = _monotonic()
         counts.started += 1
+        n_in = wire.size(body, buffers) if buffers else len(body)
         if self._house.is_stopping and not method.startswith(OURS):
             kind, result, views = _STOPPING
         elif timeout_us or said:
             kind, result, views = self._answer_on_behalf(frame, began)
         else:
             kind, result, views = self._answer_call(method, body, buffers)
-        n_in = wire.size(body, buffers) if buffers else len(body)
         if kind > _ERROR or views or len(result) > _SMALL:
             self._answer_specially(call_id, (kind, result, views), counts, began, n_in)
             return
@@ -357,17 +358,24 @@ class Session(Connection):
             result, views, note = compression.pack(result, views)
             said = notes.encode({notes.COMPRESSED: note})
         self._compresses = False
+        n_out = wire.size(result, views)
         try:
-            sockets.send_all(self.sock, wire.encode(kind, call_id, b"", result, views, 0, said))
+            self._write(kind, call_id, result, views, said)
         except OSError:
             kind = _ERROR  # nobody has heard the result
             raise
         finally:
             if kind != _RESULT:
                 counts.errors += 1
-            counts.finish(_monotonic() - began, n_in, wire.size(result, views))
+            counts.finish(_monotonic() - began, n_in, n_out)
         if streams is not None:
             self._end_streams(streams)
+
+    def _write(
+        self, kind: int, call_id: int, body: bytes, views: list[memoryview], said: bytes
+    ) -> None:
+        """One frame. `views` may be empty afterwards."""
+        sockets.send_all(self.sock, wire.encode(kind, call_id, b"", body, views, 0, said))
 
     def _answer_later(
         self, later: Later, call_id: int, counts: MethodCounts, began: float, n_in: int
@@ -421,3 +429,16 @@ class Session(Connection):
             self._streams = None
             if self._house.is_stopping:
                 self.hang_up()
+
+
+def _kind_for(sock: Socket, flags: int) -> Callable[[Socket, House, greeting.Greeting], Connection]:
+    """What serves a connection. Some need modules that take a while to import."""
+    if flags & greeting.OVERLAP:
+        from launchpad.courier.overlap import Overlap
+
+        return Overlap
+    if flags & greeting.SHARE and sockets.is_unix(sock):
+        from launchpad.courier.sharing_session import SharingSession
+
+        return SharingSession
+    return Session

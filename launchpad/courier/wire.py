@@ -43,10 +43,11 @@ KINDS = {
     END: "the stream has no more items; body: empty, or see codec.encode_error",
     CREDIT: "so much more of a stream may be sent; body: items (4 bytes), bytes (8 bytes)",
 }
-STOPPING, LATE = b"stopping", b"late"
+STOPPING, LATE, UNMAPPED = b"stopping", b"late", b"unmapped"
 REASONS = {
     STOPPING: "the server is stopping or draining: safe to call again",
     LATE: "the deadline passed before the call began",
+    UNMAPPED: "its arguments are in shared memory, which cannot be had: send them in the frame",
 }
 
 MAX_NAME = 1024

@@ -51,16 +51,14 @@ class Pair:
     def deliver(self, loan: Loan) -> list[np.ndarray]:
         descriptor, fd = self.borrower.describe(loan)
         self.n_fds_sent += fd is not None
-        received = self.mappings.receive(descriptor, _as_if_sent(fd), loan.lengths)
+        if fd is not None:
+            self.mappings.take(os.dup(fd))
+        received = self.mappings.receive(descriptor, loan.lengths)
         return [np.frombuffer(view, np.uint8) for view in received]
 
     def close(self) -> None:
         self.borrower.close()
         self.mappings.close()
-
-
-def _as_if_sent(fd: int | None) -> int | None:
-    return None if fd is None else os.dup(fd)
 
 
 @pytest.fixture
@@ -154,7 +152,8 @@ def test_an_array_of_many_types_survives_with_pickle(pair) -> None:
     loan = pair.pool.lend([buffer.raw() for buffer in buffers])
     descriptor, fd = pair.borrower.describe(loan)
 
-    views = pair.mappings.receive(descriptor, _as_if_sent(fd), loan.lengths)
+    pair.mappings.take(os.dup(fd))
+    views = pair.mappings.receive(descriptor, loan.lengths)
     loan.release()
     received = pickle.loads(body, buffers=views)
     views.clear()
@@ -464,7 +463,9 @@ def send(array):
 def receive():
     data, fds, _, _ = socket.recv_fds(sock, 32, 1)
     (n,) = struct.unpack("<Q", data[24:])
-    (view,) = mappings.receive(data[:24], fds[0] if fds else None, [n])
+    for fd in fds:
+        mappings.take(fd)
+    (view,) = mappings.receive(data[:24], [n])
     return np.frombuffer(view, np.uint8)
 """
 
@@ -490,7 +491,9 @@ class Other:
     def receive(self) -> np.ndarray:
         data, fds, _, _ = socket.recv_fds(self._sock, 32, 1)
         (n,) = struct.unpack("<Q", data[24:])
-        (view,) = self.mappings.receive(data[:24], fds[0] if fds else None, [n])
+        for fd in fds:
+            self.mappings.take(fd)
+        (view,) = self.mappings.receive(data[:24], [n])
         return np.frombuffer(view, np.uint8)
 
     def read_line(self) -> str:
@@ -668,7 +671,7 @@ def test_a_fork_of_the_sender_has_no_part_in_its_segments(pair) -> None:
 )
 def test_a_descriptor_that_is_none_is_refused(descriptor) -> None:
     with pytest.raises(ProtocolError):
-        Mappings().receive(descriptor, None, [10])
+        Mappings().receive(descriptor, [10])
 
 
 @pytest.mark.parametrize("lengths", [[MB + 1], [2**64 - 1], [MB, 1], [2**63, 2**63]])
@@ -676,9 +679,10 @@ def test_buffers_outside_of_the_segment_are_refused(pair, lengths) -> None:
     loan = pair.lend(numbers(MB))
     descriptor, fd = pair.borrower.describe(loan)
     loan.release()
+    pair.mappings.take(os.dup(fd))
 
     with pytest.raises(ProtocolError, match="in a segment of"):
-        pair.mappings.receive(descriptor, _as_if_sent(fd), lengths)
+        pair.mappings.receive(descriptor, lengths)
 
 
 def _regular_file() -> int:
@@ -719,23 +723,35 @@ def _read_only() -> int:
     "make",
     [_regular_file, _pipe, _unsealed, _not_sealed_against_shrinking, _too_small, _read_only],
 )
-def test_a_file_that_is_no_segment_is_refused_and_closed(make) -> None:
+def test_a_file_that_is_no_segment_is_closed_and_counts_as_lost(make) -> None:
     fd = make()
+    mappings = Mappings()
 
-    with pytest.raises(ProtocolError):
-        Mappings().receive(segments.encode_descriptor(1, 1, True), fd, [10])
+    mappings.take(fd)
+
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+    with pytest.raises(OSError, match="could not be received"):
+        mappings.receive(segments.encode_descriptor(1, 1, True), [10])
 
 
-def test_a_descriptor_too_many_is_refused_and_closed(pair) -> None:
-    pair.send(numbers(MB))
-    loan = pair.lend(numbers(MB))
-    descriptor, _ = pair.borrower.describe(loan)
-    loan.release()
+def test_a_descriptor_that_comes_twice_changes_nothing(pair) -> None:
+    first = pair.send(numbers(MB))
+    pair.mappings.take(os.dup(pair.lend(numbers(MB)).segment.fd))
 
-    with pytest.raises(ProtocolError, match="no message speaks of"):
-        pair.mappings.receive(descriptor, os.dup(loan.segment.fd), loan.lengths)
+    assert np.array_equal(first[0], numbers(MB))
+    assert np.array_equal(pair.send(numbers(MB, first=1))[0], numbers(MB, first=1))
+
+
+def test_another_segment_is_not_taken_for_one_that_got_lost(pair) -> None:
+    lost, found = pair.lend(numbers(MB)), pair.lend(numbers(MB, first=1))
+    (lost_descriptor, _), (descriptor, fd) = map(pair.borrower.describe, (lost, found))
+    pair.mappings.take(os.dup(fd))
+
+    with pytest.raises(OSError, match="could not be received"):
+        pair.mappings.receive(lost_descriptor, lost.lengths)
+    (view,) = pair.mappings.receive(descriptor, found.lengths)
+    assert np.array_equal(np.frombuffer(view, np.uint8), numbers(MB, first=1))
 
 
 def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pair) -> None:
@@ -744,9 +760,9 @@ def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pai
     loan.release()
 
     with pytest.raises(OSError, match="could not be received"):
-        pair.mappings.receive(descriptor, None, loan.lengths)
-    with pytest.raises(OSError, match="could not be mapped"):
-        pair.mappings.receive(pair.borrower.describe(loan)[0], None, loan.lengths)
+        pair.mappings.receive(descriptor, loan.lengths)
+    with pytest.raises(OSError, match="could not be received"):
+        pair.mappings.receive(pair.borrower.describe(loan)[0], loan.lengths)
 
 
 @settings(deadline=None)
@@ -760,11 +776,11 @@ def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pai
 )
 def test_whatever_a_peer_says_nothing_breaks(descriptor, lengths, comes_with_fd) -> None:
     mappings = Mappings()
-    mappings.receive(segments.encode_descriptor(1, 1, True), segments.create_file(MB), [])
-    fd = segments.create_file(MB) if comes_with_fd else None
+    if comes_with_fd:
+        mappings.take(segments.create_file(MB))
 
     try:
-        views = mappings.receive(descriptor, fd, lengths)
+        views = mappings.receive(descriptor, lengths)
         assert [len(view) for view in views] == lengths
         views.clear()
     except (ProtocolError, OSError):

@@ -59,6 +59,11 @@ def raw_of(sock: Socket) -> socket.socket:
     return raw
 
 
+def is_unix(sock: Socket) -> bool:
+    """Whether files can be sent over it."""
+    return raw_of(sock).family == socket.AF_UNIX
+
+
 def has_pending(sock: Socket) -> bool:
     """Whether something can be received although the descriptor may not be readable.
 
