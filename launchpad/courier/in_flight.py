@@ -92,12 +92,10 @@ class InFlight(Future[Any]):
         options: Options,
         counts: MethodCounts,
         size: int,
-        lines: Lines,
+        lines: Lines | None,
     ) -> None:
         self._keeper = keeper
-        self.lines: Lines | None = (
-            lines  # until settled: the way to a stream that it may be answered with
-        )
+        self.lines = lines  # until settled: the way to a stream that it may be answered with
         self.call_id = call_id
         self.method = method
         self.options = options

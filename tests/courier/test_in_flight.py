@@ -22,7 +22,7 @@ class Keeper:
 
     def __init__(self) -> None:
         self.calls = [1]
-        self.call = InFlight(self, 1, b"m", Options(), MethodCounts(), 0)
+        self.call = InFlight(self, 1, b"m", Options(), MethodCounts(), 0, lines=None)
 
     def flush(self) -> None:
         pass
