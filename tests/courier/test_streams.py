@@ -657,7 +657,7 @@ def test_a_deadline_limits_what_is_read_on_behalf_of_a_call(
 
     serve(address, front=front)
 
-    with pytest.raises(courier.CourierError, match="deadline|did not answer"):  # whose comes first
+    with pytest.raises(courier.CourierError, match=r"deadline|did not answer"):  # whose comes first
         connect(address, call_timeout=0.2).front()
     wait_until(lambda: errors)
     assert "before the deadline of the call" in str(errors[0])
