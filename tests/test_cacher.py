@@ -40,6 +40,9 @@ class Target:
         self.count()
         raise ValueError("not today")
 
+    def stream(self) -> Iterator[int]:
+        yield self.count()
+
 
 class Clock:
     now = 0.0
@@ -196,3 +199,11 @@ def test_a_first_call_that_fails_raises_and_is_not_refreshed(cache: Cache, targe
     cache.call("count", (), {})
 
     assert len(target.asked) == 2
+
+
+def test_a_stream_is_refused_since_it_can_be_read_only_once(cache: Cache) -> None:
+    for _ in range(2):
+        with pytest.raises(
+            TypeError, match=r"stream\(\) returns a stream, which a cacher cannot keep"
+        ):
+            cache.call("stream", (), {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from launchpad.courier import wire
 from launchpad.courier.incoming import Incoming
@@ -71,6 +71,12 @@ class ArgumentStream(Iterator[Any]):
     def close(self) -> None:
         """Wants no more: the caller's iterator is closed. Iterating goes no further."""
         self._cancel()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an argument that is a stream cannot be sent inside of another value, nor pickled: collect its "
+            "items in a list"
+        )
 
     async def aclose(self) -> None:
         """The same, for `contextlib.aclosing`."""

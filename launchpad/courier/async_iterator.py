@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ class Stepped(Iterator[Any]):
         self._loop = loop
         self._runner: asyncio.Runner | None = None
         self._has_begun = False
+        self._is_interrupted = False
+        self._step_task: asyncio.Task[Any] | None = None  # while a step waits
 
     def __next__(self) -> Any:
         self._has_begun = True
@@ -28,6 +31,13 @@ class Stepped(Iterator[Any]):
         if item is _END:
             raise StopIteration
         return item
+
+    def courier_interrupt(self) -> None:
+        """Cancels the step that is under way, and any later one. From any thread."""
+        self._is_interrupted = True
+        if (task := self._step_task) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
         """Closes the async iterator, if it has begun and can be closed, and our loop."""
@@ -52,10 +62,15 @@ class Stepped(Iterator[Any]):
             coroutine.close()  # if the loop is closed, it was never begun
 
     async def _step(self) -> Any:
+        self._step_task = asyncio.current_task()
         try:
+            if self._is_interrupted:
+                raise asyncio.CancelledError
             return await self._iterator.__anext__()
         except StopAsyncIteration:
             return _END
+        finally:
+            self._step_task = None
 
 
 async def _await(make: Callable[[], Any]) -> Any:

@@ -44,11 +44,13 @@ class Feeder:
     def cancel(self) -> None:
         """The method wants no more."""
         self._is_cancelled = True
+        self._outgoing.interrupt()
         self.start()
 
     def end(self) -> None:
         """The call is over: closes the iterator, here if it was never stepped."""
         self._is_cancelled = True
+        self._outgoing.interrupt()
         if not self._has_started:
             self._has_started = True
             self._close()

@@ -89,6 +89,11 @@ class Outgoing:
             return self._end(codec.encode_error(error))
         return self._encode(item)
 
+    def interrupt(self) -> None:
+        """Ends a step that waits, where that can be done from outside. From any thread."""
+        if (interrupt := getattr(self._iterator, "courier_interrupt", None)) is not None:
+            interrupt()
+
     def close(self) -> None:
         """Closes the iterator if it can be closed, as a generator can. Raises what it raises."""
         self.has_ended = True

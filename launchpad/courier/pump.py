@@ -127,9 +127,7 @@ class Pump:
     def _send_items(self) -> None:
         outgoing, link = self._outgoing, self._link
         held = 0
-        may_hold = (
-            self._has_flushed
-        )  # the first item goes at once, so that short streams need no watch
+        may_hold = self._has_flushed  # not the first item: a short stream needs no watch
         flushed_at = stepped_at = _monotonic()
         while outgoing.has_room and not self._is_cancelled:
             chunks = outgoing.step()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from launchpad.courier.stream_call import StreamCall
 
@@ -45,3 +45,9 @@ class Stream(Iterator[Any]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a stream cannot be sent inside of another value, nor pickled: give it to a call as an argument "
+            "of its own, or collect its items in a list"
+        )

@@ -166,6 +166,7 @@ class StreamCall:
     def lost(self, error: OSError) -> None:
         """The connection has ended."""
         if self._is_open:
+            self._counts.errors += 1
             lost = self._peer.broken(self._method, self._incoming.n_items)
         else:
             lost = self._peer.lost(self._method)

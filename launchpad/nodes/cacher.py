@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, close, list_methods
+from launchpad.courier.stream import Stream
 from launchpad.errors import StaleError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
@@ -125,7 +126,7 @@ class Cache:
         with entry.lock:
             answer, question = entry.answer, None if entry.answer else self._ask(entry)
         if question is not None:
-            return question.result()
+            return _check(question.result(), method)
         assert answer is not None
         return self._fresh(answer, entry)
 
@@ -181,9 +182,21 @@ def _take(entry: Entry, question: Future[Any], asked_at: float) -> None:
     with entry.lock:
         entry.question = None
         try:
-            entry.answer, entry.last_error = Answer(question.result(), asked_at), None
+            value = _check(question.result(), entry.method)
+            entry.answer, entry.last_error = Answer(value, asked_at), None
         except BaseException as error:  # a cancelled question too
             entry.last_error = error
+
+
+def _check(value: Any, method: str) -> Any:
+    """The value, if it can be given out more than once."""
+    if not isinstance(value, Stream):
+        return value
+    value.close()
+    raise TypeError(
+        f"{method}() returns a stream, which a cacher cannot keep: return a list, or give callers the"
+        " handle of the node itself"
+    )
 
 
 @dataclass

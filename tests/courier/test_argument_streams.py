@@ -222,6 +222,32 @@ def test_an_answer_does_not_wait_for_an_iterator_that_blocks(serve, connect, add
     assert connect(address).first(items()) == 1
 
 
+def test_an_async_iterator_that_waits_is_closed_all_the_same(serve, connect, address) -> None:
+    closed = threading.Event()
+
+    async def items():
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    serve(address, first=lambda items: next(items))
+    client = connect(address)
+
+    assert client.first(items()) == 1
+    assert closed.wait(SOON_S)
+
+    async def main() -> int:
+        closed.clear()
+        first = await client.aio.first(items())
+        await asyncio.to_thread(closed.wait, SOON_S)
+        return first
+
+    assert asyncio.run(main()) == 1
+    assert closed.is_set()
+
+
 def test_what_a_clients_iterator_raises_reaches_the_method_and_then_the_caller(
     serve, connect, address
 ) -> None:

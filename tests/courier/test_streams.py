@@ -189,7 +189,7 @@ def test_several_threads_share_the_items_of_a_stream(serve, connect, address, co
 # Back-pressure.
 
 
-def test_a_server_is_no_more_than_a_window_ahead_of_the_consumer(
+def test_f35_a_server_is_no_more_than_a_window_ahead_of_the_consumer(
     serve, connect, address, count, numbers
 ) -> None:
     serve(address, count=count)
@@ -283,7 +283,7 @@ def test_leaving_the_loop_closes_the_generator(serve, connect, address, count, n
     assert numbers.closed.wait(SOON_S)
 
 
-def test_a_stream_that_is_dropped_before_its_first_item_is_closed(
+def test_f35_a_stream_that_is_dropped_before_its_first_item_is_closed(
     serve, connect, address, count, numbers
 ) -> None:
     serve(address, count=count)
@@ -823,6 +823,18 @@ def test_a_stream_counts_as_one_call_with_its_items(serve, connect, address) -> 
 
     assert (counts.started, counts.finished, counts.errors, counts.items) == (1, 1, 0, 100)
     assert counts.bytes_in > 100_000
+
+
+def test_a_stream_inside_of_an_argument_is_refused_with_a_reason(
+    serve, connect, address, numbers
+) -> None:
+    serve(address, count=numbers.count, echo=lambda value: value)
+    client = connect(address)
+    stream = client.count(5)
+
+    with pytest.raises(TypeError, match="give it to a call as an argument of its own"):
+        client.echo([stream])
+    assert list(stream) == [0, 1, 2, 3, 4]
 
 
 def test_a_forked_child_leaves_its_parents_streams_alone(serve, connect, unix_address, numbers):
