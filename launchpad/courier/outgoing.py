@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from typing import Any
@@ -44,9 +44,11 @@ class Outgoing:
         self.context = copy_context()
         self.takes_bytes = wire.MAX_BYTES
         self.counts: MethodCounts | None = None  # where its items are counted
+        self.on_close: Callable[[bytes], object] | None = None  # told of the error it ended with
         self._iterator = iterator
         self._serving = on_behalf_of
         self._step_s = self._find_step_s()
+        self._error = b""
         # Two counters each, so that who allows and who sends never write the same one.
         self._allowed_items = self._allowed_bytes = 0
         self._sent_items = self._sent_bytes = 0
@@ -97,8 +99,11 @@ class Outgoing:
     def close(self) -> None:
         """Closes the iterator if it can be closed, as a generator can. Raises what it raises."""
         self.has_ended = True
-        if not self.is_async and (close := getattr(self._iterator, "close", None)) is not None:
-            close()
+        try:
+            if not self.is_async and (close := getattr(self._iterator, "close", None)) is not None:
+                close()
+        finally:
+            self._tell_closed()
 
     def drop(self) -> None:
         """`close`, for one that was never stepped. An async iterator has nothing to close then."""
@@ -108,8 +113,11 @@ class Outgoing:
     async def close_async(self) -> None:
         """`close`, for an async iterator."""
         self.has_ended = True
-        if (close := getattr(self._iterator, "aclose", None)) is not None:
-            await close()
+        try:
+            if (close := getattr(self._iterator, "aclose", None)) is not None:
+                await close()
+        finally:
+            self._tell_closed()
 
     def _encode(self, item: object) -> Sequence[wire.Chunk]:
         try:
@@ -130,9 +138,15 @@ class Outgoing:
 
     def _end(self, body: bytes) -> Sequence[wire.Chunk]:
         self.has_ended = self.has_said_so = True
+        self._error = body
         if body and self.counts is not None:
             self.counts.errors += 1
         return wire.encode(wire.END, self.number, b"", body)
+
+    def _tell_closed(self) -> None:
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close(self._error)
 
     def _too_large(self, size: int) -> MessageTooLarge:
         return MessageTooLarge(

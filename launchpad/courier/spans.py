@@ -11,6 +11,9 @@ Imported when `trace` is called, since it imports OpenTelemetry.
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from functools import partial
@@ -34,6 +37,7 @@ from launchpad.courier.carriers import endpoint
 from launchpad.courier.later import Later
 from launchpad.courier.methods import LATER
 from launchpad.courier.peer import Peer
+from launchpad.courier.stream import Stream
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -68,6 +72,9 @@ class Spans:
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = get_tracer("launchpad.courier", tracer_provider=tracer_provider)
+        # Of streams that nobody has closed. The garbage collector may find them while the thread that
+        # it strikes holds a lock of OpenTelemetry's, so that they cannot be ended there and then.
+        self._dropped: deque[tuple[Span, int]] = deque()
 
     def call(
         self, channel: Traceable, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -75,25 +82,24 @@ class Spans:
         """`channel.call`, in a span."""
         call = self._start_client(channel.peer, method)
         try:
-            return channel.with_trace(_trace_of(call.span)).call(method, *args, **kwargs)
+            result = channel.with_trace(_trace_of(call.span)).call(method, *args, **kwargs)
         except BaseException as error:
-            call.fail(error)
+            call.end(error)
             raise
-        finally:
-            call.end()
+        call.end_with_result(result)
+        return result
 
     def submit(
         self, channel: Traceable, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
-        """`channel.submit`, in a span that ends when the future is done."""
+        """`channel.submit`, in a span that ends when the future is done, or the stream in it."""
         call = self._start_client(channel.peer, method)
         try:
             future = channel.with_trace(_trace_of(call.span)).submit(method, *args, **kwargs)
         except BaseException as error:
-            call.fail(error)
-            call.end()
+            call.end(error)
             raise
-        future.add_done_callback(call.end_with)
+        future.add_done_callback(call.end_with_future)
         return future
 
     def answer(
@@ -115,14 +121,24 @@ class Spans:
             context.detach(token)
         if reply[0] == LATER:
             reply[1].then(partial(_end_with_later, span))
+        elif reply[0] == wire.STREAM:
+            reply[1].on_close = partial(_end_with_error, span)
         else:
             _end_with_reply(span, reply)
         return reply
 
+    def end_dropped(self) -> None:
+        """Ends the spans of streams that were dropped."""
+        with contextlib.suppress(IndexError):
+            while True:
+                span, at = self._dropped.popleft()
+                span.end(at)
+
     def _start_client(self, peer: Peer, method: bytes) -> _ClientSpan:
+        self.end_dropped()
         name, parent = method.decode(), context.get_current()
         span = self._start(peer.server, peer.address, name, SpanKind.CLIENT, parent)
-        return _ClientSpan(span, peer, name)
+        return _ClientSpan(span, peer, name, self._dropped)
 
     def _start(
         self, server: str, address: str, method: str, kind: SpanKind, parent: Context
@@ -140,29 +156,43 @@ class Spans:
 class _ClientSpan:
     """The span of a call that we make."""
 
-    __slots__ = ("_is_named", "_method", "_peer", "span")
+    __slots__ = ("_dropped", "_is_named", "_method", "_peer", "span")
 
-    def __init__(self, span: Span, peer: Peer, method: str) -> None:
+    def __init__(
+        self, span: Span, peer: Peer, method: str, dropped: deque[tuple[Span, int]]
+    ) -> None:
         self.span = span
+        self._dropped = dropped
         self._peer = peer
         self._method = method
         self._is_named = bool(peer.server)
 
-    def fail(self, error: BaseException) -> None:
-        self.span.record_exception(error)
-        _mark_failed(self.span, type(error).__qualname__, repr(error))
-
-    def end(self) -> None:
+    def end(self, error: BaseException | None = None) -> None:
+        if error is not None:
+            self.span.record_exception(error)
+            _mark_failed(self.span, type(error).__qualname__, repr(error))
         if not self._is_named and self._peer.server:  # which the call has found out
             self.span.update_name(f"{self._peer.server}/{self._method}")
             self.span.set_attribute("rpc.service", self._peer.server)
         self.span.end()
 
-    def end_with(self, future: Future[Any]) -> None:
+    def drop(self) -> None:
+        """Ends it later, as of now."""
+        self._dropped.append((self.span, time.time_ns()))
+
+    def end_with_future(self, future: Future[Any]) -> None:
         error = CancelledError() if future.cancelled() else future.exception()
         if error is not None:
-            self.fail(error)
-        self.end()
+            self.end(error)
+        else:
+            self.end_with_result(future.result())
+
+    def end_with_result(self, result: object) -> None:
+        """Now, or when the stream that the call was answered with has ended."""
+        if isinstance(result, Stream):
+            result.watch(self)
+        else:
+            self.end()
 
 
 def _place(address: str) -> dict[str, str | int]:
@@ -202,8 +232,13 @@ def _end_with_later(span: Span, later: Later) -> None:
 
 
 def _end_with_reply(span: Span, reply: Reply) -> None:
-    if reply[0] == wire.ERROR:
-        type_name, text, traceback = codec.describe_error(reply[1])
+    _end_with_error(span, reply[1] if reply[0] == wire.ERROR else b"")
+
+
+def _end_with_error(span: Span, body: bytes) -> None:
+    """`body` is the error as it travels, or empty."""
+    if body:
+        type_name, text, traceback = codec.describe_error(body)
         about = {
             "exception.type": type_name,
             "exception.message": text,

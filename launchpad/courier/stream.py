@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from launchpad.courier.stream_call import StreamCall
+from launchpad.courier.stream_call import StreamCall, Watcher
 
 
 class Stream(Iterator[Any]):
@@ -39,6 +39,10 @@ class Stream(Iterator[Any]):
         """Closes the server's iterator; iterating goes no further. Nothing happens the second time."""
         self._abandon.detach()
         self._call.close()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Has the watcher told of the end."""
+        self._call.watcher = watcher
 
     def __enter__(self) -> Stream:
         return self

@@ -6,7 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from launchpad.courier import codec, wire
 from launchpad.courier.errors import ProtocolError
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 
 _loads = pickle.loads
 _LAST_ANSWERS = frozenset({wire.RESULT, wire.ERROR, wire.NOT_RUN})  # no stream follows
+
+
+class Watcher(Protocol):
+    """Is told once of the end of a stream, by one of these."""
+
+    def end(self, error: Exception | None) -> None:
+        """Its consumer has come to the end, or to this error, or has closed it."""
+
+    def drop(self) -> None:
+        """Nobody has it any more. Takes no lock, as the garbage collector may be calling."""
 
 
 class StreamCall:
@@ -57,6 +67,7 @@ class StreamCall:
         self._incoming = Incoming(0, self._line.send, counts)
         self._answer: wire.Fields | None = None
         self._is_open = False  # it was answered with a stream
+        self.watcher: Watcher | None = None
         name = f"courier-stream-{peer.server or peer.address}"
         outlet = self._line.outlet
         self._feeders = {each.number: Feeder(self, each, outlet, name) for each in arguments}
@@ -101,17 +112,23 @@ class StreamCall:
         """Wants no more: the server closes its iterator. Whoever waits for an item gets the end."""
         self._incoming.close()
         self._shut()
+        self._tell_end(None)
 
     def break_off(self) -> None:
         """The client is closed: whoever waits for an item gets an error."""
-        self._incoming.break_off(self._peer.closed_stream(self._method))
+        error = self._peer.closed_stream(self._method)
+        self._incoming.break_off(error)
         self._shut()
+        self._tell_end(error)
 
     def abandon(self) -> None:
         """`close`, for when nobody is left who could call it; takes no lock."""
         self._incoming.drop()
         is_used = any(feeder.is_feeding for feeder in self._feeders.values())
         self._line.abandon(is_used=is_used)
+        watcher, self.watcher = self.watcher, None
+        if watcher is not None:
+            watcher.drop()
 
     def drop_inherited(self) -> None:
         """For a forked child: the call is the parent's."""
@@ -203,7 +220,7 @@ class StreamCall:
     def _open_item(self, frame: wire.Fields) -> Any:
         kind, _, _, body, buffers, _, _ = frame
         if kind == wire.END:
-            self._raise_end()
+            self._tell_end_and_raise_it()
         try:
             return _loads(body) if not buffers else _loads(body, buffers=buffers)
         except Exception as error:
@@ -213,6 +230,21 @@ class StreamCall:
                 "here: its classes have to be importable on both sides. The stream was closed.)"
             )
             raise
+
+    def _tell_end_and_raise_it(self) -> NoReturn:
+        try:
+            self._raise_end()
+        except StopIteration:
+            self._tell_end(None)
+            raise
+        except Exception as error:
+            self._tell_end(error)
+            raise
+
+    def _tell_end(self, error: Exception | None) -> None:
+        watcher, self.watcher = self.watcher, None
+        if watcher is not None:
+            watcher.end(error)
 
     def _raise_end(self) -> NoReturn:
         self._end_feeders()

@@ -52,4 +52,6 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
 def stop_tracing() -> None:
     """Makes no more spans. Those of calls under way still end."""
     global spans
-    spans = None
+    stopped, spans = spans, None
+    if stopped is not None:
+        stopped.end_dropped()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from typing import Any
@@ -295,6 +296,130 @@ def test_spans_that_have_begun_end_although_tracing_is_stopped_meanwhile(
     connect(address).block()
 
     assert {span.kind for span in traced.spans(2)} == {SpanKind.CLIENT, SpanKind.SERVER}
+
+
+# --- streams -----------------------------------------------------------------------------------
+
+
+class Source:
+    """Methods that are streams; what they do in between is in a span of their own."""
+
+    def __init__(self, traced: Traced) -> None:
+        self._tracer = traced.tracer
+
+    def rows(self, n: int) -> Iterator[int]:
+        with self._tracer.start_as_current_span("in the generator"):
+            yield from range(n)
+        if n == 3:
+            raise KeyError("the fourth")
+
+    async def arows(self, n: int) -> AsyncIterator[int]:
+        for row in self.rows(n):
+            await asyncio.sleep(0)
+            yield row
+
+
+@pytest.fixture(params=["rows", "arows"])
+def rows(request: pytest.FixtureRequest, traced: Traced) -> Callable[[int], Any]:
+    found: Callable[[int], Any] = getattr(Source(traced), request.param)
+    return found
+
+
+@pytest.mark.parametrize("call", [wait, with_a_deadline, as_a_future])
+def test_the_spans_of_a_stream_last_as_long_as_it_does(
+    address: str,
+    serve: Serve,
+    connect: Connect,
+    traced: Traced,
+    rows: Callable[[int], Any],
+    call: Callable[..., Any],
+) -> None:
+    serve(address, rows=rows)
+
+    stream = call(connect(address), "rows", 1000)
+    first, before = next(stream), traced.ended()
+
+    assert (first, before) == (0, [])
+    assert list(stream) == list(range(1, 1000))
+    assert is_chain(traced.spans(3))
+
+
+def test_the_spans_of_a_stream_that_coroutines_read_last_as_long_as_it_does(
+    address: str, serve: Serve, connect: Connect, traced: Traced, rows: Callable[[int], Any]
+) -> None:
+    serve(address, rows=rows)
+    client = connect(address)
+
+    async def read() -> list[int]:
+        return [row async for row in client.aio.rows(1000)]
+
+    assert asyncio.run(read()) == list(range(1000))
+    assert is_chain(traced.spans(3))
+
+
+def test_an_error_that_ends_a_stream_is_recorded_on_both_sides(
+    address: str, serve: Serve, connect: Connect, traced: Traced, rows: Callable[[int], Any]
+) -> None:
+    serve(address, rows=rows)
+
+    with pytest.raises(KeyError):
+        list(connect(address).rows(3))
+
+    outer, inner, _ = traced.spans(3)
+    for span in (outer, inner):
+        assert (span.attributes or {})["error.type"] == "KeyError"
+
+
+def test_the_spans_of_a_stream_end_when_it_is_closed(
+    address: str, serve: Serve, connect: Connect, traced: Traced, rows: Callable[[int], Any]
+) -> None:
+    serve(address, rows=rows)
+
+    with connect(address).rows(1_000_000) as stream:
+        next(stream)
+
+    assert is_chain(chain := traced.spans(3))
+    assert {span.status.status_code for span in chain} == {StatusCode.UNSET}
+
+
+def test_the_spans_of_a_stream_that_was_dropped_end_with_the_next_call(
+    address: str, serve: Serve, connect: Connect, traced: Traced, rows: Callable[[int], Any]
+) -> None:
+    serve(address, rows=rows, work=lambda: None)
+    client = connect(address)
+    stream = client.rows(1_000_000)
+    next(stream)
+
+    del stream
+    gc.collect()
+    client.work()
+
+    found = traced.spans(5)
+    assert is_chain([span for span in found if not span.name.endswith("work")])
+
+
+def test_the_spans_of_a_stream_that_was_dropped_end_when_tracing_does(
+    address: str, serve: Serve, connect: Connect, traced: Traced, rows: Callable[[int], Any]
+) -> None:
+    serve(address, rows=rows)
+    stream = connect(address).rows(1_000_000)
+    next(stream)
+
+    del stream
+    gc.collect()
+    courier.stop_tracing()
+
+    assert is_chain(traced.spans(3))
+
+
+@pytest.mark.parametrize("call", [wait, as_a_future])
+def test_calls_whose_arguments_are_streams_are_spans_as_others(
+    address: str, serve: Serve, connect: Connect, traced: Traced, call: Callable[..., Any]
+) -> None:
+    serve(address, total=sum)
+
+    assert call(connect(address), "total", iter(range(1000))) == sum(range(1000))
+    assert is_chain(traced.spans(2))
 
 
 # --- across processes --------------------------------------------------------------------------
