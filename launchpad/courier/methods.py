@@ -149,11 +149,11 @@ class Methods:
 
 
 def _load(body: wire.Chunk, buffers: Sequence[wire.Chunk]) -> Any:
-    """The arguments. Nothing but they keep their memory from now on: the frame's list is emptied."""
+    """The arguments. Nothing but they keep lent memory from now on: the frame's list is emptied."""
     try:
         return _loads(body, buffers=buffers)
     finally:
-        if isinstance(buffers, list):
+        if isinstance(buffers, wire.Lent):
             buffers.clear()
 
 

@@ -171,10 +171,10 @@ def _read_lengths(note: bytes) -> tuple[int, ...]:
 
 def _merge(
     lengths: Sequence[int], small: Sequence[wire.Chunk], large: list[memoryview]
-) -> Sequence[wire.Chunk]:
+) -> wire.Lent:
     if len(large) == len(lengths) and not small:
-        return large
+        return wire.Lent(large)
     if [n for n in lengths if n < LARGE] != [memoryview(each).nbytes for each in small]:
         raise ProtocolError("the buffers of a message are not those in the note about its segment")
     smalls, larges = iter(small), iter(large)
-    return [next(larges if n >= LARGE else smalls) for n in lengths]
+    return wire.Lent(next(larges if n >= LARGE else smalls) for n in lengths)

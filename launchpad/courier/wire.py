@@ -31,6 +31,11 @@ from launchpad.courier.errors import ProtocolError
 
 Chunk = bytes | bytearray | memoryview
 
+
+class Lent(list[Chunk]):
+    """Buffers in memory that goes back to the other side when nothing is over it any more."""
+
+
 CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT = range(1, 10)
 KINDS = {
     CALL: "run a method; body: (args, kwargs)",
