@@ -39,6 +39,7 @@ class _Answer:
 
     is_waiting = False
     is_urgent = True  # the work is done: only a few bytes are to be written
+    caller = ""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.run = run

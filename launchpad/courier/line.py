@@ -16,6 +16,7 @@ from launchpad.courier.carriers import sockets
 from launchpad.courier.carriers.sockets import NO_SIGNAL, Socket
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.peer import Peer, is_final
+from launchpad.courier.vigil import Vigil
 
 PATIENCE_S = 1.0  # no single send or receive takes longer, so that the waiting can be looked into
 _GREETING_S = 2.0  # then connect anew, and look at the verdict in between
@@ -30,7 +31,7 @@ class Line:
 
     __slots__ = (
         "_decoder",
-        "_recv_into",
+        "_receive",
         "_rest",
         "_send",
         "_unsent",
@@ -52,8 +53,9 @@ class Line:
         self.is_stale = is_stale
         self.was_used = False
         self.is_sent = False
-        self._send = sock.send
-        self._recv_into = sock.recv_into
+        vigil = Vigil(sock)
+        self._send = vigil.send
+        self._receive = vigil.receive
         self._decoder = wire.Decoder(max_bytes=max_bytes)
         self._rest: Sequence[wire.Fields] = ()
         self.timeout_s = 0.0
@@ -94,7 +96,7 @@ class Line:
             return self.go_on()
         self.is_sent = True
         decoder = self._decoder
-        n = self._recv_into(decoder.buffer)
+        n = self._receive(decoder.buffer)
         return decoder.received_alone(n) or self._received(n) or self.receive()
 
     def go_on(self) -> wire.Fields:
@@ -108,7 +110,7 @@ class Line:
         """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
         reply = None
         while reply is None:
-            reply = self._received(self._recv_into(self._decoder.buffer))
+            reply = self._received(self._receive(self._decoder.buffer))
         return reply
 
     def _send_rest(self) -> None:

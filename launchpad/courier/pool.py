@@ -31,11 +31,13 @@ _PATIENCE_S = 0.005  # no job ended for this long: the running ones are taken to
 class Job(Protocol):
     """Something to run on a thread.
 
-    `is_waiting` says that it waits for its peer, not for us; `is_urgent` that it overtakes others.
+    `is_waiting` says that it waits for its peer, not for us; `is_urgent` that it overtakes others;
+    `caller` names the process that it is done for, if it keeps its thread for that one.
     """
 
     is_waiting: bool
     is_urgent: bool
+    caller: str
 
     def run(self) -> None: ...
 
@@ -81,6 +83,7 @@ class ThreadPool:
         # A plain attribute, because it is read once per call: a job may keep its thread while it
         # waits for its peer, since nobody else needs the thread.
         self.may_linger = True
+        self.is_calm = True  # all that runs, runs for one caller: nobody else is kept waiting
 
     def start(self) -> None:
         self._spawn()
@@ -89,7 +92,7 @@ class ThreadPool:
         """Runs `job` on some thread. Never blocks."""
         with self._lock:
             self._enqueue(job)
-            self.may_linger = False
+            self.may_linger = self.is_calm = False
             if self._followers and self._has_capacity():
                 self._rouse()
                 return
@@ -273,6 +276,7 @@ class ThreadPool:
 
     def _judge_lingering(self) -> None:
         self.may_linger = not self._jobs and len(self._running) <= max(self._size, 16)
+        self.is_calm = self.may_linger and len({job.caller for job in self._running}) <= 1
 
     def _promote(self) -> bool:
         """Sees to it that somebody leads; True when that takes a new thread."""

@@ -31,6 +31,7 @@ from launchpad.courier.methods import ELSEWHERE, LATER, OURS, Reply, encode_outc
 from launchpad.courier.outgoing import Outgoing
 from launchpad.courier.pool import Job
 from launchpad.courier.serving import Serving, serving
+from launchpad.courier.vigil import Vigil
 
 if TYPE_CHECKING:
     from launchpad.courier.house import House
@@ -55,6 +56,7 @@ class Connection:
     events = selectors.EVENT_READ  # that it is parked for
     is_waiting = False
     is_urgent = False
+    caller = ""
 
     def __init__(self, sock: Socket, house: House) -> None:
         self.sock = sock
@@ -180,9 +182,10 @@ class Session(Connection):
         super().__init__(sock, house)
         self._decoder = wire.Decoder(max_bytes=house.max_bytes)
         self._takes_bytes = said.max_bytes
-        self._peer = said.peer
+        self.caller = said.peer
         self._counts = house.counts.of(said.peer)
-        self._send = sock.send
+        self._vigil = Vigil(sock)
+        self._send = self._vigil.send
         self._answer_call = house.methods.answer
         self._noticed_at = 0.0
         self._owed: set[Later] = set()  # the outcome of the call that runs, if it comes later
@@ -216,7 +219,7 @@ class Session(Connection):
             super().hang_up()
 
     def _serve(self) -> None:
-        recv_into, decoder, pool = self.sock.recv_into, self._decoder, self._house.pool
+        receive, decoder, pool = self._receive, self._decoder, self._house.pool
         if self._ahead or self._ahead_failed:
             self._serve_ahead()
             if not pool.may_linger:
@@ -225,7 +228,7 @@ class Session(Connection):
         while True:
             self.is_waiting = True
             try:
-                n = recv_into(decoder.buffer)
+                n = receive(decoder.buffer)
             except BlockingIOError:
                 break
             finally:
@@ -247,6 +250,11 @@ class Session(Connection):
             if not pool.may_linger:
                 break
         self._park()
+
+    def _receive(self, buffer: memoryview) -> int:
+        if self._house.pool.is_calm:
+            return self._vigil.receive(buffer)
+        return self.sock.recv_into(buffer)
 
     def _received(self, n: int) -> list[wire.Fields]:
         return self._decoder.received(n)
@@ -422,7 +430,7 @@ class Session(Connection):
     def _open_streams(self, method: bytes, counts: MethodCounts) -> Streams:
         from launchpad.courier.streams import Streams
 
-        return Streams(self.sock, self._house, method, self._peer, counts, self._takes_bytes)
+        return Streams(self.sock, self._house, method, self.caller, counts, self._takes_bytes)
 
     def _end_streams(self, streams: Streams) -> None:
         if self._streams is streams:

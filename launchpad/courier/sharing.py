@@ -27,6 +27,7 @@ from launchpad.courier.parcel import Parcel, wrap
 from launchpad.courier.segment_pool import Borrower, pool
 from launchpad.courier.segments import DESCRIPTOR_SIZE, LARGE
 
+WINDOW_S = 300e-6  # to look out for an answer: about as long as megabytes take
 _MAX_FILES = 16  # that come with one read
 _SPACE = socket.CMSG_SPACE(_MAX_FILES * 4)
 _CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC

@@ -10,7 +10,8 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.line import Line
 from launchpad.courier.parcel import Parcel
 from launchpad.courier.peer import Peer
-from launchpad.courier.sharing import SharingSocket
+from launchpad.courier.sharing import WINDOW_S, SharingSocket
+from launchpad.courier.vigil import Vigil
 
 
 class SharingLine(Line):
@@ -26,6 +27,7 @@ class SharingLine(Line):
     def __init__(self, sock: Socket, peer: Peer) -> None:
         self._sharing = SharingSocket(sock)
         super().__init__(self._sharing, peer.max_bytes)
+        self._receive = Vigil(self._sharing, WINDOW_S).receive
         self._peer = peer
         self._parcel: Parcel | None = None  # on its way
         self._call: tuple[bytes, bytes, Sequence[memoryview], int, bytes] | None = None  # its call

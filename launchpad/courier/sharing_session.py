@@ -9,7 +9,8 @@ from launchpad.courier.carriers import sockets
 from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.greeting import Greeting
 from launchpad.courier.session import Session
-from launchpad.courier.sharing import SharingSocket, refusal
+from launchpad.courier.sharing import WINDOW_S, SharingSocket, refusal
+from launchpad.courier.vigil import Vigil
 
 if TYPE_CHECKING:
     from launchpad.courier.house import House
@@ -21,6 +22,7 @@ class SharingSession(Session):
     def __init__(self, sock: Socket, house: House, said: Greeting) -> None:
         self._sharing = SharingSocket(sock)
         super().__init__(self._sharing, house, said)
+        self._vigil = Vigil(self._sharing, WINDOW_S)
 
     def _received(self, n: int) -> list[wire.Fields]:
         """Calls with all their buffers. One whose buffers cannot be had is answered here."""

@@ -23,6 +23,7 @@ class Turn:
     """
 
     is_urgent = False
+    caller = ""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -45,6 +46,7 @@ class Apart:
     """A call of a method that takes long."""
 
     is_waiting = False
+    caller = ""
 
     def __init__(self, runner: Runner, frame: wire.Fields, read_at: float, is_urgent: bool) -> None:
         self._runner = runner

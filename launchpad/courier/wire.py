@@ -67,7 +67,7 @@ _HEADER_SIZE = HEADER.size
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
-_HUGE_FROM = 4 << 20  # from here memory is asked for in huge pages
+_POOLED_FROM = 256 << 10  # from here page faults cost so much that memory is used again
 
 _pack = HEADER.pack
 _unpack_from = HEADER.unpack_from
@@ -369,12 +369,9 @@ class _LargeFrame:
 
 
 def allocate(n: int) -> memoryview:
-    """`n` private writable bytes; from some megabytes on in huge pages, where page faults cost."""
-    if n < _HUGE_FROM:
+    """`n` private writable bytes, with any contents."""
+    if n < _POOLED_FROM:
         return memoryview(bytearray(n))
-    import mmap
+    from launchpad.courier import memory
 
-    memory = mmap.mmap(-1, n, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)
+    return memory.allocate(n)

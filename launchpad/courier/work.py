@@ -15,6 +15,7 @@ class Work:
 
     is_waiting = False
     is_urgent = False
+    caller = ""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self._run = run

@@ -70,6 +70,7 @@ class LocalCall:
     """
 
     is_waiting = False
+    caller = ""
     is_urgent = False
 
     def __init__(

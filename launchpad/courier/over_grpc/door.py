@@ -102,6 +102,7 @@ class _Job:
 
     is_waiting = False
     is_urgent = False
+    caller = ""
 
     def __init__(self, fn: Callable[[], Any], busy: set[int]) -> None:
         self._fn = fn

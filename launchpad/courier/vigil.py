@@ -1,0 +1,173 @@
+"""Waits awake for what is likely to come at once.
+
+A thread that sleeps has to be woken, and from one processor to another that takes longer than a small
+call does: 20 to 60 µs on a virtual machine. So who was answered at once the last time looks out for
+the next answer for a moment before it sleeps. Between two looks it offers its processor to whoever
+needs it: that may be the very process which is to answer.
+
+It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation:
+they get their turn as ever, after Python's switch interval. If each call let go of the interpreter
+instead, threads that call at the same time would mostly wake each other in vain.
+
+Nobody looks out for long when it does not help: who has seen nothing come sleeps the next time, then the
+next 3, 7, … times. Who is in the way of other threads that compute, or shares its processor with
+a process that does, sleeps the next thousand times, then the next two thousand, …
+
+Source: adaptive mutexes; the polling of idle virtual processors (Linux, guest-halt-polling).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import sys
+import time
+from threading import get_ident
+from typing import Any
+
+from launchpad.courier.carriers.sockets import NO_SIGNAL, Socket, has_pending, raw_of
+
+WINDOW_S = 50e-6  # to look out
+_MOST_SLEEPS = 63  # in a row, after looking out in vain
+_STREAK = 16  # answers in a row; then it looks whether it is in the way of others
+_SHARE = 0.35  # of that time: who computed so much would have computed more
+_REST, _MOST_REST = 1024, 65536  # sleeps in a row, if so
+_TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
+_MOST_LOST_S = 8e-3  # beyond that
+
+_monotonic, _process_time, _thread_time = time.monotonic, time.process_time, time.thread_time
+_DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
+_SEND = int(NO_SIGNAL) | _DONTWAIT
+_PEEK = int(socket.MSG_PEEK) | _DONTWAIT
+
+
+def _find_system_calls() -> Any:
+    """The system's library, whose functions keep the interpreter; None where one is missing."""
+    try:
+        library = ctypes.PyDLL(None)
+        has_all = all([library.send, library.recv, library.sched_yield, _DONTWAIT])
+        return library if has_all else None
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+_library = _find_system_calls()
+_send = getattr(_library, "send", None)
+_recv = getattr(_library, "recv", None)
+_offer_processor = getattr(_library, "sched_yield", None)
+
+
+class Vigil:
+    """Sends and receives on a socket, for one thread at a time, which alone may close it.
+
+    Example:
+        vigil = Vigil(sock)
+        vigil.send(request, NO_SIGNAL)
+        n = vigil.receive(buffer)       # as sock.recv_into(buffer), often sooner
+
+    Args:
+        sock: one that blocks. Its limits hold for the time that the thread sleeps.
+        window_s: how long to look out.
+    """
+
+    __slots__ = (
+        "_array",
+        "_began",
+        "_buffer",
+        "_hits",
+        "_is_plain",
+        "_last_sleeps",
+        "_lost_s",
+        "_others_s",
+        "_raw",
+        "_rest",
+        "_sleeps",
+        "_sock",
+        "_thread",
+        "_window_s",
+    )
+
+    def __init__(self, sock: Socket, window_s: float = WINDOW_S) -> None:
+        self._sock = sock
+        self._raw = raw_of(sock)
+        self._is_plain = type(sock) is socket.socket  # else bytes are to be looked at, not taken
+        self._window_s = window_s
+        self._sleeps = 0 if _library is not None else sys.maxsize  # to come, in a row
+        self._last_sleeps = 0
+        self._rest = _REST
+        self._buffer: memoryview | None = None
+        self._array: Any = None  # the same, as the system takes it
+        self._lost_s = 0.0  # lately
+        # The streak:
+        self._hits = self._thread = 0
+        self._began = self._others_s = 0.0
+
+    @property
+    def is_awake(self) -> bool:
+        """It would look out now."""
+        return not self._sleeps
+
+    def send(self, data: bytes, flags: int) -> int:
+        """As `sock.send`."""
+        if self._sleeps or not self._is_plain:
+            return self._sock.send(data, flags)
+        n: int = _send(self._raw.fileno(), data, len(data), _SEND)  # type: ignore[misc]
+        return n if n >= 0 else self._sock.send(data, flags)
+
+    def receive(self, buffer: memoryview) -> int:
+        """As `sock.recv_into`."""
+        if self._sleeps:
+            self._sleeps -= 1
+            return self._sock.recv_into(buffer)
+        if buffer is not self._buffer:
+            self._take(buffer)
+        fileno, array, n_bytes, flags = self._raw.fileno, self._array, len(buffer), _DONTWAIT
+        if not self._is_plain:
+            if has_pending(self._sock):
+                return self._sock.recv_into(buffer)
+            n_bytes, flags = 1, _PEEK
+        until = _monotonic() + self._window_s
+        while True:
+            _offer_processor()  # type: ignore[misc]
+            now = _monotonic()
+            n: int = _recv(fileno(), array, n_bytes, flags)  # type: ignore[misc]
+            if n >= 0:
+                self._hit(now - until)
+                return n if self._is_plain else self._sock.recv_into(buffer)
+            if now > until:
+                self._miss()
+                return self._sock.recv_into(buffer)
+
+    def _take(self, buffer: memoryview) -> None:
+        self._array = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+        self._buffer = buffer
+
+    def _miss(self) -> None:
+        self._last_sleeps = 0 if self._hits else self._last_sleeps
+        self._sleeps = self._last_sleeps = min(2 * self._last_sleeps + 1, _MOST_SLEEPS)
+        self._hits = 0
+
+    def _hit(self, late_s: float) -> None:
+        if not self._hits:
+            self._thread = get_ident()
+            self._began, self._others_s = _monotonic(), _process_time() - _thread_time()
+        self._hits += 1
+        if late_s > 0:  # the answer may have been there long ago: another process was running
+            self._lost_s += late_s
+        if self._hits >= _STREAK:
+            self._end_streak()
+
+    def _end_streak(self) -> None:
+        """Sleeps for a while if it is in the way of others."""
+        took_s = _monotonic() - self._began
+        others_s = _process_time() - _thread_time() - self._others_s
+        # What took longer was interrupted, by threads whose turn it was.
+        is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
+        if (is_one_piece and others_s > _SHARE * took_s) or self._lost_s > _MOST_LOST_S:
+            self._sleeps = self._rest
+            self._rest = min(2 * self._rest, _MOST_REST)
+            self._lost_s = 0.0
+        elif self._rest > _REST:
+            self._rest -= self._rest >> 8
+        self._lost_s = max(0.0, self._lost_s - _STREAK * _TOLERATED_S)
+        self._hits = 0

@@ -1,0 +1,208 @@
+"""Waiting awake: the same as waiting, but sooner."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier import vigil
+from launchpad.courier.carriers.sockets import NO_SIGNAL, set_receive_timeout
+from launchpad.courier.vigil import Vigil
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        set_receive_timeout(ours, 0.01)
+        yield ours, theirs
+
+
+class Wrapped:
+    """A socket of another kind."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.raw = sock
+        self.has_pending = False
+        self.fileno = sock.fileno
+        self.send = sock.send
+
+    def recv_into(self, buffer: Any) -> int:
+        if self.has_pending:
+            buffer[:4] = b"kept"
+            return 4
+        n = self.raw.recv_into(buffer)
+        buffer[:n] = bytes(buffer[:n]).upper()
+        return n
+
+    def pending(self) -> bool:
+        return self.has_pending
+
+
+def test_what_has_arrived_is_received(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    buffer = memoryview(bytearray(16))
+    theirs.send(b"hello")
+
+    assert Vigil(ours).receive(buffer) == 5
+    assert buffer[:5] == b"hello"
+
+
+def test_what_arrives_while_it_sleeps_is_received(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    set_receive_timeout(ours, 10)
+    buffer = memoryview(bytearray(16))
+    watching = Vigil(ours)
+    for _ in range(3):
+        timer = threading.Timer(0.01, theirs.send, [b"late"])
+        timer.start()
+        assert watching.receive(buffer) == 4
+        timer.join()
+
+
+def test_the_end_of_the_stream_is_seen(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.close()
+
+    assert Vigil(ours).receive(memoryview(bytearray(16))) == 0
+
+
+def test_the_limit_of_the_socket_holds(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, _ = pair
+
+    with pytest.raises(BlockingIOError):
+        Vigil(ours).receive(memoryview(bytearray(16)))
+
+
+def test_a_closed_socket_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, _ = pair
+    watching = Vigil(ours)
+    ours.close()
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        watching.receive(memoryview(bytearray(16)))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        watching.send(b"x", NO_SIGNAL)
+
+
+def test_a_peer_that_is_gone_is_an_error_to_who_sends(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    theirs.close()
+
+    with pytest.raises(BrokenPipeError):
+        Vigil(ours).send(b"x", NO_SIGNAL)
+
+
+def test_a_send_waits_for_room(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    watching = Vigil(ours)
+    sent = 0
+    with pytest.raises(BlockingIOError):
+        ours.setblocking(False)
+        while True:
+            sent += ours.send(bytes(4096))
+    ours.setblocking(True)
+    reader = threading.Timer(0.01, lambda: theirs.recv(sent, socket.MSG_WAITALL))
+    reader.start()
+
+    assert watching.send(b"there is room now", NO_SIGNAL) == 17
+    reader.join()
+
+
+def test_who_has_looked_out_in_vain_sleeps_more_and_more_often(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    set_receive_timeout(ours, 1e-6)
+    watching, buffer = Vigil(ours), memoryview(bytearray(16))
+    looks = []
+    for i in range(200):
+        if watching.is_awake:
+            looks.append(i)
+        with pytest.raises(BlockingIOError):
+            watching.receive(buffer)
+
+    assert looks == [0, 2, 6, 14, 30, 62, 126, 190]
+
+
+def test_an_answer_seen_at_once_wakes_it_up(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    watching, buffer = Vigil(ours), memoryview(bytearray(16))
+    for _ in range(10):
+        with pytest.raises(BlockingIOError):
+            watching.receive(buffer)
+    for _ in range(10):
+        theirs.send(b"x")
+        watching.receive(buffer)
+
+    assert watching.is_awake
+
+
+def test_another_buffer_is_filled_when_it_is_given(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    watching = Vigil(ours)
+    for text in (b"one", b"two"):
+        buffer = memoryview(bytearray(3))
+        theirs.send(text)
+        watching.receive(buffer)
+        assert buffer == text
+
+
+def test_a_socket_of_another_kind_receives_for_itself(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    wrapped, buffer = Wrapped(ours), memoryview(bytearray(16))
+    watching = Vigil(wrapped)  # type: ignore[arg-type]
+    theirs.send(b"hello")
+
+    assert watching.receive(buffer) == 5
+    assert buffer[:5] == b"HELLO"
+    wrapped.has_pending = True
+    assert watching.receive(buffer) == 4
+    assert buffer[:4] == b"kept"
+
+
+def test_where_the_system_lacks_something_everybody_sleeps(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pair
+    monkeypatch.setattr(vigil, "_library", None)
+    watching, buffer = Vigil(ours), memoryview(bytearray(16))
+    theirs.send(b"hello")
+
+    assert not watching.is_awake
+    assert watching.send(b"x", NO_SIGNAL) == 1
+    assert watching.receive(buffer) == 5
+
+
+def test_threads_that_call_at_the_same_time_all_get_their_answers(unix_address: str) -> None:
+    server = courier.Server("echo", address=unix_address)
+    server.bind("echo", lambda value: value)
+    server.start()
+    wrong = []
+
+    def call(me: int) -> None:
+        for i in range(500):
+            if client.echo((me, i)) != (me, i):
+                wrong.append((me, i))
+
+    with courier.Client(unix_address) as client:
+        threads = [threading.Thread(target=call, args=(me,)) for me in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert client.echo(wrong) == []
+    server.stop()
