@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -106,8 +107,8 @@ def test_a_send_waits_for_room(pair: tuple[socket.socket, socket.socket]) -> Non
     ours, theirs = pair
     watching = Vigil(ours)
     sent = 0
-    with pytest.raises(BlockingIOError):
-        ours.setblocking(False)
+    ours.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
         while True:
             sent += ours.send(bytes(4096))
     ours.setblocking(True)
@@ -121,7 +122,7 @@ def test_a_send_waits_for_room(pair: tuple[socket.socket, socket.socket]) -> Non
 def test_who_has_looked_out_in_vain_sleeps_more_and_more_often(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    ours, theirs = pair
+    ours, _ = pair
     set_receive_timeout(ours, 1e-6)
     watching, buffer = Vigil(ours), memoryview(bytearray(16))
     looks = []
