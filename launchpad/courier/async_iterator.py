@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from typing import Any
 
 _END = object()
+_LOOK_S = 0.1  # a loop that is closed leaves what was given to it last undone
+
+
+class _LoopIsClosed(RuntimeError):
+    """So there is nobody to step an iterator any more."""
 
 
 class Stepped(Iterator[Any]):
@@ -42,7 +48,8 @@ class Stepped(Iterator[Any]):
     def close(self) -> None:
         """Closes the async iterator, if it has begun and can be closed, and our loop."""
         if self._has_begun and (close := getattr(self._iterator, "aclose", None)) is not None:
-            self._run(_await(close))
+            with contextlib.suppress(_LoopIsClosed):  # which has closed its generators
+                self._run(_await(close))
         if self._runner is not None:
             self._runner.close()
 
@@ -57,9 +64,15 @@ class Stepped(Iterator[Any]):
         self, coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop
     ) -> Any:
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+            if not loop.is_closed():
+                future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+                while not wait((future,), _LOOK_S).done and not loop.is_closed():
+                    pass
+                if future.done():
+                    return future.result()
+            raise _LoopIsClosed("the event loop of an async iterator was closed before its end")
         finally:
-            coroutine.close()  # if the loop is closed, it was never begun
+            coroutine.close()  # it may never have begun
 
     async def _step(self) -> Any:
         self._step_task = asyncio.current_task()

@@ -18,7 +18,7 @@ Source: adaptive mutexes; the polling of idle virtual processors (Linux, guest-h
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import socket
 import sys
 import time
@@ -41,20 +41,17 @@ _SEND = int(NO_SIGNAL) | _DONTWAIT
 _PEEK = int(socket.MSG_PEEK) | _DONTWAIT
 
 
-def _find_system_calls() -> Any:
+@functools.cache
+def find_library() -> Any:
     """The system's library, whose functions keep the interpreter; None where one is missing."""
+    import ctypes  # which takes a while, and only those who connect need it
+
     try:
         library = ctypes.PyDLL(None)
         has_all = all([library.send, library.recv, library.sched_yield, _DONTWAIT])
         return library if has_all else None
     except (AttributeError, OSError, TypeError):
         return None
-
-
-_library = _find_system_calls()
-_send = getattr(_library, "send", None)
-_recv = getattr(_library, "recv", None)
-_offer_processor = getattr(_library, "sched_yield", None)
 
 
 class Vigil:
@@ -78,11 +75,14 @@ class Vigil:
         "_is_plain",
         "_last_sleeps",
         "_lost_s",
+        "_offer_processor",
         "_others_s",
         "_raw",
         "_rest",
         "_sleeps",
         "_sock",
+        "_system_recv",
+        "_system_send",
         "_thread",
         "_window_s",
     )
@@ -92,7 +92,11 @@ class Vigil:
         self._raw = raw_of(sock)
         self._is_plain = type(sock) is socket.socket  # else bytes are to be looked at, not taken
         self._window_s = window_s
-        self._sleeps = 0 if _library is not None else sys.maxsize  # to come, in a row
+        library = find_library()
+        self._system_send: Any = getattr(library, "send", None)
+        self._system_recv: Any = getattr(library, "recv", None)
+        self._offer_processor: Any = getattr(library, "sched_yield", None)
+        self._sleeps = 0 if library is not None else sys.maxsize  # to come, in a row
         self._last_sleeps = 0
         self._rest = _REST
         self._buffer: memoryview | None = None
@@ -111,7 +115,7 @@ class Vigil:
         """As `sock.send`."""
         if self._sleeps or not self._is_plain:
             return self._sock.send(data, flags)
-        n: int = _send(self._raw.fileno(), data, len(data), _SEND)  # type: ignore[misc]
+        n: int = self._system_send(self._raw.fileno(), data, len(data), _SEND)
         return n if n >= 0 else self._sock.send(data, flags)
 
     def receive(self, buffer: memoryview) -> int:
@@ -121,6 +125,7 @@ class Vigil:
             return self._sock.recv_into(buffer)
         if buffer is not self._buffer:
             self._take(buffer)
+        offer, recv = self._offer_processor, self._system_recv
         fileno, array, n_bytes, flags = self._raw.fileno, self._array, len(buffer), _DONTWAIT
         if not self._is_plain:
             if has_pending(self._sock):
@@ -128,9 +133,9 @@ class Vigil:
             n_bytes, flags = 1, _PEEK
         until = _monotonic() + self._window_s
         while True:
-            _offer_processor()  # type: ignore[misc]
+            offer()
             now = _monotonic()
-            n: int = _recv(fileno(), array, n_bytes, flags)  # type: ignore[misc]
+            n: int = recv(fileno(), array, n_bytes, flags)
             if n >= 0:
                 self._hit(now - until)
                 return n if self._is_plain else self._sock.recv_into(buffer)
@@ -139,6 +144,8 @@ class Vigil:
                 return self._sock.recv_into(buffer)
 
     def _take(self, buffer: memoryview) -> None:
+        import ctypes
+
         self._array = (ctypes.c_char * len(buffer)).from_buffer(buffer)
         self._buffer = buffer
 

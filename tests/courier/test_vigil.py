@@ -179,7 +179,7 @@ def test_where_the_system_lacks_something_everybody_sleeps(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = pair
-    monkeypatch.setattr(vigil, "_library", None)
+    monkeypatch.setattr(vigil, "find_library", lambda: None)
     watching, buffer = Vigil(ours), memoryview(bytearray(16))
     theirs.send(b"hello")
 
