@@ -10,7 +10,6 @@ first. Idle memory is marked as free to take (MADV_FREE): the kernel does so as 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import weakref
 from collections.abc import Sequence
@@ -43,6 +42,8 @@ def allocate(n: int) -> memoryview:
         block = _take(size) or _map(size)
     if block is None:
         return memoryview(bytearray(n))
+    import ctypes  # who has a connection has it already
+
     array = (ctypes.c_ubyte * n).from_buffer(block)
     # Views keep the array, and so know when nobody uses the block any more.
     weakref.finalize(array, _give_back, block).atexit = False

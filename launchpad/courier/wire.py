@@ -27,6 +27,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from launchpad.courier import memory
 from launchpad.courier.errors import ProtocolError
 
 Chunk = bytes | bytearray | memoryview
@@ -372,6 +373,4 @@ def allocate(n: int) -> memoryview:
     """`n` private writable bytes, with any contents."""
     if n < _POOLED_FROM:
         return memoryview(bytearray(n))
-    from launchpad.courier import memory
-
     return memory.allocate(n)
