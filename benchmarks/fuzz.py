@@ -32,7 +32,8 @@ MAX_GROWTH = 16 << 20
 
 def readers() -> list[Callable[[bytes], object]]:
     """All that reads what a peer has sent."""
-    from launchpad.courier import compression, envelope, greeting, notes, segments, wire
+    from launchpad.courier.protocol import compression, envelope, greeting, notes, wire
+    from launchpad.courier.sharing import segments
 
     def read_frames(data: bytes) -> None:
         decoder = wire.Decoder(max_bytes=MAX_BYTES, scratch_bytes=1024)
@@ -69,7 +70,8 @@ def readers() -> list[Callable[[bytes], object]]:
 
 def seeds() -> list[bytes]:
     """Inputs that are what they should be, for the fuzzer to begin with."""
-    from launchpad.courier import codec, compression, greeting, notes, wire
+    from launchpad.courier.protocol import compression, greeting, notes, wire
+    from launchpad.courier.values import codec
 
     frames = b"".join(
         b"".join(

@@ -30,16 +30,16 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.address import get_port_from_address as get_port_from_address
     from launchpad.context import RunContext as RunContext
     from launchpad.context import current as current
-    from launchpad.courier.batching import batched_handler as batched_handler
-    from launchpad.courier.groups import broadcast as broadcast
-    from launchpad.courier.groups import round_robin as round_robin
-    from launchpad.courier.groups import shard_by as shard_by
-    from launchpad.courier.served import idempotent as idempotent
-    from launchpad.courier.served import priority as priority
-    from launchpad.courier.served import serves as serves
-    from launchpad.courier.typed import CourierClient as CourierClient
-    from launchpad.courier.typed import submit as submit
-    from launchpad.courier.typed import with_options as with_options
+    from launchpad.courier.batching.handler import batched_handler as batched_handler
+    from launchpad.courier.clients.typed import CourierClient as CourierClient
+    from launchpad.courier.clients.typed import submit as submit
+    from launchpad.courier.clients.typed import with_options as with_options
+    from launchpad.courier.groups.group import broadcast as broadcast
+    from launchpad.courier.groups.group import round_robin as round_robin
+    from launchpad.courier.groups.group import shard_by as shard_by
+    from launchpad.courier.servers.served import idempotent as idempotent
+    from launchpad.courier.servers.served import priority as priority
+    from launchpad.courier.servers.served import serves as serves
     from launchpad.errors import DefinitionError as DefinitionError
     from launchpad.errors import LaunchError as LaunchError
     from launchpad.errors import LaunchpadError as LaunchpadError
@@ -104,10 +104,10 @@ _NAMES = {
     "launchpad.nodes.cacher": "CacherNode",
     "launchpad.executable": "Executable",
     # Calling.
-    "launchpad.courier.batching": "batched_handler",
-    "launchpad.courier.groups": "broadcast round_robin shard_by",
-    "launchpad.courier.served": "idempotent priority serves",
-    "launchpad.courier.typed": "CourierClient submit with_options",
+    "launchpad.courier.batching.handler": "batched_handler",
+    "launchpad.courier.groups.group": "broadcast round_robin shard_by",
+    "launchpad.courier.servers.served": "idempotent priority serves",
+    "launchpad.courier.clients.typed": "CourierClient submit with_options",
     # Launching.
     "launchpad.launch.registry": "LaunchType is_local_launch is_local_launch_or_test",
     "launchpad.launch.running": "Running WorkerStatus",

@@ -24,7 +24,8 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launchpad.courier import identity, visit
+from launchpad.courier import identity
+from launchpad.courier.local import visit
 from launchpad.errors import NotRunningError
 from launchpad.interruption import Interruption
 

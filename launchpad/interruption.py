@@ -3,7 +3,7 @@
     allowed     the user's constructor or run() is on the stack
     forbidden   launchpad is in the middle of something: starting a server, closing
 
-    shielded    the thread answers a call in another worker's place (courier/visit.py)
+    shielded    the thread answers a call in another worker's place (courier/local/visit.py)
 
 What is asked for while it is forbidden or shielded happens when it is allowed again.
 """
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from launchpad.courier import visit
+from launchpad.courier.local import visit
 from launchpad.errors import Stopped
 
 R = TypeVar("R")

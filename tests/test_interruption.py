@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier import visit
+from launchpad.courier.local import visit
 from launchpad.errors import Stopped
 from launchpad.interruption import Interruption, raise_in
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from benchmarks.hostile.strangers import context, dial_raw
 from benchmarks.hostile.target import Target
-from launchpad.courier import carriers, greeting, wire
+from launchpad.courier import carriers
 from launchpad.courier.carriers.sockets import Socket
+from launchpad.courier.protocol import greeting, wire
 
 PATIENCE_S = 10.0
 _RESET = struct.pack("@ii", 1, 0)

@@ -19,8 +19,10 @@ from unittest import mock
 
 from benchmarks.hostile.canary import Canary
 from benchmarks.hostile.target import Target
-from launchpad.courier import carriers, certificates, greeting, wire
-from launchpad.courier.credentials import Credentials
+from launchpad.courier import carriers
+from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.trust import certificates
+from launchpad.courier.trust.credentials import Credentials
 
 PATIENCE_S = 10.0
 LET_IN = "let in"

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.hostile import canary
 from launchpad import courier
-from launchpad.courier import certificates, keyring
-from launchpad.courier.credentials import Credentials
+from launchpad.courier import keyring
+from launchpad.courier.trust import certificates
+from launchpad.courier.trust.credentials import Credentials
 
 CARRIERS = ("unix", "tcp", "tls")
 

@@ -3,10 +3,9 @@
 import secrets
 
 from launchpad import courier
-from launchpad.courier import certificates, keyring
 
 # Made once; the other hosts get both over a channel that you trust.
-keyring.add("tcp:", secrets.token_bytes(32), certificates.make_credentials())
+courier.keyring.add("tcp:", secrets.token_bytes(32), courier.make_credentials())
 
 server = courier.Server("greeter", address="tcp:127.0.0.1:0")  # 0: any port that is free
 server.bind("greet", lambda name: f"Hello, {name}!")
@@ -15,7 +14,7 @@ server.start()
 with courier.Client(server.address) as client:
     print(client.greet("world"))
 
-keyring.add("tcp:", secrets.token_bytes(32), certificates.make_credentials())
+courier.keyring.add("tcp:", secrets.token_bytes(32), courier.make_credentials())
 with courier.Client(server.address) as stranger:
     try:
         stranger.greet("world")

@@ -6,24 +6,38 @@ server.start()
 
 client = courier.Client("unix:/run/user/1000/counter.sock")
 client.add(1)
+
+Its parts, each a package:
+
+    protocol    bytes and what they mean      values      what calls carry
+    trust       tokens and certificates       carriers    sockets of all kinds
+    sharing     large buffers on one host     watching    counters, spans
+    servers     what is called                clients     what calls
+    streams     items one after the other     local       within one process
+    batching    many calls at once            groups      many clients as one
+    over_grpc   for those who speak gRPC
 """
 
 from __future__ import annotations
 
-# Who may call whom
-from launchpad.courier import keyring
-
 # A method that answers many calls at once
-from launchpad.courier.batching import batched_handler
-
-# The certificates of a run, for TLS
-from launchpad.courier.certificates import make_credentials
+from launchpad.courier.batching.handler import batched_handler
 
 # The two ends
-from launchpad.courier.client import Client, close
+from launchpad.courier.clients.client import Client, close
 
-# What `make_credentials` makes
-from launchpad.courier.credentials import Credentials
+# What can be asked about a server
+from launchpad.courier.clients.inquiries import (
+    health,
+    incarnation,
+    list_methods,
+    on_restart,
+    server_stats,
+    stats,
+)
+
+# Calls, typed by the method
+from launchpad.courier.clients.typed import submit, with_options
 
 # What can go wrong
 from launchpad.courier.errors import (
@@ -42,27 +56,23 @@ from launchpad.courier.errors import (
 )
 
 # Many clients as one
-from launchpad.courier.groups import broadcast, round_robin, shard_by
-
-# What can be asked about a server
-from launchpad.courier.inquiries import (
-    health,
-    incarnation,
-    list_methods,
-    on_restart,
-    server_stats,
-    stats,
-)
+from launchpad.courier.groups.group import broadcast, round_robin, shard_by
 
 # What a class says of its methods
-from launchpad.courier.served import idempotent, priority, serves
-from launchpad.courier.server import Server
+from launchpad.courier.servers.served import idempotent, priority, serves
+from launchpad.courier.servers.server import Server
+
+# Who may call whom
+from launchpad.courier.trust import keyring
+
+# The certificates of a run, for TLS
+from launchpad.courier.trust.certificates import make_credentials
+
+# What `make_credentials` makes
+from launchpad.courier.trust.credentials import Credentials
 
 # To be watched
-from launchpad.courier.tracing import stop_tracing, trace
-
-# Calls, typed by the method
-from launchpad.courier.typed import submit, with_options
+from launchpad.courier.watching.tracing import stop_tracing, trace
 
 __all__ = [
     "Client",

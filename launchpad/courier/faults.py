@@ -19,7 +19,7 @@ from typing import Any
 
 from launchpad.courier.carriers import sockets
 from launchpad.courier.carriers.sockets import Socket
-from launchpad.courier.wire import Chunk
+from launchpad.courier.protocol.wire import Chunk
 
 
 @dataclass

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from launchpad.address import Address
-from launchpad.courier import by_value
+from launchpad.courier.values import by_value
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import Deferred, Handle

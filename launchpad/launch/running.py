@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.courier import Client
-from launchpad.courier.typed import CourierClient
+from launchpad.courier.clients.typed import CourierClient
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.launch.backend import Backend
 from launchpad.launch.output import Output

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, close, list_methods
-from launchpad.courier.stream import Stream
+from launchpad.courier.streams.stream import Stream
 from launchpad.errors import StaleError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node

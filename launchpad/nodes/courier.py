@@ -9,9 +9,9 @@ from typing import Any, Generic, cast
 from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, WorkerFailed
-from launchpad.courier.client import T
-from launchpad.courier.served import idempotent_methods
-from launchpad.courier.typed import CourierClient
+from launchpad.courier.clients.client import T
+from launchpad.courier.clients.typed import CourierClient
+from launchpad.courier.servers.served import idempotent_methods
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node

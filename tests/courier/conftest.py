@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier import certificates, keyring
+from launchpad.courier import keyring
+from launchpad.courier.trust import certificates
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0

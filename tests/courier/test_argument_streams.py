@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.incoming import WINDOW_ITEMS
+from launchpad.courier.streams.incoming import WINDOW_ITEMS
 
 SOON_S = 1.0
 

@@ -20,8 +20,8 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier import batch_queue
-from launchpad.courier.serving import serving
+from launchpad.courier.batching import queue as batch_queue
+from launchpad.courier.servers.serving import serving
 
 REPOSITORY = Path(__file__).parent.parent.parent
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run

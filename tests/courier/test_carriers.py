@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier import carriers, certificates, codec, greeting, keyring, wire
+from launchpad.courier import carriers, keyring
 from launchpad.courier.carriers import sockets
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.trust import certificates
+from launchpad.courier.values import codec
 from tests.courier.conftest import CREDENTIALS
 
 

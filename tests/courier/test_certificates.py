@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from launchpad.courier import certificates, keyring
+from launchpad.courier import keyring
 from launchpad.courier.carriers import tls_context
-from launchpad.courier.credentials import Credentials
+from launchpad.courier.trust import certificates
+from launchpad.courier.trust.credentials import Credentials
 
 REPOSITORY = Path(__file__).parent.parent.parent
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launchpad import courier
-from launchpad.courier import compression
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import compression
 
 parts = st.binary(max_size=300) | st.integers(0, 5000).map(bytes)
 

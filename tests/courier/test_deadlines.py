@@ -8,7 +8,7 @@ import time
 import pytest
 
 from launchpad import courier
-from launchpad.courier.serving import Serving, serving
+from launchpad.courier.servers.serving import Serving, serving
 
 
 def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate) -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad.courier import codec, envelope
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import envelope
+from launchpad.courier.values import codec
 
 optional = st.none() | st.binary(max_size=50)
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier import codec, greeting, wire
+from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.values import codec
 
 
 def test_ten_thousand_futures_all_give_their_own_result(serve, connect, address) -> None:
@@ -221,7 +222,7 @@ def test_closing_the_client_ends_futures_in_flight(serve, connect, address, gate
 def test_an_idle_connection_is_given_up_and_opened_again(
     serve, connect, unix_address, monkeypatch
 ) -> None:
-    monkeypatch.setattr("launchpad.courier.reader._IDLE_S", 0.05)
+    monkeypatch.setattr("launchpad.courier.clients.reader._IDLE_S", 0.05)
     serve(unix_address, echo=lambda value: value)
     client = connect(unix_address)
 

@@ -10,8 +10,11 @@ import threading
 import pytest
 
 from launchpad import courier
-from launchpad.courier import codec, greeting, keyring, session, wire
+from launchpad.courier import keyring
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.servers import session
+from launchpad.courier.values import codec
 from tests.courier.conftest import reach
 
 touched = threading.Event()

@@ -27,10 +27,12 @@ from opentelemetry.trace import SpanKind
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier import codec, keyring, wire
-from launchpad.courier.certificates import make_credentials
+from launchpad.courier import keyring
 from launchpad.courier.over_grpc import frames, json_values, package
 from launchpad.courier.over_grpc.courier_service import carried
+from launchpad.courier.protocol import wire
+from launchpad.courier.trust.certificates import make_credentials
+from launchpad.courier.values import codec
 from tests.courier.conftest import DEADLINE_S, Connect
 
 ANY_PORT = "grpc:127.0.0.1:0"

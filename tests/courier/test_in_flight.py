@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier.counts import MethodCounts
-from launchpad.courier.in_flight import InFlight
-from launchpad.courier.options import Options
+from launchpad.courier.clients.in_flight import InFlight
+from launchpad.courier.clients.options import Options
+from launchpad.courier.watching.counts import MethodCounts
 
 
 class Keeper:

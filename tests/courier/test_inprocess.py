@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier import memory, pace, patience, visit
-from launchpad.courier.client import Client
+from launchpad.courier.clients import patience
+from launchpad.courier.clients.client import Client
+from launchpad.courier.local import pace, visit
+from launchpad.courier.values import memory
 from tests.courier.conftest import Connect, Serve
 
 REPOSITORY = Path(__file__).parent.parent.parent

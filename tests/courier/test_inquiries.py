@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from launchpad import courier
-from launchpad.courier import patience
+from launchpad.courier.clients import patience
 
 
 def test_a_server_says_how_it_is(serve, connect, address) -> None:

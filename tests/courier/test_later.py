@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from launchpad.courier.later import Later
+from launchpad.courier.servers.later import Later
 
 
 def test_a_callback_is_called_when_the_result_is_there() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from launchpad.courier.carriers import sockets
-from launchpad.courier.deadlines import Deadlines
-from launchpad.courier.outbox import Notice, Outbox
+from launchpad.courier.clients.deadlines import Deadlines
+from launchpad.courier.clients.outbox import Notice, Outbox
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from launchpad import courier
-from launchpad.courier import codec, greeting, overlap, wire
-from launchpad.courier.counts import MethodCounts
-from launchpad.courier.turn import Apart, Turn
+from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.servers import overlap
+from launchpad.courier.servers.turn import Apart, Turn
+from launchpad.courier.values import codec
+from launchpad.courier.watching.counts import MethodCounts
 
 
 @contextmanager

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier import greeting, wire
-from launchpad.courier.serving import serving
+from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.servers.serving import serving
 
 LONG_S = 60.0  # no test takes that long
 
@@ -22,7 +22,7 @@ LONG_S = 60.0  # no test takes that long
 @pytest.fixture
 def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing happens because some time has passed without anything happening."""
-    monkeypatch.setattr("launchpad.courier.reader._IDLE_S", LONG_S)
+    monkeypatch.setattr("launchpad.courier.clients.reader._IDLE_S", LONG_S)
 
 
 @pytest.mark.parametrize("n", [1, 2, 50, 300])

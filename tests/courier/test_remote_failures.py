@@ -67,7 +67,7 @@ def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(
     assert isinstance(error.__cause__, courier.RemoteTraceback)
     assert "In 'm' of parser" in text
     assert "return json.loads(text)" in text
-    assert "launchpad/courier/methods.py" not in text
+    assert "launchpad/courier/servers/methods.py" not in text
     assert "".join(traceback.format_exception(error)).count("JSONDecodeError") == 2
 
 

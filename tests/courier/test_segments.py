@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launchpad.courier import leases, segments
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.mappings import Mappings
-from launchpad.courier.segment_pool import IDLE_S, MAX_SEGMENTS, Borrower, Loan, SegmentPool
+from launchpad.courier.sharing import leases, segments
+from launchpad.courier.sharing.mappings import Mappings
+from launchpad.courier.sharing.pool import IDLE_S, MAX_SEGMENTS, Borrower, Loan, SegmentPool
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
 
@@ -390,7 +390,7 @@ def test_a_loan_that_is_held_is_not_idle(pair, later) -> None:
 
 
 def test_memory_comes_back_without_anybody_asking(connect_pair, pool, monkeypatch) -> None:
-    monkeypatch.setattr("launchpad.courier.segment_pool.IDLE_S", 0.0)
+    monkeypatch.setattr("launchpad.courier.sharing.pool.IDLE_S", 0.0)
     pair = connect_pair(pool)
     pair.send(numbers(MB))
 

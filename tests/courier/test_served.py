@@ -11,9 +11,9 @@ import time
 import pytest
 
 from launchpad import courier
-from launchpad.courier import greeting
-from launchpad.courier.pool import ThreadPool
-from launchpad.courier.served import idempotent_methods, public_methods
+from launchpad.courier.protocol import greeting
+from launchpad.courier.servers.pool import ThreadPool
+from launchpad.courier.servers.served import idempotent_methods, public_methods
 
 
 class Plain:

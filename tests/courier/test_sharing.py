@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier import greeting, segments
 from launchpad.courier.faults import Faults
+from launchpad.courier.protocol import greeting
+from launchpad.courier.sharing import segments
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
 
@@ -218,7 +219,7 @@ import sys; sys.path.insert(0, {str(REPOSITORY)!r})
 from launchpad import courier
 with courier.Client({unix_address!r}) as client:
     client.echo(b"x" * 200_000)
-    print("launchpad.courier.sharing" in sys.modules, flush=True)
+    print("launchpad.courier.sharing.socket" in sys.modules, flush=True)
 """
 
     with python(source) as process:

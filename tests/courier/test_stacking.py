@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from launchpad.courier.stacking import are_alike, describe, difference, stack, unstack
+from launchpad.courier.batching.stacking import are_alike, describe, difference, stack, unstack
 
 
 class Step(NamedTuple):

@@ -19,12 +19,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from launchpad import courier
-from launchpad.courier import counts, identity, visit
-from launchpad.courier.call_stats import ClientStats, MethodStats, ServerStats
-from launchpad.courier.channel import SocketChannel
-from launchpad.courier.counts import Counts, EdgeCounts, MethodCounts
-from launchpad.courier.local import LocalChannel
-from launchpad.courier.session import Session
+from launchpad.courier import identity
+from launchpad.courier.clients.channel import SocketChannel
+from launchpad.courier.local import visit
+from launchpad.courier.local.channel import LocalChannel
+from launchpad.courier.servers.session import Session
+from launchpad.courier.watching import counts
+from launchpad.courier.watching.call_stats import ClientStats, MethodStats, ServerStats
+from launchpad.courier.watching.counts import Counts, EdgeCounts, MethodCounts
 from tests.courier.conftest import DEADLINE_S, Connect, Serve
 
 ME = f"pid {os.getpid()}"
@@ -390,7 +392,7 @@ def method_stats(*took_s: float) -> MethodStats:
         method.finish(each, 10, 20)
     by_method = Counts()
     by_method[b"m"] = method
-    from launchpad.courier import call_stats
+    from launchpad.courier.watching import call_stats
 
     return call_stats.read(by_method)["m"]
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from launchpad import courier
-from launchpad.courier import pool
+from launchpad.courier.servers import pool
 
 
 def threads_of(name: str) -> list[str]:

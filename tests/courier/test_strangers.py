@@ -14,7 +14,8 @@ from benchmarks.hostile import canary, strangers
 from benchmarks.hostile.canary import Canary
 from benchmarks.hostile.target import CARRIERS, Target, new_target, start
 from launchpad import courier
-from launchpad.courier import certificates, keyring
+from launchpad.courier import keyring
+from launchpad.courier.trust import certificates
 
 VISITS = 20  # of each kind
 EVERYBODY = [(carrier, kind) for carrier in CARRIERS for kind in strangers.KINDS[carrier]]

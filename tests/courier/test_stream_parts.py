@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier import arguments, codec, greeting, wire
-from launchpad.courier.counts import MethodCounts
-from launchpad.courier.incoming import WINDOW_BYTES, WINDOW_ITEMS, Incoming, decode_credit
-from launchpad.courier.outgoing import Outgoing
-from launchpad.courier.outlet import Outlet
-from launchpad.courier.tickets import Tickets
+from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.streams import arguments
+from launchpad.courier.streams.incoming import WINDOW_BYTES, WINDOW_ITEMS, Incoming, decode_credit
+from launchpad.courier.streams.outgoing import Outgoing
+from launchpad.courier.streams.outlet import Outlet
+from launchpad.courier.streams.tickets import Tickets
+from launchpad.courier.values import codec
+from launchpad.courier.watching.counts import MethodCounts
 
 
 class Wire:

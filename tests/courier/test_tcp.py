@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from launchpad.courier import certificates, keyring
+from launchpad.courier import keyring
 from launchpad.courier.carriers import endpoint, lookout, tcp
 from launchpad.courier.carriers.tls import TlsSocket
+from launchpad.courier.trust import certificates
 from tests.courier import far_hosts
 from tests.courier.far_hosts import FarHost
 

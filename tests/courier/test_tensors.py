@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launchpad.courier import codec
+from launchpad.courier.values import codec
 
 BIG = 100_000  # elements
 

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier import certificates
 from launchpad.courier.carriers import sockets, tls, tls_context
 from launchpad.courier.carriers.tls import TlsSocket
-from launchpad.courier.credentials import Credentials
+from launchpad.courier.trust import certificates
+from launchpad.courier.trust.credentials import Credentials
 
 OURS = certificates.make_credentials()
 THEIRS = certificates.make_credentials()

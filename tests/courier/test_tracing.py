@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode, Tracer, format_span_id, format_trace_id
 
 from launchpad import courier
-from launchpad.courier import spans
+from launchpad.courier.watching import spans
 from tests.courier.conftest import DEADLINE_S, REPOSITORY, Connect, Serve
 
 
@@ -571,7 +571,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 def test_without_opentelemetry_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "launchpad.courier.spans")
+    monkeypatch.delitem(sys.modules, "launchpad.courier.watching.spans")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
     with pytest.raises(ImportError, match=r"pip install 'launchpad\[otel\]'"):

@@ -20,9 +20,11 @@ from typing import Any
 
 import pytest
 
-from launchpad.courier import codec, pace, wire
-from launchpad.courier.methods import Methods
-from launchpad.courier.trial import Trial
+from launchpad.courier.local import pace
+from launchpad.courier.local.trial import Trial
+from launchpad.courier.protocol import wire
+from launchpad.courier.servers.methods import Methods
+from launchpad.courier.values import codec
 from tests.courier.conftest import Connect, Serve
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier import vigil
+from launchpad.courier.carriers import vigil
 from launchpad.courier.carriers.sockets import NO_SIGNAL, set_receive_timeout
-from launchpad.courier.vigil import Vigil
+from launchpad.courier.carriers.vigil import Vigil
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launchpad.courier import wire
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import wire
 
 sizes = st.one_of(st.integers(0, 40), st.integers(0, 40_000), st.sampled_from([32_768, 65_536]))
 

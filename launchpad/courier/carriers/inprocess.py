@@ -3,7 +3,7 @@
 Arguments and results go through the codec all the same, and buffers are copied: a program must not
 work in threads, where everything could be shared, and break in processes. A method runs on the
 server's own threads, so that deadlines, stop and growth mean the same as over a socket; one that is
-known to be quick may run in its caller's (visit.py).
+known to be quick may run in its caller's (local/visit.py).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import codec, wire
-from launchpad.courier.counts import MethodCounts
-from launchpad.courier.later import Later
-from launchpad.courier.methods import LATER, Reply, encode_outcome, fit
-from launchpad.courier.patience import Patience
-from launchpad.courier.serving import Serving
+from launchpad.courier.clients.patience import Patience
+from launchpad.courier.protocol import wire
+from launchpad.courier.servers.later import Later
+from launchpad.courier.servers.methods import LATER, Reply, encode_outcome, fit
+from launchpad.courier.servers.serving import Serving
+from launchpad.courier.values import codec
+from launchpad.courier.watching.counts import MethodCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.house import House
-    from launchpad.courier.peer import Peer
+    from launchpad.courier.clients.peer import Peer
+    from launchpad.courier.servers.house import House
 
 PREFIX = "inproc:"
 
@@ -175,7 +176,7 @@ class LocalCall:
         return self.has_begun
 
     def _try_out(self, house: House, body: bytes, buffers: Sequence[wire.Chunk]) -> Reply:
-        from launchpad.courier.trial import Trial
+        from launchpad.courier.local.trial import Trial
 
         trial = Trial()
         reply = trial.run(self._answer, house, body, buffers)
@@ -260,7 +261,7 @@ def _detach(reply: Reply, max_bytes: int) -> Reply:
     """The reply as a socket would deliver it: within the caller's limit, with buffers of its own."""
     if not reply[2] and len(reply[1]) <= wire.SMALL:
         return reply
-    from launchpad.courier.memory import copies  # late: most servers are called over sockets
+    from launchpad.courier.values.memory import copies  # late: most servers are called over sockets
 
     try:
         kind, body, views = fit(reply, max_bytes)

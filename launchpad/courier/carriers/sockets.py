@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from launchpad.courier.wire import Chunk
+from launchpad.courier.protocol.wire import Chunk
 
 MAX_GATHER = 1024  # IOV_MAX
 

@@ -19,14 +19,14 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from launchpad.courier import keyring
 from launchpad.courier.carriers import endpoint as endpoints
 from launchpad.courier.carriers import lookout, sockets
 from launchpad.courier.carriers.endpoint import Endpoint
+from launchpad.courier.trust import keyring
 
 if TYPE_CHECKING:
     from launchpad.courier.carriers.sockets import Socket
-    from launchpad.courier.credentials import Credentials
+    from launchpad.courier.trust.credentials import Credentials
 
 _BACKLOG = 1024
 _DIAL_S = (

@@ -34,9 +34,9 @@ from launchpad.courier.carriers import tls_context
 from launchpad.courier.carriers.sealed import Sealed
 from launchpad.courier.carriers.sockets import NO_SIGNAL
 from launchpad.courier.carriers.tls_errors import as_broken, as_client_error, as_server_error
-from launchpad.courier.credentials import Credentials
-from launchpad.courier.greeting import NOT_TLS  # OpenSSL does not say that to plain bytes
-from launchpad.courier.wire import Chunk
+from launchpad.courier.protocol.greeting import NOT_TLS  # OpenSSL does not say that to plain bytes
+from launchpad.courier.protocol.wire import Chunk
+from launchpad.courier.trust.credentials import Credentials
 
 _PIECE = 64 << 10  # sealed, or received, at once: more leaves the processor's cache
 _JOINED = 32 << 10  # chunks are joined up to here

@@ -12,7 +12,7 @@ import os
 import ssl
 import tempfile
 
-from launchpad.courier.credentials import Credentials
+from launchpad.courier.trust.credentials import Credentials
 
 _KEPT = 16  # one for each side and run; more than one run at a time is rare
 

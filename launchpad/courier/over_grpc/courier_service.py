@@ -1,6 +1,6 @@
 """What a server offers to courier clients that come by gRPC (stub.py).
 
-    Hello    who is there? The answer is a welcome (greeting.py), as on a socket.
+    Hello    who is there? The answer is a welcome (protocol/greeting.py), as on a socket.
     Stay     never answered: it ends when the connection or the server does, and so tells the client.
     Call     one frame CALL in, one frame RESULT, ERROR or NOT_RUN out (frames.py).
 
@@ -18,18 +18,26 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from launchpad.courier import codec, compression, greeting, notes, wire
-from launchpad.courier.counts import MethodCounts
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.later import Later
-from launchpad.courier.methods import LATER, OURS, Reply, encode_outcome, fit, without_stream
 from launchpad.courier.over_grpc import frames, package
 from launchpad.courier.over_grpc.admission import Shown
 from launchpad.courier.over_grpc.handlers import Send, fail, later, refuse
-from launchpad.courier.serving import Serving
+from launchpad.courier.protocol import compression, greeting, notes, wire
+from launchpad.courier.servers.later import Later
+from launchpad.courier.servers.methods import (
+    LATER,
+    OURS,
+    Reply,
+    encode_outcome,
+    fit,
+    without_stream,
+)
+from launchpad.courier.servers.serving import Serving
+from launchpad.courier.values import codec
+from launchpad.courier.watching.counts import MethodCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.house import House
+    from launchpad.courier.servers.house import House
 
 _FAR = 1e9  # gRPC's way to say that a call has no deadline is one in some centuries
 _WRONG_TOKEN = "{} takes calls from those only who show its token"

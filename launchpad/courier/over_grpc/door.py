@@ -19,8 +19,8 @@ from launchpad.courier.over_grpc.json_service import JsonService
 from launchpad.courier.over_grpc.reflection_service import ReflectionService
 
 if TYPE_CHECKING:
-    from launchpad.courier.credentials import Credentials
-    from launchpad.courier.house import House
+    from launchpad.courier.servers.house import House
+    from launchpad.courier.trust.credentials import Credentials
 
 _END_S = 5.0  # what gRPC has to clean up after everything has been cancelled
 

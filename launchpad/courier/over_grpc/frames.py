@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launchpad.courier import compression, notes, wire
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import compression, notes, wire
 
 _SCRATCH = 4 << 10
 

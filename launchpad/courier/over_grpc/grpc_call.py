@@ -8,11 +8,11 @@ from typing import Any
 
 import grpc
 
-from launchpad.courier.counts import MethodCounts
-from launchpad.courier.future import CallFuture
-from launchpad.courier.options import Options
+from launchpad.courier.clients.future import CallFuture
+from launchpad.courier.clients.options import Options
+from launchpad.courier.clients.peer import Peer, next_pause
 from launchpad.courier.over_grpc import frames, package
-from launchpad.courier.peer import Peer, next_pause
+from launchpad.courier.watching.counts import MethodCounts
 
 _Code = grpc.StatusCode
 
@@ -122,7 +122,7 @@ def says_not_run(rpc: Any) -> bool:
 
 def refused(peer: Peer) -> Exception:
     """What a wrong token leads to."""
-    from launchpad.courier import greeting
+    from launchpad.courier.protocol import greeting
 
     try:
         peer.check_welcome(greeting.Welcome(greeting.VERSION, greeting.BAD_TOKEN, b"", peer.server))

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from launchpad.courier import forking, greeting, identity
+from launchpad.courier import forking, identity
 from launchpad.courier.carriers import endpoint as endpoints
 from launchpad.courier.carriers.endpoint import Endpoint
-from launchpad.courier.credentials import NAME
+from launchpad.courier.clients.peer import NotRun, Peer, is_final, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.over_grpc import package
 from launchpad.courier.over_grpc.grpc_call import GrpcCall, refused
-from launchpad.courier.peer import NotRun, Peer, is_final, next_pause
+from launchpad.courier.protocol import greeting
+from launchpad.courier.trust.credentials import NAME
 
 if TYPE_CHECKING:
-    from launchpad.courier.credentials import Credentials
+    from launchpad.courier.trust.credentials import Credentials
 
 _Code = grpc.StatusCode
 _HELLO_S = 1.0  # then anew, and look at the verdict in between

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.struct_pb2 import Value
 
-from launchpad.courier import codec, wire
-from launchpad.courier.counts import MethodCounts
-from launchpad.courier.methods import LATER, Reply, without_stream
 from launchpad.courier.over_grpc import json_values
 from launchpad.courier.over_grpc.admission import Shown
 from launchpad.courier.over_grpc.courier_service import answer_later, carried, deadline_of
 from launchpad.courier.over_grpc.handlers import Send, fail, later, refuse
-from launchpad.courier.serving import Serving
+from launchpad.courier.protocol import wire
+from launchpad.courier.servers.methods import LATER, Reply, without_stream
+from launchpad.courier.servers.serving import Serving
+from launchpad.courier.values import codec
+from launchpad.courier.watching.counts import MethodCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.house import House
+    from launchpad.courier.servers.house import House
 
 _Code = grpc.StatusCode
 _MAX_TEXT = 2000  # gRPC's headers hold some kilobytes, and break beyond

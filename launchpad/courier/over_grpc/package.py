@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import keyring
 from launchpad.courier.carriers import endpoint as endpoints
 from launchpad.courier.carriers.endpoint import Endpoint
+from launchpad.courier.trust import keyring
 
 if TYPE_CHECKING:
-    from launchpad.courier.credentials import Credentials
+    from launchpad.courier.trust.credentials import Credentials
 
 try:
     import grpc  # noqa: F401

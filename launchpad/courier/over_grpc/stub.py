@@ -6,20 +6,22 @@ import copy
 import time
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import codec, notes, tracing, wire
-from launchpad.courier.counts import Counts
-from launchpad.courier.options import Options
+from launchpad.courier.clients.options import Options
+from launchpad.courier.clients.patience import Patience
+from launchpad.courier.clients.peer import Peer
 from launchpad.courier.over_grpc import frames, package
 from launchpad.courier.over_grpc.grpc_call import GrpcCall
 from launchpad.courier.over_grpc.grpc_link import GrpcLink
-from launchpad.courier.patience import Patience
-from launchpad.courier.peer import Peer
-from launchpad.courier.serving import serving
+from launchpad.courier.protocol import notes, wire
+from launchpad.courier.servers.serving import serving
+from launchpad.courier.values import codec
+from launchpad.courier.watching import tracing
+from launchpad.courier.watching.counts import Counts
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from launchpad.courier.future import CallFuture
+    from launchpad.courier.clients.future import CallFuture
 
 _PATIENCE_S = 1.0
 

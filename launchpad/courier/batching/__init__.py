@@ -1,0 +1,1 @@
+"""One call of a method that answers many callers."""

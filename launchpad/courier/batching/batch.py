@@ -1,0 +1,131 @@
+"""One batch: the calls of many callers, answered by one call of a function.
+
+requests ──agree?──▶ stack ──▶ fn(*args, **kwargs) ──▶ unstack ──▶ an outcome for each
+             └─ no: ValueError for those that differ, and only for them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from launchpad.courier.batching.stacking import are_alike, describe, difference, stack, unstack
+from launchpad.courier.servers.later import Later
+
+
+class Request(Later):
+    """One caller's call, to be answered as a part of a batch."""
+
+    __slots__ = ("args", "fn", "kwargs", "since")
+
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], since: float
+    ) -> None:
+        super().__init__()
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+        self.since = since  # monotonic
+
+
+class Batcher:
+    """Runs batches of one function, and remembers what its requests are usually like.
+
+    Args:
+        pad_to: a shorter batch is made this long with copies of its last request; 0 leaves it short.
+        is_idempotent: if it says so, a batch that raised is repeated one request at a time, so that
+            only those fail that cannot be answered.
+    """
+
+    def __init__(self, pad_to: int, is_idempotent: Callable[[], bool]) -> None:
+        self._pad_to = pad_to
+        self._is_idempotent = is_idempotent
+        self._usual: Hashable = None
+
+    def run(self, requests: list[Request]) -> None:
+        """Gives each request its outcome. Raises nothing."""
+        try:
+            self._run_alike(self._refuse_misfits(requests))
+        except BaseException as error:  # out of memory, no numpy: whatever it is, nobody must wait
+            _fail(requests, error)
+        finally:
+            del requests  # the traceback of an exception that they have leads here
+
+    def _refuse_misfits(self, requests: list[Request]) -> list[Request]:
+        """The largest group of requests that agree; the others hear in what they differ.
+
+        Of two groups of one size that wins which is like the last batch, so that a lone caller with
+        bad arguments cannot turn a lone caller with good ones away.
+        """
+        if self._are_alike(requests):
+            return requests
+        groups: dict[Hashable, list[Request]] = {}
+        for request in requests:
+            try:
+                key = describe((request.args, request.kwargs))
+            except Exception as error:  # a field without a value, a tuple that contains itself
+                request.set_exception(error)
+            else:
+                groups.setdefault(key, []).append(request)
+        if not groups:
+            return []
+        best = max(groups, key=lambda key: (len(groups[key]), key == self._usual))
+        for key, group in groups.items():
+            if key != best:
+                _refuse(group, groups[best])
+        self._usual = best
+        return groups[best]
+
+    def _are_alike(self, requests: list[Request]) -> bool:
+        calls = [(request.args, request.kwargs) for request in requests]
+        try:
+            if are_alike(calls):
+                self._usual = describe(calls[0])
+                return True
+        except Exception:  # one of them cannot be described: which one, is found out one by one
+            pass
+        return False
+
+    def _run_alike(self, requests: list[Request]) -> None:
+        if not requests:
+            return
+        n = max(len(requests), self._pad_to)
+        padded = requests + requests[-1:] * (n - len(requests))
+        args, kwargs = stack([(request.args, request.kwargs) for request in padded])
+        try:
+            result = requests[0].fn(*args, **kwargs)
+        except BaseException as error:  # SystemExit too: it is the callers' to see
+            self._raise_to(requests, error)
+        else:
+            for request, value in zip(requests, unstack(result, n), strict=False):
+                request.set_result(value)
+        finally:
+            del requests, padded
+
+    def _raise_to(self, requests: list[Request], error: BaseException) -> None:
+        if len(requests) > 1 and self._is_idempotent():
+            for request in requests:
+                self.run([request])
+            return
+        if len(requests) > 1:
+            error.add_note(f"raised for a batch of {len(requests)} requests, of which this was one")
+        _fail(requests, error)
+
+
+def _refuse(misfits: list[Request], others: list[Request]) -> None:
+    expected, given = others[0], misfits[0]
+    where = difference(expected.args, given.args, "args") or difference(
+        expected.kwargs, given.kwargs, "kwargs"
+    )
+    message = (
+        f"{where}. Calls that are answered in one batch must agree in structure, shapes and dtypes,"
+        f" and {len(others)} of the {len(others) + len(misfits)} calls of this batch did."
+        " This call has not run."
+    )
+    for request in misfits:
+        request.set_exception(ValueError(message))
+
+
+def _fail(requests: list[Request], error: BaseException) -> None:
+    for request in requests:
+        request.set_exception(error)

@@ -1,0 +1,120 @@
+"""Requests that wait to become a batch, and the threads that run batches.
+
+    put ──▶ waiting ──size of them, or the first is old enough──▶ a thread runs them as one batch
+
+A thread is started when there is none to spare, at most `parallelism`, and ends after a second
+without requests. One that has nothing to run watches over the age of the first request: no
+requests, no timer. The threads know no caller: no deadline or other context of one reaches a batch.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from launchpad.courier import forking
+from launchpad.courier.batching.batch import Request
+
+IDLE_S = 1.0  # a thread without requests this long ends
+
+
+class Limits(NamedTuple):
+    """When a batch is run, and how many at once."""
+
+    size: int
+    parallelism: int
+    timeout_s: float
+
+
+class BatchQueue:
+    """Collects requests and has them run in batches. Safe from any thread."""
+
+    def __init__(self, name: str, limits: Limits, run: Callable[[list[Request]], None]) -> None:
+        self._name = name
+        self._limits = limits
+        self._run = run
+        self.drop_inherited()
+        forking.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """As new: a forked child has neither the threads of its parent nor their callers."""
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting: deque[Request] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._n_asleep = 0
+
+    def put(self, request: Request) -> None:
+        """Adds a request to the next batch. Never blocks."""
+        with self._changed:
+            self._waiting.append(request)
+            if len(self._waiting) == 1 or len(self._waiting) % self._limits.size == 0:
+                self._rouse()
+
+    def has_thread(self, thread: threading.Thread) -> bool:
+        """Whether it is one of those that run the batches."""
+        return thread in self._threads
+
+    def _rouse(self) -> None:
+        """Sees to it that a thread looks after what waits. With the lock held."""
+        if self._n_asleep:
+            self._changed.notify()
+        elif len(self._threads) < self._limits.parallelism:
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        context = contextvars.Context()  # an empty one
+        thread = threading.Thread(
+            target=context.run, args=(self._main,), name=f"batch-{self._name}", daemon=True
+        )
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # out of threads
+            self._threads.discard(thread)
+            if not self._threads:  # nobody else will come for it
+                self._waiting.pop()
+                raise
+
+    def _main(self) -> None:
+        while batch := self._take():
+            self._run(batch)
+            del batch  # an idle thread keeps no request, and no object that it was for
+
+    def _take(self) -> list[Request]:
+        """Waits for a batch to run; returns none when the thread is to end."""
+        idle_until = time.monotonic() + IDLE_S
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                until = self._due_at() if self._waiting else idle_until
+                if until > now:
+                    self._sleep(until - now)
+                elif not self._waiting:
+                    self._threads.discard(threading.current_thread())
+                    return []
+                elif batch := self._pop():
+                    return batch
+
+    def _due_at(self) -> float:
+        is_full = len(self._waiting) >= self._limits.size
+        return 0.0 if is_full else self._waiting[0].since + self._limits.timeout_s
+
+    def _sleep(self, timeout_s: float) -> None:
+        self._n_asleep += 1
+        self._changed.wait(timeout_s)
+        self._n_asleep -= 1
+
+    def _pop(self) -> list[Request]:
+        """A batch of what waits, without those that were cancelled."""
+        batch: list[Request] = []
+        while self._waiting and len(batch) < self._limits.size:
+            request = self._waiting.popleft()
+            if request.begin():
+                batch.append(request)
+        if self._waiting:
+            self._rouse()
+        return batch

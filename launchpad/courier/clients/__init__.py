@@ -1,0 +1,1 @@
+"""What calls: the client, its connections, its calls in flight."""

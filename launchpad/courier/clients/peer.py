@@ -1,0 +1,271 @@
+"""The server as its clients see it: where it is, whether it is up, what its answers mean.
+
+The same for every carrier. One client has one `Peer`, whatever options its calls have.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from launchpad.courier.clients.options import Options
+from launchpad.courier.errors import (
+    CourierError,
+    DeadlineExceeded,
+    MessageTooLarge,
+    NotSent,
+    OutcomeUnknown,
+    ProtocolError,
+    Refused,
+    StreamBroken,
+)
+from launchpad.courier.protocol import compression, greeting, notes, wire
+from launchpad.courier.sharing import segments
+from launchpad.courier.trust import keyring
+from launchpad.courier.values import codec
+
+R = TypeVar("R")
+
+_loads = pickle.loads
+
+_FIRST_PAUSE_S = 0.001
+_LAST_PAUSE_S = 0.02  # the most that a server which has just come up goes unnoticed
+MAX_TRIES = 3  # of a request that a fresh connection did not take
+
+
+class NotRun(Exception):
+    """The server says that this call has not run and will not: the caller may make it again."""
+
+
+class Peer:
+    """One server: its address, what is known about it, and the errors that speak of it."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        name: str | None = None,
+        token: bytes | None = None,
+        verdict: Callable[[], Exception | None] | None = None,
+        max_bytes: int = wire.MAX_BYTES,
+        idempotent: frozenset[bytes] = frozenset(),
+    ) -> None:
+        self.address = address
+        self.began = time.monotonic()
+        self.server = name or ""  # until the server says what it calls itself
+        self.welcome: greeting.Welcome | None = None  # the last one
+        self.max_bytes = max_bytes
+        self.restart_callbacks: list[Callable[[], object]] = []
+        self.idempotent = idempotent
+        #: Both ends are on one host, and files can be sent from one to the other.
+        self.shares_memory = segments.IS_SUPPORTED and address.startswith("unix:")
+        self.own_token = token  # None: the keyring has it
+        self._verdict = verdict
+
+    @property
+    def token(self) -> bytes:
+        """Looked up when it is needed: a client may be there before the keyring has the token."""
+        return keyring.find(self.address) if self.own_token is None else self.own_token
+
+    @property
+    def takes_bytes(self) -> int:
+        """The most that the server takes at once, as far as we know."""
+        return self.welcome.max_bytes if self.welcome is not None else wire.MAX_BYTES
+
+    def wait_for(
+        self,
+        attempt: Callable[[float | None], R | None],
+        method: bytes,
+        options: Options,
+        deadline: float | None,
+    ) -> R:
+        """Repeats `attempt(seconds left)` until it returns something, with short pauses between.
+
+        Raises what ends the wait: the supervisor's verdict, the deadline, or NotSent at once for a
+        client that does not want to wait.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while (found := attempt(self.time_left(method, options, deadline))) is None:
+            self.check_wait(method, options)
+            left = self.time_left(method, options, deadline)
+            time.sleep(pause_s if left is None else min(pause_s, left))
+            pause_s = next_pause(pause_s)
+        return found
+
+    def check_wait(self, method: bytes, options: Options) -> None:
+        """Raises if there is no point in waiting for a server that is not up."""
+        self.raise_verdict()
+        if not options.wait_for_ready:
+            raise NotSent(
+                f"{self} is not up, so {method.decode()!r} was not called. "
+                "Start it first, or use wait_for_ready=True.",
+                **self._where(method),
+            )
+
+    def raise_verdict(self) -> None:
+        error = self._verdict() if self._verdict is not None else None
+        if error is not None:
+            raise error
+
+    def time_left(self, method: bytes, options: Options, deadline: float | None) -> float | None:
+        """Seconds until the deadline, None without one; raises DeadlineExceeded past it."""
+        if deadline is None:
+            return None
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self.late(method, options)
+        return left
+
+    def check_size(self, method: bytes, n_bytes: int) -> None:
+        """MessageTooLarge for arguments that the server would not take."""
+        limit = self.takes_bytes
+        if n_bytes > limit:
+            raise MessageTooLarge(
+                f"the arguments of {method.decode()!r} are {n_bytes} bytes, and {self} takes {limit} at "
+                "once. Send them in several calls, or give the server a larger max_bytes.",
+                **self._where(method),
+            )
+
+    def check_welcome(self, welcome: greeting.Welcome) -> None:
+        """Takes note of who answers; Refused if it does not want us."""
+        known, self.welcome = self.welcome, welcome
+        self.server = welcome.server or self.server
+        if welcome.verdict == greeting.BAD_TOKEN:
+            what = "no token was found for this address" if not self.token else "it is another one"
+            raise self.refuse(
+                f"{self} refused our token ({what}). Give the client the server's token, or add it "
+                "to the keyring under this address."
+            )
+        if welcome.verdict != greeting.WELCOME or welcome.version != greeting.VERSION:
+            raise self.refuse(
+                f"{self} speaks version {welcome.version} of the protocol, we speak {greeting.VERSION}. "
+                "Run the same release of launchpad on both sides."
+            )
+        if welcome.boot_id != greeting.boot_id():
+            self.shares_memory = False  # a socket that is forwarded from another host
+        if known is not None and known.incarnation != welcome.incarnation:
+            for callback in tuple(self.restart_callbacks):
+                callback()
+
+    def may_repeat(self, method: bytes, options: Options) -> bool:
+        """Whether a call may run twice, as its caller or its class has said."""
+        return options.idempotent or method in self.idempotent
+
+    def refuse(self, message: str) -> Refused:
+        return Refused(message, **self._where(b""))
+
+    def open_reply(self, method: bytes, options: Options, reply: wire.Fields) -> Any:
+        """The value that a reply carries, or raises the exception that it carries."""
+        kind, _, _, body, buffers, _, said = reply
+        if said:
+            body, buffers = self._unpack(body, buffers, said)
+        if kind == wire.RESULT:
+            try:
+                return _loads(body) if not buffers else _loads(body, buffers=buffers)
+            except Exception as error:
+                error.add_note(
+                    f"(the result of {method.decode()!r}, which has run at {self}, cannot be "
+                    "unpickled here: its classes have to be importable on both sides)"
+                )
+                raise
+        if kind == wire.ERROR:
+            raise codec.decode_error(
+                body, server=self.server, address=self.address, method=method.decode()
+            )
+        if kind != wire.NOT_RUN:
+            raise ProtocolError(f"{self} answered with a frame of kind {kind}")
+        if body == wire.LATE:
+            raise self.late(method, options)
+        raise NotRun
+
+    def _unpack(
+        self, body: wire.Chunk, buffers: Sequence[wire.Chunk], said: wire.Chunk
+    ) -> tuple[wire.Chunk, Sequence[wire.Chunk]]:
+        note = notes.decode(said).get(notes.COMPRESSED)
+        if note is None:
+            return body, buffers
+        return compression.unpack(note, body, buffers, self.max_bytes)
+
+    def late(self, method: bytes, options: Options) -> DeadlineExceeded:
+        limit = (
+            f"within {options.timeout_s} s"
+            if options.timeout_s is not None
+            else "before the deadline of the call that it was made for"
+        )
+        return DeadlineExceeded(
+            f"{method.decode()!r} of {self} did not answer {limit}. "
+            "It may have run, or be running still.",
+            **self._where(method),
+        )
+
+    def late_item(self, method: bytes, options: Options) -> DeadlineExceeded:
+        limit = (
+            f"within {options.timeout_s} s"
+            if options.timeout_s is not None
+            else "before the deadline of the call that waited for it"
+        )
+        return DeadlineExceeded(
+            f"the stream {method.decode()!r} of {self} had no item {limit}. It is open still: go on "
+            "waiting for one, or close it.",
+            **self._where(method),
+        )
+
+    def broken(self, method: bytes, n_items: int) -> Exception:
+        """What to raise when the connection ended in the middle of a stream."""
+        try:
+            self.raise_verdict()
+        except Exception as verdict:
+            return verdict
+        return StreamBroken(
+            f"the connection to {self} ended in the middle of the stream {method.decode()!r}, after "
+            f"{n_items} items. Call it again only if it may run twice.",
+            **self._where(method),
+        )
+
+    def closed_stream(self, method: bytes) -> StreamBroken:
+        return StreamBroken(
+            f"the client of {self} was closed in the middle of the stream {method.decode()!r}",
+            **self._where(method),
+        )
+
+    def lost(self, method: bytes) -> Exception:
+        """What to raise when the connection ended with this call in flight."""
+        try:
+            self.raise_verdict()
+        except Exception as verdict:
+            return verdict
+        return OutcomeUnknown(
+            f"the connection to {self} ended while {method.decode()!r} was in flight: it may have "
+            "run. Call it again only if it may run twice.",
+            **self._where(method),
+        )
+
+    def not_taken(self, method: bytes, error: Exception) -> NotSent:
+        return NotSent(
+            f"{self} did not take the call of {method.decode()!r}, which has not run: {error}",
+            **self._where(method),
+        )
+
+    def closed(self, method: bytes) -> NotSent:
+        return NotSent(
+            f"the client of {self} was closed before {method.decode()!r} was sent",
+            **self._where(method),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.server} ({self.address})" if self.server else f"the server at {self.address}"
+
+    def _where(self, method: bytes) -> dict[str, str]:
+        return {"server": self.server, "address": self.address, "method": method.decode()}
+
+
+def next_pause(pause_s: float = 0.0) -> float:
+    """How long to pause after a pause of `pause_s`; without one, the first pause."""
+    return min(pause_s * 2, _LAST_PAUSE_S) or _FIRST_PAUSE_S
+
+
+def is_final(error: BaseException) -> bool:
+    """An error that no further attempt to connect will cure."""
+    return isinstance(error, CourierError | PermissionError)

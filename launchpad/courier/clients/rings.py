@@ -1,0 +1,130 @@
+"""Rings of calls that wait for each other: A.f → B.g → A.f.
+
+Nothing is noted while calls run. Which method waits for which is written on the stacks of the threads:
+
+    Methods.answer(method=f)            A serves f …
+      ⋮   the user's code
+      SocketChannel.call(method=g)      … and waits for g of B
+
+So each server can say, when asked, which of its methods wait for what. Whoever has waited for long asks
+the server that it waits for, then those which that one waits for, and so on, until a way leads back.
+(Chandy, Misra and Haas 1983, with the edges fetched in place of probes sent.)
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from launchpad.courier.clients.options import Options
+from launchpad.courier.clients.peer import Peer
+
+_LIMIT_S = 2.0  # a server that does not tell within this time is passed over
+_MAX_SERVERS = 64
+
+Place = tuple[str, str]  # address of a server, method
+Edge = tuple[Place, Place, str, str]  # from, to, and what the two servers are called
+
+
+def find(peer: Peer, method: str) -> list[str]:
+    """The ring that a call of the calling thread is part of, as `server.method`; empty if there is none."""
+    mine = _edges_of(sys._getframe())
+    return _search(mine[0], _Asker(peer)) if mine else []
+
+
+def edges() -> list[Edge]:
+    """Who waits for whom in this process: what a server answers when it is asked."""
+    return [edge for frame in sys._current_frames().values() for edge in _edges_of(frame)]
+
+
+def _search(start: Edge, asker: _Asker) -> list[str]:
+    """Depth first from where `start` leads, until a way leads back to where it began."""
+    trail = [start]
+    seen: set[Place] = set()
+
+    def follow(edge: Edge) -> bool:
+        if edge[1] == start[0]:
+            return True
+        if edge[1] in seen:
+            return False
+        seen.add(edge[1])
+        for each in asker.edges_from(edge[1]):
+            trail.append(each)
+            if follow(each):
+                return True
+            trail.pop()
+        return False
+
+    if not follow(start):
+        return []
+    return [*(f"{edge[2]}.{edge[0][1]}" for edge in trail), f"{start[2]}.{start[0][1]}"]
+
+
+class _Asker:
+    """Asks servers for their edges, each once."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._known: dict[str, list[Edge]] = {}
+
+    def edges_from(self, place: Place) -> list[Edge]:
+        address = place[0]
+        if address not in self._known and len(self._known) < _MAX_SERVERS:
+            self._known[address] = self._ask(address)
+        return [edge for edge in self._known.get(address, []) if edge[0] == place]
+
+    def _ask(self, address: str) -> list[Edge]:
+        from launchpad.courier.clients.client import Client
+        from launchpad.courier.servers.methods import WAITS
+
+        token = self._peer.own_token if address == self._peer.address else None
+        client: Client[Any] = Client(address, token=token, wait_for_ready=False)
+        try:
+            channel = client._channel.with_options(Options(timeout_s=_LIMIT_S))
+            answer: list[Edge] = channel.call(WAITS)
+            return [edge for edge in answer if edge[0][0] == address]
+        except Exception:  # not there, or not willing: no ring is found through it
+            return []
+        finally:
+            client._channel.close()
+
+
+def _edges_of(frame: FrameType | None) -> list[Edge]:
+    """What the thread with this innermost frame serves, and what it waits for meanwhile.
+
+    The innermost first. There are several where a thread runs methods of other servers (local/visit.py).
+    """
+    found: list[Edge] = []
+    waits_for: tuple[Place, str] | None = None
+    while frame is not None:
+        if waits_for is None:
+            waits_for = _waited_for(frame)
+        elif (serves := _served(frame)) is not None:
+            found.append((serves[0], waits_for[0], serves[1], waits_for[1]))
+            waits_for = None
+        frame = frame.f_back
+    return found
+
+
+def _waited_for(frame: FrameType) -> tuple[Place, str] | None:
+    if not _is_ours(frame, "call", ("channel", "local")):
+        return None
+    if frame.f_locals["method"].startswith(b"courier/"):
+        return None  # it asks what we ask
+    peer: Peer = frame.f_locals["self"].peer
+    return (peer.address, frame.f_locals["method"].decode()), peer.server or peer.address
+
+
+def _served(frame: FrameType) -> tuple[Place, str] | None:
+    if not _is_ours(frame, "answer", ("methods",)):
+        return None
+    methods = frame.f_locals["self"]
+    return (methods.address, frame.f_locals["method"].decode()), methods.server
+
+
+def _is_ours(frame: FrameType, function: str, modules: tuple[str, ...]) -> bool:
+    name = frame.f_globals.get("__name__", "")
+    if frame.f_code.co_name != function or not name.startswith("launchpad.courier."):
+        return False
+    return name.rpartition(".")[2] in modules

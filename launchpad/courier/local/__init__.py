@@ -1,0 +1,1 @@
+"""Calls within one process: past all sockets, and often without a hop between threads."""

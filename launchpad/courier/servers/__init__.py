@@ -1,0 +1,1 @@
+"""What is called: the server, its threads, its connections."""

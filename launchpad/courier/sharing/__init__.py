@@ -1,0 +1,1 @@
+"""Large buffers between the processes of one host, past the socket."""

@@ -1,0 +1,1 @@
+"""Results and arguments that arrive one item after the other."""

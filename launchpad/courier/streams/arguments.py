@@ -1,0 +1,77 @@
+"""Arguments that are iterators: they stay with the caller, and their items follow the call.
+
+    caller: take_out ──▶ pickled with a Placeholder each ──▶ server: unpickled as ArgumentStreams
+
+A Placeholder unpickles by asking whoever reads the call for the stream of its number, so that
+neither the method nor the code that calls it has to know of any of this.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import notes
+from launchpad.courier.values import codec
+
+_COUNT = struct.Struct("<H")
+
+OpenArgument = Callable[[int], Any]
+
+#: Set while a call that has streams among its arguments is unpickled.
+opening: ContextVar[OpenArgument | None] = ContextVar("courier_opening", default=None)
+
+
+class Placeholder:
+    """Stands among pickled arguments for the stream of this number."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_argument, (self._number,)
+
+
+def open_argument(number: int) -> Any:
+    """The iterator over an argument of the call that is being unpickled."""
+    find = opening.get()
+    if find is None:
+        raise ProtocolError("an argument that is a stream, in a call that has none")
+    return find(number)
+
+
+def take_out(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
+    """The arguments with placeholders for the iterators among them, and these, in order of number.
+
+    Numbers begin at 1. An iterator that is given twice is one stream.
+    """
+    found: list[Any] = []
+
+    def replace(value: Any) -> Any:
+        if not codec.is_stream(value):
+            return value
+        for number, known in enumerate(found, 1):
+            if known is value:
+                return Placeholder(number)
+        found.append(value)
+        return Placeholder(len(found))
+
+    taken = tuple(replace(value) for value in args)
+    return taken, {name: replace(value) for name, value in kwargs.items()}, found
+
+
+def encode_count(n: int) -> bytes:
+    """The notes of a call of whose arguments `n` are streams."""
+    return notes.encode({notes.STREAMS: _COUNT.pack(n)})
+
+
+def decode_count(note: bytes) -> int:
+    """How many arguments of the call with this note are streams."""
+    if len(note) != _COUNT.size:
+        raise ProtocolError("a count of streams that is none")
+    return int(_COUNT.unpack(note)[0])

@@ -1,0 +1,1 @@
+"""Who may call whom: tokens, credentials, certificates."""

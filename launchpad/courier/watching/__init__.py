@@ -1,0 +1,1 @@
+"""What calls cost, as they are made: counters, statistics, spans."""
