@@ -4,6 +4,7 @@
 #   make test     all tests
 #   make check    format, lint, types and the fast tests: what to run before a commit
 #   make bench    our speed beside that of others, measured on this machine now (6 minutes)
+#   make ordeal   what must never happen to calls: a million odd inputs, strangers, servers killed (half an hour)
 #
 # PYTHON=python3.12 picks an interpreter, VENV=/elsewhere another place for the environment.
 
@@ -11,7 +12,7 @@ VENV ?= .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench format lint types fast-tests clean
+.PHONY: demo test check bench ordeal format lint types fast-tests clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -44,6 +45,10 @@ bench: $(VENV)/.bench-is-installed
 	measure rpc; measure soak; measure launch --rounds=3; measure plan; measure orphans; \
 	$(BIN)/python benchmarks/plot.py && $(BIN)/python benchmarks/bars.py || failed=1; exit $$failed
 
+ordeal: $(VENV)/.ordeal-is-installed
+	@failed=0; undergo() { echo "== benchmarks/$$*"; $(BIN)/python benchmarks/"$$@" || failed=1; }; \
+	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; exit $$failed
+
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
@@ -68,6 +73,11 @@ $(VENV)/.bench-is-installed: pyproject.toml | $(BIN)/python
 
 # ensurepip is what Debian and Ubuntu leave out of python3, and venv fails halfway without it.
 FITS := import sys; sys.version_info >= (3, 11) or sys.exit("Python %d.%d is too old" % sys.version_info[:2]); import venv, ensurepip
+
+$(VENV)/.ordeal-is-installed: pyproject.toml | $(BIN)/python
+	@echo "Installing launchpad and a fuzzer in $(VENV) (once) …"
+	@$(PIP) --editable '.[ordeal]'
+	@touch $(VENV)/.core-is-installed $@
 
 $(BIN)/python:
 	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \

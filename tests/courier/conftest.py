@@ -163,7 +163,7 @@ def begin_source() -> str:
     source = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
     source += "from launchpad import courier\n"
     if found is not None:
-        source += "from launchpad.courier import credentials, keyring\n"
+        source += "from launchpad.courier.trust import credentials, keyring\n"
         pems = (found.ca_pem, found.cert_pem, found.key_pem)
         source += f"keyring.add('tcp:', b'', credentials.Credentials(*{pems!r}))\n"
     return source

@@ -27,6 +27,13 @@ REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0
 
 
+@pytest.fixture(autouse=True)
+def no_library_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests may have loaded them, and then no call visits a server."""
+    for library in ("jax", "tensorflow"):
+        monkeypatch.delitem(sys.modules, library, raising=False)
+
+
 @pytest.fixture
 def here(short_directory: Path) -> str:
     """An in-process address."""
@@ -372,6 +379,7 @@ def test_a_method_called_from_a_running_event_loop_may_run_one_itself(
 def test_where_a_library_with_state_in_threads_cannot_be_asked_no_call_visits(
     serve: Serve, connect: Connect, here: str, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     server = serve(here, who=who)
     client = connect(here)
     client.who()

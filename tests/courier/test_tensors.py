@@ -126,7 +126,7 @@ def test_neither_torch_nor_jax_is_imported_by_sending_arrays() -> None:
     source = """
 import sys
 import numpy
-from launchpad.courier import codec
+from launchpad.courier.values import codec
 codec.encode({"a": numpy.ones(10_000)})
 print("torch" in sys.modules, "jax" in sys.modules)
 """
