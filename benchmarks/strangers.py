@@ -55,7 +55,7 @@ def try_strangers(carrier: str, tries: int) -> dict[str, Any]:
         outcomes = {
             kind: dict(
                 collections.Counter(
-                    strangers.visit(target, kind) for _ in range(tries // len(kinds))
+                    strangers.visit(target, kind) for _ in range(-(-tries // len(kinds)))
                 )
             )
             for kind in kinds

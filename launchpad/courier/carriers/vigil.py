@@ -5,9 +5,9 @@ call does: 20 to 60 µs on a virtual machine. So who was answered at once the la
 the next answer for a moment before it sleeps. Between two looks it offers its processor to whoever
 needs it: that may be the very process which is to answer.
 
-It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation:
-they get their turn as ever, after Python's switch interval. If each call let go of the interpreter
-instead, threads that call at the same time would mostly wake each other in vain.
+It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
+If each call let go of it, threads that call at the same time would mostly wake each other in vain.
+After 32 answers it sleeps once, and lets whoever waits for the interpreter have it.
 
 Nobody looks out for long when it does not help: who has seen nothing come sleeps the next time, then the
 next 3, 7, … times. Who is in the way of other threads that compute, or shares its processor with
@@ -28,8 +28,9 @@ from typing import Any
 from launchpad.courier.carriers.sockets import NO_SIGNAL, Socket, has_pending, raw_of
 
 WINDOW_S = 50e-6  # to look out
+_LARGE = 64 << 10  # who waits for so much at once does not wait for a small answer
 _MOST_SLEEPS = 63  # in a row, after looking out in vain
-_STREAK = 16  # answers in a row; then it looks whether it is in the way of others
+_STREAK = 32  # answers in a row; then it lets others have the interpreter
 _SHARE = 0.35  # of that time: who computed so much would have computed more
 _REST, _MOST_REST = 1024, 65536  # sleeps in a row, if so
 _TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
@@ -44,13 +45,13 @@ _PEEK = int(socket.MSG_PEEK) | _DONTWAIT
 @functools.cache
 def find_library() -> Any:
     """The system's library, whose functions keep the interpreter; None where one is missing."""
-    import ctypes  # which takes a while, and only those who connect need it
-
     try:
+        import ctypes  # which takes a while, and only those who connect need it
+
         library = ctypes.PyDLL(None)
         has_all = all([library.send, library.recv, library.sched_yield, _DONTWAIT])
         return library if has_all else None
-    except (AttributeError, OSError, TypeError):
+    except (AttributeError, ImportError, OSError, TypeError):
         return None
 
 
@@ -68,7 +69,6 @@ class Vigil:
     """
 
     __slots__ = (
-        "_array",
         "_began",
         "_buffer",
         "_hits",
@@ -77,6 +77,7 @@ class Vigil:
         "_lost_s",
         "_offer_processor",
         "_others_s",
+        "_place",
         "_raw",
         "_rest",
         "_sleeps",
@@ -100,7 +101,7 @@ class Vigil:
         self._last_sleeps = 0
         self._rest = _REST
         self._buffer: memoryview | None = None
-        self._array: Any = None  # the same, as the system takes it
+        self._place: Any = None  # the same, as the system takes it
         self._lost_s = 0.0  # lately
         # The streak:
         self._hits = self._thread = 0
@@ -123,10 +124,10 @@ class Vigil:
         if self._sleeps:
             self._sleeps -= 1
             return self._sock.recv_into(buffer)
-        if buffer is not self._buffer:
-            self._take(buffer)
+        if buffer is not self._buffer and not self._take(buffer):
+            return self._sock.recv_into(buffer)
         offer, recv = self._offer_processor, self._system_recv
-        fileno, array, n_bytes, flags = self._raw.fileno, self._array, len(buffer), _DONTWAIT
+        fileno, place, n_bytes, flags = self._raw.fileno, self._place, len(buffer), _DONTWAIT
         if not self._is_plain:
             if has_pending(self._sock):
                 return self._sock.recv_into(buffer)
@@ -135,7 +136,7 @@ class Vigil:
         while True:
             offer()
             now = _monotonic()
-            n: int = recv(fileno(), array, n_bytes, flags)
+            n: int = recv(fileno(), place, n_bytes, flags)
             if n >= 0:
                 self._hit(now - until)
                 return n if self._is_plain else self._sock.recv_into(buffer)
@@ -143,11 +144,15 @@ class Vigil:
                 self._miss()
                 return self._sock.recv_into(buffer)
 
-    def _take(self, buffer: memoryview) -> None:
+    def _take(self, buffer: memoryview) -> bool:
+        """From now on it is this one; False if it is too large, and the old one stays."""
         import ctypes
 
-        self._array = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+        if len(buffer) > _LARGE:
+            return False
+        self._place = ctypes.byref(ctypes.c_char.from_buffer(buffer))
         self._buffer = buffer
+        return True
 
     def _miss(self) -> None:
         self._last_sleeps = 0 if self._hits else self._last_sleeps
@@ -165,11 +170,12 @@ class Vigil:
             self._end_streak()
 
     def _end_streak(self) -> None:
-        """Sleeps for a while if it is in the way of others."""
+        """Sleeps once, and for a while if it is in the way of others."""
         took_s = _monotonic() - self._began
         others_s = _process_time() - _thread_time() - self._others_s
         # What took longer was interrupted, by threads whose turn it was.
         is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
+        self._sleeps = 1
         if (is_one_piece and others_s > _SHARE * took_s) or self._lost_s > _MOST_LOST_S:
             self._sleeps = self._rest
             self._rest = min(2 * self._rest, _MOST_REST)

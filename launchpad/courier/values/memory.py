@@ -4,22 +4,23 @@
                                                              └──▶ unmapped, when there is too much
 
 Fresh memory costs several times what a copy does, because every page of it faults when it is touched
-first. Idle memory is marked as free to take (MADV_FREE): the kernel does so as soon as anybody needs it.
+first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import sys
 import weakref
 from collections.abc import Sequence
 
 _MAPPED_FROM = 256 << 10  # malloc does as well below that
 _HUGE_PAGE, _PAGE = 2 << 20, 64 << 10
-_MAX_IDLE = 512 << 20  # bytes
+_MAX_IDLE = 256 << 20  # bytes
 _MAX_BLOCKS = 16
+_UNUSED = 4  # references to an idle block, in `_take`: the list, a copy of it, a name, an argument
 
-_FREE = getattr(mmap, "MADV_FREE", None)
 _HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
@@ -37,17 +38,16 @@ def allocate(n: int) -> memoryview:
     """`n` private writable bytes, with any contents. Safe from any thread."""
     block = None
     if n >= _MAPPED_FROM:
-        page = _HUGE_PAGE if n >= _HUGE_PAGE else _PAGE
-        size = -(-n // page) * page
+        size = -(-n // _PAGE) * _PAGE
         block = _take(size) or _map(size)
     if block is None:
         return memoryview(bytearray(n))
     import ctypes  # who has a connection has it already
 
-    array = (ctypes.c_ubyte * n).from_buffer(block)
+    array = (ctypes.c_ubyte * len(block)).from_buffer(block)
     # Views keep the array, and so know when nobody uses the block any more.
     weakref.finalize(array, _give_back, block).atexit = False
-    return memoryview(array).cast("B")
+    return memoryview(array).cast("B")[:n]
 
 
 # One per process by nature, as its memory is. No lock guards it: `_give_back` may run inside the
@@ -58,7 +58,9 @@ _idle: list[mmap.mmap] = []
 def _take(size: int) -> mmap.mmap | None:
     """The smallest idle block that is not much too large: what is used of it may be kept for long."""
     for block in sorted(_idle, key=len):
-        if size <= len(block) <= size + size // 4:
+        # A finalizer may have brought its array back to life after we were told of its death.
+        is_unused = sys.getrefcount(block) <= _UNUSED
+        if is_unused and size <= len(block) <= size + size // 4:
             try:
                 _idle.remove(block)
             except ValueError:  # another thread was faster
@@ -75,16 +77,16 @@ def _map(size: int) -> mmap.mmap | None:
         return None
     if _HUGE is not None and size >= _HUGE_PAGE:
         with contextlib.suppress(OSError):  # a kernel that was built without
-            block.madvise(_HUGE)
+            block.madvise(_HUGE, 0, size // _HUGE_PAGE * _HUGE_PAGE)  # no more than it has
     return block
 
 
 def _give_back(block: mmap.mmap) -> None:
-    """Nobody uses the block any more."""
-    if _FREE is not None and len(block) >= _HUGE_PAGE:
-        block.madvise(_FREE)
+    """Nobody uses the block any more. May be called inside the garbage collector."""
+    if len(block) > _MAX_IDLE:
+        return
     _idle.append(block)
-    while len(_idle) > _MAX_BLOCKS or sum(map(len, tuple(_idle))) > _MAX_IDLE:
+    while len(_idle) > _MAX_BLOCKS or sum(map(len, list(_idle))) > _MAX_IDLE:
         try:
             _idle.pop(0)  # nobody refers to it: this unmaps it
         except IndexError:
