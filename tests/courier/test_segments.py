@@ -330,7 +330,7 @@ def test_the_number_of_segments_is_limited(pair) -> None:
 def test_nothing_is_lent_where_the_system_has_no_room(python, limit) -> None:
     source = f"""
 import resource, sys, threading; sys.path.insert(0, {str(REPOSITORY)!r})
-from launchpad.courier.segment_pool import pool
+from launchpad.courier.sharing.pool import pool
 resource.setrlimit(resource.{limit})
 print(pool.lend([memoryview(bytes(1 << 20))]), threading.active_count())
 """
@@ -447,8 +447,8 @@ def test_a_loan_outlives_the_connection_it_was_first_sent_on(connect_pair, pool)
 CHILD = """
 import os, pickle, socket, struct, sys, time; sys.path.insert(0, {repository!r})
 import numpy as np
-from launchpad.courier.mappings import Mappings
-from launchpad.courier.segment_pool import Borrower, pool
+from launchpad.courier.sharing.mappings import Mappings
+from launchpad.courier.sharing.pool import Borrower, pool
 
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 sock.connect({path!r})

@@ -276,7 +276,7 @@ def test_structures_without_leaves_are_given_to_everybody() -> None:
 def test_nothing_heavy_is_imported_for_values_that_need_none() -> None:
     code = """
 import sys
-from launchpad.courier.stacking import stack, unstack
+from launchpad.courier.batching.stacking import stack, unstack
 assert unstack(stack([("a", None), ("b", None)]), 2) == [("a", None), ("b", None)]
 print({"numpy", "torch", "jax"} & set(sys.modules))
 """

@@ -7,7 +7,7 @@ needs it: that may be the very process which is to answer.
 
 It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
 If each call let go of it, threads that call at the same time would mostly wake each other in vain.
-After 32 answers it sleeps once, and lets whoever waits for the interpreter have it.
+After 128 answers, about a millisecond, it sleeps once: whoever waits for the interpreter has it then.
 
 Nobody looks out for long when it does not help: who has seen nothing come sleeps the next time, then the
 next 3, 7, … times. Who is in the way of other threads that compute, or shares its processor with
@@ -30,7 +30,8 @@ from launchpad.courier.carriers.sockets import NO_SIGNAL, Socket, has_pending, r
 WINDOW_S = 50e-6  # to look out
 _LARGE = 64 << 10  # who waits for so much at once does not wait for a small answer
 _MOST_SLEEPS = 63  # in a row, after looking out in vain
-_STREAK = 32  # answers in a row; then it lets others have the interpreter
+_STREAK = 32  # answers in a row; then it looks whether it is in the way of others
+_STREAKS = 4  # then it sleeps once
 _SHARE = 0.35  # of that time: who computed so much would have computed more
 _REST, _MOST_REST = 1024, 65536  # sleeps in a row, if so
 _TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
@@ -82,6 +83,7 @@ class Vigil:
         "_rest",
         "_sleeps",
         "_sock",
+        "_streaks",
         "_system_recv",
         "_system_send",
         "_thread",
@@ -104,7 +106,7 @@ class Vigil:
         self._place: Any = None  # the same, as the system takes it
         self._lost_s = 0.0  # lately
         # The streak:
-        self._hits = self._thread = 0
+        self._hits = self._thread = self._streaks = 0
         self._began = self._others_s = 0.0
 
     @property
@@ -170,12 +172,13 @@ class Vigil:
             self._end_streak()
 
     def _end_streak(self) -> None:
-        """Sleeps once, and for a while if it is in the way of others."""
+        """Sleeps for a while if it is in the way of others; once, if it has not slept for long."""
         took_s = _monotonic() - self._began
         others_s = _process_time() - _thread_time() - self._others_s
         # What took longer was interrupted, by threads whose turn it was.
         is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
-        self._sleeps = 1
+        self._streaks += 1
+        self._sleeps = int(self._streaks % _STREAKS == 0)
         if (is_one_piece and others_s > _SHARE * took_s) or self._lost_s > _MOST_LOST_S:
             self._sleeps = self._rest
             self._rest = min(2 * self._rest, _MOST_REST)
