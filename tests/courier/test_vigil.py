@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launchpad import courier
+from launchpad.courier import identity
 from launchpad.courier.carriers import vigil
 from launchpad.courier.carriers.sockets import NO_SIGNAL, set_receive_timeout
 from launchpad.courier.carriers.vigil import Vigil
@@ -206,4 +207,26 @@ def test_threads_that_call_at_the_same_time_all_get_their_answers(unix_address: 
         for thread in threads:
             thread.join()
         assert client.echo(wrong) == []
+    server.stop()
+
+
+@pytest.mark.parametrize(("other", "is_calm"), [("actor-0", True), ("actor-1", False)])
+def test_a_server_looks_out_while_it_works_for_one_caller_only(
+    unix_address: str, monkeypatch: pytest.MonkeyPatch, other: str, is_calm: bool
+) -> None:
+    server = courier.Server("learner", address=unix_address)
+    inside, may_end = threading.Event(), threading.Event()
+    server.bind("block", lambda: inside.set() or may_end.wait(20))
+    server.bind("is_calm", lambda: server._house.pool.is_calm)
+    server.start()
+
+    monkeypatch.setattr(identity, "_provider", lambda: "actor-0")
+    with courier.Client(unix_address) as one, courier.Client(unix_address) as two:
+        blocked = threading.Thread(target=one.block)
+        blocked.start()
+        assert inside.wait(20)
+        monkeypatch.setattr(identity, "_provider", lambda: other)
+        assert two.is_calm() is is_calm
+        may_end.set()
+        blocked.join()
     server.stop()
