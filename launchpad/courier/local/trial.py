@@ -20,7 +20,7 @@ from launchpad.courier.servers.methods import Methods
 
 R = TypeVar("R")
 
-_COURIER, _IMPORT = os.path.dirname(__file__) + os.sep, "<frozen importlib"
+_COURIER, _IMPORT = os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen importlib"
 _ANY = ""
 _MAX_DEPTH = 100  # CPython 3.11 mistakes a RecursionError in a thread that is watched
 

@@ -29,7 +29,7 @@ _OUT_OF_BAND_FROM = 4 << 10
 _SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
 SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
 _MAX_REPR = 10_000
-_OUR_FILES = os.path.dirname(__file__) + os.sep
+_OUR_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 _reducers = tensors.reducers
 _dumps = pickle.dumps
