@@ -484,8 +484,8 @@ def _relay(path: str, to: str) -> Iterator[None]:
     def serve() -> None:
         with contextlib.suppress(OSError):
             while True:
-                here, _ = listener.accept()
-                there = socket.socket(socket.AF_UNIX)
+                here = stack.enter_context(listener.accept()[0])
+                there = stack.enter_context(socket.socket(socket.AF_UNIX))
                 there.connect(to)
                 for ends in ((here, there), (there, here)):
                     threads.append(threading.Thread(target=pump, args=ends))
@@ -495,11 +495,8 @@ def _relay(path: str, to: str) -> Iterator[None]:
         while data := one.recv(65536):
             other.sendall(data)
         other.shutdown(socket.SHUT_WR)
-        if sum(thread.is_alive() for thread in threads[1:]) == 1:
-            one.close()
-            other.close()
 
-    with socket.socket(socket.AF_UNIX) as listener:
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
         listener.bind(path)
         os.chmod(path, 0o600)
         listener.listen()
