@@ -18,6 +18,7 @@ import sys
 import threading
 
 from launchpad.launch import end_of_script
+from launchpad.launch.ctrl_c import CtrlC
 from launchpad.launch.running import Running
 
 _POLL_S = 0.1
@@ -27,8 +28,7 @@ _exit_code = 0
 
 def watch(running: Running) -> None:
     """From now on the end of the script cares for this run."""
-    _runs[:] = [r for r in _runs if not _is_settled(r)]
-    _runs.append(running)
+    _runs[:] = [*_open_runs(), running]
 
 
 def _is_settled(running: Running) -> bool:
@@ -45,15 +45,28 @@ def _forget_all() -> None:
 
 def _wait_for_all(script_failed: bool = False) -> None:
     """Waits for all that run, tells about each failure as it comes, and arranges the exit code."""
+    global _exit_code
     try:
         _stop_what_must_not_go_on(script_failed or _script_failed())
-        while open_runs := [running for running in _runs if not _is_settled(running)]:
-            for running in open_runs:
-                _look_at(running)
+        with CtrlC(_ask_all_to_stop):
+            while open_runs := _open_runs():
+                for running in open_runs:
+                    _look_at(running)
     except KeyboardInterrupt:
-        _leave_now(130)  # one more Ctrl-C: the backend's lifeline ends what is left
+        if _open_runs():
+            _leave_now(130)  # one more Ctrl-C: the backend's lifeline ends what is left
+        _exit_code = 130
     if _exit_code:
         atexit.register(_leave)  # the last to be registered is the first to be called
+
+
+def _open_runs() -> list[Running]:
+    return [running for running in _runs if not _is_settled(running)]
+
+
+def _ask_all_to_stop(at_once: bool) -> None:
+    for running in _open_runs():
+        running.ask_to_stop(at_once)
 
 
 def _stop_what_must_not_go_on(script_failed: bool) -> None:
@@ -69,8 +82,6 @@ def _look_at(running: Running) -> None:
         running.wait(_POLL_S, raise_error=False)
     except TimeoutError:
         return
-    except KeyboardInterrupt:
-        _exit_code = 130
     failure = running.failure()
     if failure is not None and not running.is_reported:
         running.is_reported = True

@@ -12,6 +12,7 @@ from launchpad.courier import Client
 from launchpad.courier.clients.typed import CourierClient
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.launch.backend import Backend
+from launchpad.launch.ctrl_c import CtrlC
 from launchpad.launch.output import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
@@ -19,7 +20,6 @@ from launchpad.launch.supervising import StopAsked, Supervising
 from launchpad.launch.supervisor import RUNNING, STARTING, STOPPING
 
 _ALIVE = (STARTING, RUNNING, STOPPING)
-_FORCED_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,12 @@ class Running:
         if isinstance(timeout_s, Collection):
             timeout_s, labels = None, timeout_s
         self._check(labels)
-        try:
+        with CtrlC(self.ask_to_stop) as ctrl_c:
             in_time = self._supervising.wait_for(labels, return_on_first_completed, timeout_s)
-            if in_time and raise_error:
-                self._raise_failure()
-        except KeyboardInterrupt:
-            self._stop_for_ctrl_c()
-            raise
+            if ctrl_c.was_pressed:
+                self._supervising.done.wait()
+        if in_time and raise_error:
+            self._raise_failure()
         if not in_time:
             alive = ", ".join(s.worker for s in self.status() if s.state in _ALIVE)
             raise TimeoutError(
@@ -112,19 +111,24 @@ class Running:
     ) -> None:
         """Stops the program and blocks until it has ended. A program that has ended is left alone.
 
-        A Ctrl-C meanwhile ends the workers by force.
+        A Ctrl-C meanwhile ends the workers by force; one more no longer waits for that.
 
         Args:
           reason: Why, for the record.
           at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
         """
-        self._supervising.put(StopAsked(reason, at_once))
-        try:
+        with CtrlC(self.ask_to_stop, is_stopping=True):
+            self._supervising.put(StopAsked(reason, at_once))
             self._supervising.done.wait()
-        except KeyboardInterrupt:
-            self._supervising.put(StopAsked("interrupted by Ctrl-C", at_once=True))
-            self._supervising.done.wait(_FORCED_S)
-            raise
+
+    def ask_to_stop(self, at_once: bool = False) -> None:
+        """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.
+
+        Args:
+          at_once: Workers get no time to stop by themselves.
+        """
+        note = "" if at_once else "stopping … (Ctrl-C again: by force)"
+        self._supervising.put(StopAsked("interrupted by Ctrl-C", at_once, note))
 
     def stop_and_wait(self) -> None:
         """Stops the program, then raises ProgramFailed if it had failed."""
@@ -223,10 +227,6 @@ class Running:
                     f"program {self.plan.program!r} has no group {label!r};"
                     f" it has {list(self.plan.groups)}"
                 )
-
-    def _stop_for_ctrl_c(self) -> None:
-        self._supervising.note("stopping … (Ctrl-C again: by force)")
-        self.stop("interrupted by Ctrl-C")
 
     def _raise_failure(self) -> None:
         """Raises the failure if there is one, when the program has ended for it."""

@@ -47,6 +47,8 @@ class StopAsked:
 
     reason: str
     at_once: bool = False
+    note: str = ""
+    """For the terminal."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +188,8 @@ class Supervising:
         if isinstance(message, Add):
             return self._supervisor.add(message.plan)
         if isinstance(message, StopAsked):
+            if message.note:
+                self.note(message.note)
             return self._supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, Ended):
             message = Ended(self._with_log(message.outcome))
