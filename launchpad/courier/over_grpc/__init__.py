@@ -7,3 +7,9 @@
 
 Imported when an address `grpc:…` is used, since it needs `launchpad[grpc]`.
 """
+
+import os
+
+# gRPC's own handlers revive its threads in a forked child, and those crash it now and then, whether it uses
+# gRPC or not. Without them a child is safe as long as it uses none, which package.py sees to.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

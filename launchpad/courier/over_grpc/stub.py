@@ -77,6 +77,7 @@ class GrpcChannel:
         self._link.close()
 
     def _begin(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
+        package.check_process()
         body, buffers = codec.encode_call(args, kwargs)
         if buffers is None:
             raise TypeError(
