@@ -13,7 +13,7 @@ from launchpad import courier
 from launchpad.courier import keyring
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import greeting, wire
-from launchpad.courier.servers import session
+from launchpad.courier.servers import greeter
 from launchpad.courier.values import codec
 from tests.courier.conftest import reach
 
@@ -186,7 +186,7 @@ def test_malformed_frames_end_their_own_connection_and_nobody_elses(
 def test_a_greeting_that_is_never_finished_is_given_up(
     serve, socket_address, monkeypatch, start
 ) -> None:
-    monkeypatch.setattr(session, "_GREETING_S", 0.05)
+    monkeypatch.setattr(greeter, "_GREETING_S", 0.05)
     serve(socket_address, m=lambda: 1)
 
     with reach(socket_address) as sock:

@@ -118,12 +118,7 @@ class Line:
         sockets.send_rest(self.sock, self._unsent)
 
     def _received(self, n: int) -> wire.Fields | None:
-        if not n:
-            raise ConnectionResetError("the connection ended")
-        try:
-            frames = self._decoder.received(n)
-        except ProtocolError as error:
-            raise ConnectionAbortedError(str(error)) from error
+        frames = self._decode(n)
         if len(frames) > 1:
             self._rest = frames[1:]
             self._look_for_farewell(self._rest)
@@ -138,18 +133,21 @@ class Line:
 
     def receive_all(self, flags: int = 0) -> Sequence[wire.Fields]:
         """Reads once; returns the frames that are now complete. Raises OSError as `receive`."""
-        n = self.sock.recv_into(self._decoder.buffer, 0, flags)
-        if not n:
-            raise ConnectionResetError("the connection ended")
-        try:
-            frames = self._decoder.received(n)
-        except ProtocolError as error:
-            raise ConnectionAbortedError(str(error)) from error
+        frames = self._decode(self.sock.recv_into(self._decoder.buffer, 0, flags))
         self._look_for_farewell(frames)
         return frames
 
     def close(self) -> None:
         self.sock.close()
+
+    def _decode(self, n: int) -> Sequence[wire.Fields]:
+        """The frames that the last n bytes complete."""
+        if not n:
+            raise ConnectionResetError("the connection ended")
+        try:
+            return self._decoder.received(n)
+        except ProtocolError as error:
+            raise ConnectionAbortedError(str(error)) from error
 
     def _look_for_farewell(self, frames: Sequence[wire.Fields]) -> None:
         if any(frame[0] == wire.NOT_RUN for frame in frames):

@@ -189,11 +189,7 @@ class Peer:
         return compression.unpack(note, body, buffers, self.max_bytes)
 
     def late(self, method: bytes, options: Options) -> DeadlineExceeded:
-        limit = (
-            f"within {options.timeout_s} s"
-            if options.timeout_s is not None
-            else "before the deadline of the call that it was made for"
-        )
+        limit = _describe_limit(options, "the call that it was made for")
         return DeadlineExceeded(
             f"{method.decode()!r} of {self} did not answer {limit}. "
             "It may have run, or be running still.",
@@ -201,11 +197,7 @@ class Peer:
         )
 
     def late_item(self, method: bytes, options: Options) -> DeadlineExceeded:
-        limit = (
-            f"within {options.timeout_s} s"
-            if options.timeout_s is not None
-            else "before the deadline of the call that waited for it"
-        )
+        limit = _describe_limit(options, "the call that waited for it")
         return DeadlineExceeded(
             f"the stream {method.decode()!r} of {self} had no item {limit}. It is open still: go on "
             "waiting for one, or close it.",
@@ -269,3 +261,9 @@ def next_pause(pause_s: float = 0.0) -> float:
 def is_final(error: BaseException) -> bool:
     """An error that no further attempt to connect will cure."""
     return isinstance(error, CourierError | PermissionError)
+
+
+def _describe_limit(options: Options, call: str) -> str:
+    if options.timeout_s is not None:
+        return f"within {options.timeout_s} s"
+    return f"before the deadline of {call}"

@@ -21,12 +21,13 @@ from launchpad.courier.carriers.sockets import Listener
 from launchpad.courier.local import visit
 from launchpad.courier.local.pace import Paces
 from launchpad.courier.protocol import wire
+from launchpad.courier.servers.connection import Connection
+from launchpad.courier.servers.greeter import Greeter
 from launchpad.courier.servers.later import Later
 from launchpad.courier.servers.methods import OURS, Methods
 from launchpad.courier.servers.overlap import STALL_S
 from launchpad.courier.servers.poller import Parked, Poller
 from launchpad.courier.servers.pool import Job, ThreadPool
-from launchpad.courier.servers.session import Connection, Greeter
 from launchpad.courier.watching.counts import EdgeCounts
 
 

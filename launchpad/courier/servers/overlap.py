@@ -32,11 +32,11 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import compression, notes, wire
 from launchpad.courier.protocol.greeting import Greeting
 from launchpad.courier.servers.answers import Answers
+from launchpad.courier.servers.connection import LINGER_S, Connection
 from launchpad.courier.servers.later import Later
 from launchpad.courier.servers.methods import LATER, OURS, Reply, encode_outcome, fit
 from launchpad.courier.servers.pool import Job
 from launchpad.courier.servers.serving import Serving
-from launchpad.courier.servers.session import LINGER_S, Connection
 from launchpad.courier.servers.turn import Apart, Turn
 from launchpad.courier.watching.counts import MethodCounts
 

@@ -1,19 +1,7 @@
-"""The server's end of a connection: greeted first, then served.
-
-    accepted ──▶ Greeter ──token and version fit──▶ Session   one call at a time
-                    │                          ├──▶ SharingSession   the same (sharing/session.py)
-                    │                          └──▶ Overlap   many at a time (overlap.py)
-                    └── otherwise: refused, closed
-
-A thread that has served a call stays with the connection for a moment (`LINGER_S`), because a
-caller that has called once is likely to call again: the next request then finds a thread already
-reading, and costs no hop. When nothing comes, the connection is parked and the thread is free.
-"""
+"""A connection whose client makes one call at a time and waits for the answer."""
 
 from __future__ import annotations
 
-import contextlib
-import selectors
 import socket
 import time
 from collections.abc import Callable
@@ -25,6 +13,7 @@ from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.carriers.vigil import Vigil
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import compression, greeting, notes, wire
+from launchpad.courier.servers.connection import LINGER_S, Connection
 from launchpad.courier.servers.later import Later
 from launchpad.courier.servers.methods import ELSEWHERE, LATER, OURS, Reply, encode_outcome, fit
 from launchpad.courier.servers.pool import Job
@@ -37,144 +26,16 @@ if TYPE_CHECKING:
     from launchpad.courier.servers.house import House
     from launchpad.courier.streams.streams import Streams
 
-LINGER_S = 0.05
-_GREETING_S = 5.0  # a connection that has not said who it is by then is closed
-
 _monotonic = time.monotonic
 _serve_for, _serve_no_more = serving.set, serving.reset
 _pack, _MAGIC, _RESULT, _ERROR = wire.HEADER.pack, wire.MAGIC, wire.RESULT, wire.ERROR
 _SMALL = wire.SMALL
 _STOPPING: Reply = (wire.NOT_RUN, wire.STOPPING, [])
-_FAREWELL = wire.encode_small(wire.NOT_RUN, 0, b"", wire.STOPPING)
-NO_SIGNAL = sockets.NO_SIGNAL
-
-
-class Connection:
-    """A socket that a server has accepted."""
-
-    expires_at = float("inf")
-    events = selectors.EVENT_READ  # that it is parked for
-    is_waiting = False
-    is_urgent = False
-    caller = ""
-
-    def __init__(self, sock: Socket, house: House) -> None:
-        self.sock = sock
-        self._house = house
-        house.sessions.add(self)
-        if house.is_closing:  # which hangs up all it knows of; it may not have known of this one
-            self.hang_up()
-
-    def take_job(self) -> Job:
-        return self
-
-    def run(self) -> None:
-        """Serves what has arrived; then parks or closes."""
-        try:
-            self._serve()
-        except (OSError, ProtocolError):
-            self.close()
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        self._house.sessions.discard(self)
-        self.sock.close()
-
-    def part(self) -> None:
-        """Closes; if the server stops, with a last word: what is not answered by now has not run.
-
-        Where a client may write to us after we have read for the last time (TCP), this is what
-        tells it that the call was not made. To be used when nothing more will be answered.
-        """
-        if self._house.is_stopping:
-            with contextlib.suppress(OSError):
-                self.sock.send(_FAREWELL, NO_SIGNAL | socket.MSG_DONTWAIT)
-        Connection.close(self)
-
-    def hang_up(self) -> None:
-        """Ends reading, from any thread: who reads sees the end, and closes in its own time."""
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RD)
-
-    def cut(self) -> None:
-        """Ends reading and writing, from any thread."""
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
-
-    def abandon(self) -> None:
-        """The server has stopped: closes what no thread will come to any more."""
-
-    def _serve(self) -> None:
-        raise NotImplementedError
-
-    def _park(self) -> None:
-        self._house.park(self)
-
-
-class Greeter(Connection):
-    """A connection that has yet to say who it is. Nothing of it is unpickled, and it can't block."""
-
-    def __init__(self, sock: Socket, house: House) -> None:
-        super().__init__(sock, house)
-        self._data = bytearray()
-        self.expires_at = time.monotonic() + _GREETING_S
-
-    def _serve(self) -> None:
-        missing = greeting.GREETING_SIZE - len(self._data)
-        try:
-            chunk = self.sock.recv(missing, socket.MSG_DONTWAIT)
-        except BlockingIOError:  # a carrier has read something that was not for us
-            self._park()
-            return
-        self._data += chunk
-        if not chunk:
-            self.close()
-        elif self._data.startswith(greeting.TLS_HELLO):
-            self.sock.sendall(greeting.NOT_TLS)
-            self.close()
-        elif self._speaks_another_version():
-            self._answer(greeting.BAD_VERSION)
-            self.close()
-        elif len(chunk) < missing:
-            self._park()
-        else:
-            self._decide(greeting.decode_greeting(self._data))
-
-    def _speaks_another_version(self) -> bool:
-        if len(self._data) < greeting.START_SIZE:
-            return False
-        return greeting.read_version(self._data) != greeting.VERSION
-
-    def _decide(self, said: greeting.Greeting) -> None:
-        if self._house.is_closing:
-            self.close()  # without a word: for the client, no server is up
-            return
-        verdict = self._judge(said)
-        self._answer(verdict)
-        if verdict != greeting.WELCOME:
-            self.close()
-            return
-        self._house.sessions.discard(self)
-        _kind_for(self.sock, said.flags)(self.sock, self._house, said)._park()
-
-    def _answer(self, verdict: int) -> None:
-        house = self._house
-        self.sock.sendall(
-            greeting.encode_welcome(verdict, house.incarnation, house.name, house.max_bytes)
-        )
-
-    def _judge(self, said: greeting.Greeting) -> int:
-        import hmac
-
-        if hmac.compare_digest(said.token, self._house.token):
-            return greeting.WELCOME
-        return greeting.BAD_TOKEN
+_NO_SIGNAL = sockets.NO_SIGNAL
 
 
 class Session(Connection):
-    """A connection whose client makes one call at a time and waits for the answer."""
+    """Serves one call after another, in the order in which they come."""
 
     _streams: Streams | None = None  # of the call that runs, or ran last
 
@@ -299,7 +160,7 @@ class Session(Connection):
             return
         try:
             reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
-            if (n := self._send(reply, NO_SIGNAL)) != len(reply):
+            if (n := self._send(reply, _NO_SIGNAL)) != len(reply):
                 sockets.send_all(self.sock, [reply[n:]])
         except OSError:
             kind = _ERROR  # nobody has heard the result
@@ -437,16 +298,3 @@ class Session(Connection):
             self._streams = None
             if self._house.is_stopping:
                 self.hang_up()
-
-
-def _kind_for(sock: Socket, flags: int) -> Callable[[Socket, House, greeting.Greeting], Connection]:
-    """What serves a connection. Some need modules that take a while to import."""
-    if flags & greeting.OVERLAP:
-        from launchpad.courier.servers.overlap import Overlap
-
-        return Overlap
-    if flags & greeting.SHARE and sockets.is_unix(sock):
-        from launchpad.courier.sharing.session import SharingSession
-
-        return SharingSession
-    return Session

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier.carriers.sockets import Socket, raw_of
 from launchpad.courier.protocol import wire
+from launchpad.courier.servers.connection import LINGER_S, Connection
 from launchpad.courier.servers.pool import Job
-from launchpad.courier.servers.session import LINGER_S, Connection
 from launchpad.courier.servers.work import Work
 from launchpad.courier.streams.outlet import Outlet
 
