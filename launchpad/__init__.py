@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.courier.servers.served import priority as priority
     from launchpad.courier.servers.served import serves as serves
     from launchpad.errors import DefinitionError as DefinitionError
+    from launchpad.errors import DoNotRestart as DoNotRestart
     from launchpad.errors import LaunchError as LaunchError
     from launchpad.errors import LaunchpadError as LaunchpadError
     from launchpad.errors import NotRunningError as NotRunningError
@@ -77,6 +78,7 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.program import make_program as make_program
     from launchpad.resources import PythonProcess as PythonProcess
     from launchpad.resources import Resources as Resources
+    from launchpad.restart_policy import RestartPolicy as RestartPolicy
     from launchpad.stopping import make_program_stopper as make_program_stopper
     from launchpad.stopping import register_stop_handler as register_stop_handler
     from launchpad.stopping import stop as stop
@@ -94,6 +96,7 @@ _NAMES = {
     "launchpad.program": "Program make_program",
     "launchpad.graph": "Edge Graph",
     "launchpad.resources": "PythonProcess Resources",
+    "launchpad.restart_policy": "RestartPolicy",
     "launchpad.handle": "Deferred Dereferenceable Handle maybe_dereference",
     "launchpad.address": "AbstractAddressBuilder Address SimpleLocalAddressBuilder get_port_from_address",
     # Nodes.
@@ -119,7 +122,7 @@ _NAMES = {
     "launchpad.stopping": "make_program_stopper register_stop_handler stop stop_event"
     " unregister_stop_handler wait_for_stop",
     # Errors.
-    "launchpad.errors": "DefinitionError LaunchError LaunchpadError NotRunningError PayloadError"
+    "launchpad.errors": "DefinitionError DoNotRestart LaunchError LaunchpadError NotRunningError PayloadError"
     " ProgramFailed StaleError Stopped",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}

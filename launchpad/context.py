@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from launchpad.courier import identity
@@ -48,7 +49,7 @@ class RunContext:
       label: Its group: `actor`.
       replica_index: Its number in the group, from 0.
       num_replicas: The size of the group.
-      attempt: 1 at the first start.
+      attempt: 1 at the first start, one more at each restart.
       seed: An integer below 2**32; the same for this worker at every launch, different between workers.
       launch_type: `local_mp` and the like.
     """
@@ -64,6 +65,7 @@ class RunContext:
     endpoints: Mapping[str, str]
     report: Callable[[str, str], None] = field(repr=False, default=lambda event, text: None)
     """Tells the supervisor: ("stop", why), ("waiting", worker) or ("done", "")."""
+    state_path: str = field(default="", repr=False)
     phase: str = "import"
     stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
     heeds_stop: bool = False
@@ -81,6 +83,23 @@ class RunContext:
         """The context of one of several nodes in this worker: stopped with it, but interrupted by itself."""
         whole = self.whole or self
         return replace(self, whole=whole, interruption=interruption, heeds_stop=False)
+
+    @property
+    def state_dir(self) -> Path:
+        """A directory of this worker's own that the next attempt finds as this one has left it.
+
+        Example:
+          def run(self):
+            checkpoint = lp.current().state_dir / "weights.npy"
+            if checkpoint.exists():           # not the first attempt
+              self.weights = np.load(checkpoint)
+
+        It is kept with the run's logs when the program has ended. Write a file under another name, then
+        `os.replace` it: this process may be killed at any time.
+        """
+        path = Path(self.state_path)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     def endpoint(self, address: str) -> str:
         """Where the address with this name is bound, `unix:/run/…/learner-0.sock`."""
@@ -122,7 +141,10 @@ class RunContext:
         self._stop_handlers.remove(handler)
 
     def mark_gone(self, worker: str, why: str) -> None:
-        """What the supervisor tells this worker about another one, which failed or ended for good."""
+        """What the supervisor tells this worker about another one, which failed or ended for good.
+
+        Without a `why` the other one is back.
+        """
         self._gone[worker] = why
 
     def note_waiting(self, worker: str) -> None:

@@ -6,6 +6,7 @@
     ├── NotRunningError (also a RuntimeError)   a handle or context was used outside a running program
     ├── LaunchError                             the backend could not start the plan
     ├── ProgramFailed                           a worker failed and the program was stopped
+    ├── DoNotRestart                            a worker failed in a way that another attempt would not mend
     └── StaleError                              a CacherNode has no answer that is fresh enough
 
     Stopped (a BaseException)                   unwinds a run() that was asked to stop and never looked
@@ -53,6 +54,14 @@ class LaunchError(LaunchpadError):
 
 class StaleError(LaunchpadError):
     """The cached answer is older than the cacher was told to give out."""
+
+
+class DoNotRestart(LaunchpadError):
+    """Raised by a worker whose failure another attempt would not mend: its restart policy does not apply.
+
+    Example:
+      raise lp.DoNotRestart(f"there is no dataset at {path}") from error
+    """
 
 
 class ProgramFailed(LaunchpadError):

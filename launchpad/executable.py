@@ -4,6 +4,7 @@ in the launcher     node.to_executable()            data: constructor, arguments
 in the worker       unpickled: handles are clients, Deferreds are built           phase `import`, `init`
                     run = executable.open()         constructs, serves            phase `init`
                     run()                           or waits for stop             phase `run`
+                    executable.save()               before a restart only         phase `stop`
                     executable.close()              stops serving                 phase `stop`
 """
 
@@ -23,6 +24,10 @@ class Executable(abc.ABC):
     @abc.abstractmethod
     def open(self) -> Run | None:
         """Builds what the node describes. What it returns is run; None means: serve until the stop."""
+
+    def save(self) -> None:
+        """Called before `close` when the worker was stopped in order to be started again."""
+        return None
 
     def close(self) -> None:
         """Undoes `open`. Called once, however the run ended."""

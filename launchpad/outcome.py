@@ -9,6 +9,9 @@ SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
 
 _SHOWN_LINES = 20
 
+NO_RESTART_CODES = range(42, 50)
+"""A worker that exits with one of these is not started again, whatever its policy says."""
+
 PHASES = ("start", "import", "init", "run", "stop")
 """How far a worker had come: being started, unpickling its node, in constructors, running, closing."""
 
@@ -20,7 +23,8 @@ class Outcome:
     `cause` is one line ("ValueError: boom", "killed by SIGKILL"); `traceback` is the worker's own, as
     text, empty where there is none. `blames` names the worker whose death or absence this failure
     reports, so that a consequence is not taken for a cause. `raised_in` names the worker in which an
-    exception that came out of a call was raised.
+    exception that came out of a call was raised. `may_restart` is False where the worker has asked for no
+    other attempt; `earlier` are the ends of attempts that a restart had covered, a line each.
     """
 
     worker: str
@@ -39,6 +43,8 @@ class Outcome:
     host: str = ""
     log_path: str = ""
     last_lines: tuple[str, ...] = ()
+    may_restart: bool = True
+    earlier: tuple[str, ...] = ()
 
     @property
     def is_failure(self) -> bool:
@@ -69,6 +75,7 @@ def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ())
     lines += _block("traceback", first.traceback)
     lines += _block("last lines of its output", "\n".join(_without_traceback(first)))
     lines += [f"  hint: {first.hint}"] if first.hint else []
+    lines += _block("failed before it", "\n".join(first.earlier))
     lines += _block("failed after it", "\n".join(o.headline() for o in consequences))
     lines += [f"  host: {first.host}, pid {first.pid}"] if first.host else []
     lines += [f"  log:  {first.log_path}"] if first.log_path else []

@@ -14,6 +14,7 @@ from launchpad.graph import Edge, Graph, edges_of
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
+from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
 
 HandleT = TypeVar("HandleT", bound=Handle[Any])
 
@@ -26,6 +27,7 @@ class Group:
 
     label: str
     resources: Resources = field(default_factory=Resources)
+    restart: RestartPolicy = NO_RESTARTS
     main: bool = False
 
 
@@ -80,7 +82,7 @@ class Program:
         label: str,
         *,
         resources: Resources | None = None,
-        restart: None = None,
+        restart: RestartPolicy | None = None,
         main: bool = False,
     ) -> Iterator[str]:
         """Opens a group: the nodes added inside are its replicas. Opening it again adds to it.
@@ -89,7 +91,7 @@ class Program:
           label: Letters, digits, dots, dashes and underscores, 63 at most; begins and ends with a letter
             or digit. Workers are called `label-0`, `label-1`, …
           resources: What each replica gets.
-          restart: The place of restart policies, which this version does not have: only None.
+          restart: What happens when one of them ends; None: a failure ends the program.
           main: The program ends, well, when all main groups have ended.
 
         Raises:
@@ -154,20 +156,26 @@ class Program:
         return _checked_label(label if label is not None else str(self._current))
 
     def _open_group(
-        self, label: str, resources: Resources | None, restart: None, main: bool
+        self,
+        label: str,
+        resources: Resources | None,
+        restart: RestartPolicy | None,
+        main: bool,
     ) -> None:
         _checked_label(label)
-        if restart is not None:
-            raise DefinitionError("restart= has no policies to take in this version; leave it out")
+        if restart is not None and not isinstance(restart, RestartPolicy):
+            raise DefinitionError(f"restart= takes lp.RestartPolicy(…), got {restart!r}")
+        if main and restart is not None:
+            refuse_endless_main(label, restart)
         if resources is not None and not isinstance(resources, Resources):
             raise DefinitionError(f"resources= takes lp.Resources(…), got {resources!r}")
         if self._current is not None:
             raise DefinitionError(
                 f"group {label!r} is opened inside group {self._current!r}; groups do not nest"
             )
-        options = Group(label, resources or Resources(), main)
+        options = Group(label, resources or Resources(), restart or NO_RESTARTS, main)
         known = self._groups.get(label)
-        if known is not None and known != options and (resources is not None or main):
+        if known is not None and known != options and (resources or restart or main):
             raise DefinitionError(f"group {label!r} was opened before with other options: {known}")
         if known is None:
             self._groups[label] = options

@@ -12,6 +12,7 @@ PACKAGE = Path(launchpad.__file__).parent
 LAYERS = [
     ["courier", "outcome"],
     ["errors", "resources", "flags"],
+    ["restart_policy"],
     ["interruption"],
     ["context"],
     ["address", "stopping"],

@@ -8,7 +8,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ───── Ready · Done · Waiting · StopRequested · Ended
-      .ask(worker) ───────────────────────────────────────────────▶ worker.ask_to_stop()
+      .ask(worker, restarts) ─────────────────────────────────────▶ worker.ask_to_stop()
       .tell_gone(worker, why) ──────────────────────────────────▶ all others: context.mark_gone()
       .kill(worker) ──────────────────────────▶ makes an end
 """
@@ -78,8 +78,11 @@ class Workers(abc.ABC):
         """Starts a worker of the plan. A worker that cannot be started reports Ended, phase `start`."""
 
     @abc.abstractmethod
-    def ask(self, worker: str) -> None:
-        """Asks a worker to stop. One that has ended meanwhile is passed over."""
+    def ask(self, worker: str, *, restarts: bool = False) -> None:
+        """Asks a worker to stop. One that has ended meanwhile is passed over.
+
+        `restarts`: it will be started again, so its object may save what it knows.
+        """
 
     @abc.abstractmethod
     def kill(self, worker: str) -> None:
@@ -87,7 +90,10 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def tell_gone(self, worker: str, why: str) -> None:
-        """Lets all workers know that one failed or ended for good, so that nobody waits for it."""
+        """Lets all workers know that one failed or ended for good, so that nobody waits for it.
+
+        An empty `why` takes that back: it has been started again.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:

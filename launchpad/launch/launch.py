@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from launchpad.launch.running import Running
     from launchpad.program import Program
     from launchpad.resources import PythonProcess
+    from launchpad.restart_policy import RestartPolicy
 
 _QUIET_TERMINALS = ("output_to_files",)
 _TERMINALS = ("current_terminal", *_QUIET_TERMINALS)
@@ -31,6 +32,8 @@ def plan(
     program: Program,
     launch_type: LaunchType | str | None = None,
     local_resources: Mapping[str, PythonProcess] | None = None,
+    *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
 ) -> LaunchPlan:
     """What `launch` would run, as data. Starts nothing and changes nothing.
 
@@ -43,7 +46,7 @@ def plan(
     from launchpad.launch import registry, setup
 
     name = registry.launch_type_name(launch_type)
-    return setup.plan(_single(program), registry.backend_of(name), name, local_resources)
+    return setup.plan(_single(program), registry.backend_of(name), name, local_resources, restart)
 
 
 def launch(
@@ -54,6 +57,7 @@ def launch(
     test_case: unittest.TestCase | None = None,
     terminal: str | None = None,
     *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     serialize_py_nodes: bool | None = None,
     controller_xm_requirements: None = None,
 ) -> Running:
@@ -75,6 +79,8 @@ def launch(
       terminal: Where workers' output goes besides their log files: `current_terminal` or, for nowhere,
         `output_to_files`. If None, the environment variable LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, then
         `current_terminal`; tests print nothing.
+      restart: What happens when a worker ends: a policy for all groups, or by label; it counts more than
+        the group's own.
       serialize_py_nodes: Makes no difference: nodes are always serialised.
       xm_resources: Belongs to another company's cluster; only None.
       controller_xm_requirements: The same.
@@ -94,7 +100,7 @@ def launch(
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name)
-    planned = setup.plan(program, backend, name, local_resources)
+    planned = setup.plan(program, backend, name, local_resources, restart)
     run = RunDirectory.create(program.name, planned.endpoints)
     running = _start(planned, backend, run, _output(run, planned, backend, terminal))
     _hand_over(running, test_case)

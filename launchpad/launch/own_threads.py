@@ -11,6 +11,7 @@ from launchpad import context, outcome
 from launchpad.context import RunContext
 from launchpad.launch.backend import Ended, Report, Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
+from launchpad.launch.run_directory import RunDirectory
 from launchpad.launch.worker import context_of, describe, trimmed_traceback
 from launchpad.outcome import Outcome
 
@@ -18,8 +19,10 @@ from launchpad.outcome import Outcome
 class OwnThreads(Workers):
     """Workers that are functions of the launching script; nothing is pickled, and nothing captured."""
 
-    def __init__(self, plan: LaunchPlan, report: Callable[[Report], None]) -> None:
-        self._plan, self._report = plan, report
+    def __init__(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> None:
+        self._plan, self._run_directory, self._report = plan, run, report
         self._functions: dict[str, Callable[[], object]] = {}
         self._plans: dict[str, WorkerPlan] = {}
         self._contexts: dict[str, RunContext] = {}
@@ -45,6 +48,7 @@ class OwnThreads(Workers):
             attempt,
             self._plan.endpoints,
             self._report,
+            str(self._run_directory.state(worker)),
         )
         context.inherit()
         self._contexts[worker] = me
@@ -52,7 +56,7 @@ class OwnThreads(Workers):
         self._threads.append(thread)
         thread.start()
 
-    def ask(self, worker: str) -> None:
+    def ask(self, worker: str, *, restarts: bool = False) -> None:
         """Sets its stop event and calls its handlers."""
         threading.Thread(target=self._ask, args=(self._contexts[worker],), daemon=True).start()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.resources import Resources
+from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class WorkerPlan:
       endpoints: Address name → endpoint, for the addresses it owns.
       env, args: Environment variables and command-line flags of its own.
       runs: Whether it has something to run; None when only its constructor knows.
-      retries: How often it is started again after a failure.
+      restart: Whether and how it is started again.
     """
 
     name: str
@@ -42,16 +43,21 @@ class WorkerPlan:
     resources: Resources = field(default_factory=Resources)
     runs: bool | None = None
     main: bool = False
-    retries: int = 0
+    restart: RestartPolicy = NO_RESTARTS
     added_at: str = ""
     payload: bytes = field(default=b"", repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the payload, which is given by its size."""
-        plain = {k: _plain(v) for k, v in vars(self).items() if k not in ("payload", "resources")}
+        plain = {
+            k: _plain(v)
+            for k, v in vars(self).items()
+            if k not in ("payload", "resources", "restart")
+        }
         return {
             **plain,
             "resources": {"env": dict(self.resources.env)},
+            "restart": vars(self.restart),
             "payload_bytes": len(self.payload),
         }
 

@@ -5,6 +5,7 @@
         learner-0.courier               a socket for each address
     <log base>/<run id>/                kept
         learner-0.log
+        state/learner-0/            `lp.current().state_dir`, made when it is asked for
 
 The runtime base is the first of $XDG_RUNTIME_DIR/launchpad, $TMPDIR/launchpad-<uid>, /tmp/launchpad-<uid>
 that keeps every socket path within the 107 bytes that the kernel allows. What a killed run left is swept
@@ -77,6 +78,10 @@ class RunDirectory:
     def log(self, worker: str) -> Path:
         """The file that takes what a worker prints."""
         return self.logs / f"{worker}.log"
+
+    def state(self, worker: str) -> Path:
+        """Where a worker may leave what its next attempt is to find; made when it is first asked for."""
+        return self.logs / "state" / worker
 
     @property
     def scope(self) -> str:

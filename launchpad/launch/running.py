@@ -17,14 +17,18 @@ from launchpad.launch.output import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.launch.supervising import StopAsked, Supervising
-from launchpad.launch.supervisor import RUNNING, STARTING, STOPPING
+from launchpad.launch.watched import State
 
-_ALIVE = (STARTING, RUNNING, STOPPING)
+_NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A row of `Running.status()`. `state` is pending, starting, running, stopping, or how it ended."""
+    """A row of `Running.status()`.
+
+    `state` is pending, starting, running, stopping, restarting, or how it ended: succeeded, failed, stopped,
+    lost. `cause` is why its last attempt ended, also when another one runs.
+    """
 
     worker: str
     label: str
@@ -101,7 +105,7 @@ class Running:
         if in_time and raise_error:
             self._raise_failure()
         if not in_time:
-            alive = ", ".join(s.worker for s in self.status() if s.state in _ALIVE)
+            alive = ", ".join(s.worker for s in self.status() if s.state in _NOT_ENDED)
             raise TimeoutError(
                 f"program {self.plan.program!r} still runs after {timeout_s} s: {alive}"
             )
@@ -150,7 +154,7 @@ class Running:
             WorkerStatus(
                 worker=w.plan.name,
                 label=w.plan.group,
-                state=w.outcome.kind if w.outcome is not None else w.state,
+                state=w.outcome.kind if w.outcome and w.state is State.ENDED else w.state,
                 attempt=w.attempt,
                 cause=w.outcome.cause if w.outcome is not None else "",
                 log_path=str(self._run.log(w.plan.name)),

@@ -7,7 +7,7 @@ sent, environment variables set twice, payloads too large for the backend.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launchpad.errors import DefinitionError, PayloadError
@@ -20,7 +20,11 @@ from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
 from launchpad.program import Group, Program
 from launchpad.resources import PythonProcess, Resources
+from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
 from launchpad.traverse import Found
+
+Restart = RestartPolicy | Mapping[str, RestartPolicy] | None
+"""As launch takes it: for all groups, or by label."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Setup:
     node: Node[Any]
     nodes: tuple[tuple[str, Node[Any]], ...]
     """(path prefix, node) for each node that lives in this worker."""
-    retries: int = 0
+    restart: RestartPolicy = NO_RESTARTS
 
     def addresses(self) -> Iterator[tuple[str, str, str]]:
         """(uid, name, kind) of each address it owns."""
@@ -66,6 +70,7 @@ def plan(
     backend: Backend,
     launch_type: str,
     local_resources: Mapping[str, PythonProcess] | None = None,
+    restart: Restart = None,
 ) -> LaunchPlan:
     """The plan of a program on a backend.
 
@@ -73,7 +78,8 @@ def plan(
       DefinitionError: a mistake in the program, with the node's label and the path to it.
     """
     processes = _checked_resources(program, local_resources or {})
-    workers = setup(program)
+    policies = _checked_policies(program, restart)
+    workers = [replace(w, restart=policies.get(w.group.label, w.restart)) for w in setup(program)]
     calls = _checked_edges(workers)
     uids = {uid: name for worker in workers for uid, name, _ in worker.addresses()}
     packer = Packer(uids, (id(found.value) for edges in calls.values() for found, _ in edges))
@@ -88,14 +94,13 @@ def _workers_of(
     if isinstance(node, MultiProcessingColocation):
         for i, member in enumerate(node.members()):
             nodes = ((f"{label}.nodes[{i}]", member),)
-            yield Setup(
-                f"{name}.{i}", group, index, replicas, member, nodes, node.num_retries_on_failure
-            )
+            policy = node.restart or group.restart
+            yield Setup(f"{name}.{i}", group, index, replicas, member, nodes, policy)
     elif node.members():
         members = tuple((f"{label}.nodes[{i}]", member) for i, member in enumerate(node.members()))
-        yield Setup(name, group, index, replicas, node, members)
+        yield Setup(name, group, index, replicas, node, members, group.restart)
     else:
-        yield Setup(name, group, index, replicas, node, ((label, node),))
+        yield Setup(name, group, index, replicas, node, ((label, node),), group.restart)
 
 
 def _plan_one(
@@ -121,7 +126,7 @@ def _plan_one(
         python=process.python,
         resources=worker.group.resources,
         main=worker.group.main,
-        retries=worker.retries,
+        restart=worker.restart,
         added_at=worker.node.added_at,
         payload=_payload(worker, backend, packer),
     )
@@ -209,6 +214,22 @@ def _checked_resources(
                 f"local_resources[{label!r}] must be lp.PythonProcess(…), got {process!r}"
             )
     return dict(local)
+
+
+def _checked_policies(program: Program, restart: Restart) -> dict[str, RestartPolicy]:
+    """Label → the policy given at launch, which counts more than the group's own."""
+    if isinstance(restart, RestartPolicy):
+        restart = dict.fromkeys(program.groups, restart)
+    for label, policy in (restart or {}).items():
+        if label not in program.groups:
+            raise DefinitionError(
+                f"restart names a group {label!r}; program {program.name!r} has {list(program.groups)}"
+            )
+        if not isinstance(policy, RestartPolicy):
+            raise DefinitionError(f"restart[{label!r}] must be lp.RestartPolicy(…), got {policy!r}")
+        if program.group_options(label).main:
+            refuse_endless_main(label, policy)
+    return dict(restart or {})
 
 
 def _environment(group: Group, process: PythonProcess) -> dict[str, str]:

@@ -25,16 +25,8 @@ from launchpad.launch.output import Output
 from launchpad.launch.own_threads import OwnThreads
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory, last_lines
-from launchpad.launch.supervisor import (
-    ENDED,
-    Ask,
-    Command,
-    Kill,
-    Start,
-    Supervisor,
-    TellGone,
-    Watched,
-)
+from launchpad.launch.supervisor import Ask, Command, Kill, Note, Start, Supervisor, TellGone
+from launchpad.launch.watched import State, Watched
 from launchpad.outcome import Outcome
 
 _KEPT_LINES = 200
@@ -76,7 +68,7 @@ class Supervising:
         self._changed = threading.Condition()
         self._supervisor = Supervisor(plan, grace_s)
         self._published = {uid: self._place(name) for uid, name in plan.uids.items()}
-        self._own = OwnThreads(plan, self._inbox.put)
+        self._own = OwnThreads(plan, run, self._inbox.put)
         self._workers: Workers = backend.start(plan, run, self._inbox.put)
         self._make_room(backend)
         name = f"launchpad-{plan.program}"
@@ -135,7 +127,7 @@ class Supervising:
     def verdict_on(self, worker: str) -> Exception | None:
         """What a waiting client of the launching script asks: has that worker ended for good?"""
         watched = self._supervisor.workers[worker]
-        if watched.state != ENDED or watched.outcome is None:
+        if watched.state is not State.ENDED or watched.outcome is None:
             return None
         return WorkerFailed(watched.outcome.headline(), server=worker)
 
@@ -154,14 +146,16 @@ class Supervising:
 
     def _have_ended(self, labels: Collection[str] | None, first: bool) -> bool:
         workers = self._supervisor.workers.values()
-        ended = [w.state == ENDED for w in workers if labels is None or w.plan.group in labels]
+        ended = [
+            w.state is State.ENDED for w in workers if labels is None or w.plan.group in labels
+        ]
         return self.done.is_set() or (any(ended) if first else all(ended))
 
     # From here on: the thread.
 
     def _supervise(self) -> None:
         try:
-            self._execute(self._supervisor.begin())
+            self._execute(self._supervisor.begin(time.monotonic()))
             while not self._supervisor.is_over:
                 self._execute(self._next())
         except BaseException as error:
@@ -186,15 +180,13 @@ class Supervising:
     def _decide(self, message: Report | StopAsked | Add) -> list[Command]:
         now = time.monotonic()
         if isinstance(message, Add):
-            return self._supervisor.add(message.plan)
+            return self._supervisor.add(message.plan, now)
         if isinstance(message, StopAsked):
             if message.note:
                 self.note(message.note)
             return self._supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, Ended):
             message = Ended(self._with_log(message.outcome))
-            if message.outcome.is_failure:
-                self.note(message.outcome.headline())
         return self._supervisor.on(message, now)
 
     def _with_log(self, ended: Outcome) -> Outcome:
@@ -205,15 +197,16 @@ class Supervising:
     def _execute(self, commands: list[Command]) -> None:
         actions: dict[type, Callable[..., None]] = {
             Start: lambda c: self._home_of(c.worker).start(c.worker, c.attempt),
-            Ask: lambda c: self._home_of(c.worker).ask(c.worker),
+            Ask: lambda c: self._home_of(c.worker).ask(c.worker, restarts=c.restarts),
             Kill: self._kill,
             TellGone: self._tell_gone,
+            Note: lambda c: self.note(c.text),
         }
         for command in commands:
             actions[type(command)](command)
 
     def _kill(self, command: Kill) -> None:
-        self.note(f"{command.worker} did not stop when asked; it is ended by force")
+        self.note(f"{command.worker} {command.why}; it is ended by force")
         self._home_of(command.worker).kill(command.worker)
 
     def _tell_gone(self, command: TellGone) -> None:

@@ -1,93 +1,41 @@
 """The supervisor: decides, and touches nothing. Reports and the time go in, commands come out.
 
-    PENDING ──Start──▶ STARTING ──Ready──▶ RUNNING ──┐
-                          │                          ├─Ended──▶ ENDED
-                          └────────Ask──▶ STOPPING ──┘           (back to STARTING: a retry)
-
-The program ends
+The life of a worker is in `watched.py`, whether it is started again in `restarts.py`. The program ends
   well   when all workers of the main groups have ended, or, without main groups, all that had something
          to run (servers alone never end it); or when somebody asked for a stop;
-  badly  at the first failure that no retry covers.
-
-Stop is ask → wait → insist, in reverse order of start: group after group is asked, the next one when the
-former has ended or after a moment (it may be waiting for a server of an earlier group); who has not ended
-when the grace period is over is killed.
+  badly  at the first failure that no restart policy covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 
 from launchpad import outcome
 from launchpad.launch.backend import Done, Ended, Ready, Report, StopRequested, Waiting
+from launchpad.launch.commands import Ask, Command, Kill, Note, Start, TellGone
+from launchpad.launch.orderly_stop import OrderlyStop
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.restarting import Restarting
+from launchpad.launch.restarts import Decision, Reason, Verdict, decide, within
+from launchpad.launch.rings import deadlock, find_ring
+from launchpad.launch.watched import State, Watched
 from launchpad.outcome import Outcome
+from launchpad.restart_policy import GROUP, WORKER
 
-PENDING, STARTING, RUNNING, STOPPING, ENDED = "pending", "starting", "running", "stopping", "ended"
-
-_STALE_WAIT_S = 2.5
-"""A constructor that waits says so every second; one that has fallen silent waits no more."""
-
-_ORDERLY_S = 0.2
-"""How long a group is waited for before the one started before it is asked too."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Start this worker."""
-
-    worker: str
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Ask this worker to stop."""
-
-    worker: str
-
-
-@dataclass(frozen=True)
-class Kill:
-    """End this worker, which did not stop."""
-
-    worker: str
-
-
-@dataclass(frozen=True)
-class TellGone:
-    """Tell all workers that this one is gone for good: it failed or has ended."""
-
-    worker: str
-    why: str
-
-
-Command = Start | Ask | Kill | TellGone
-
-
-@dataclass
-class Watched:
-    """What the supervisor knows of one worker."""
-
-    plan: WorkerPlan
-    state: str = PENDING
-    attempt: int = 0
-    runs: bool | None = None
-    is_done: bool = False
-    waits_for: dict[str, float] = field(default_factory=dict)
-    """Whom its constructor waits for, and when it last said so."""
-    asked: bool = False
-    killed: bool = False
-    outcome: Outcome | None = None
+__all__ = ["Ask", "Command", "Kill", "Note", "Start", "Supervisor", "TellGone"]
 
 
 class Supervisor:
-    """Watches the workers of one launch. Not thread-safe: one thread owns it.
+    """Watches the workers of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
     Args:
       plan: Who there is, in order of start.
       grace_s: How long a worker may take to stop; 0 kills at once, a negative number never kills.
+
+    Attributes:
+      failures: Those that ended the program, and those that came after them.
+      stop_reason: Why it stops; empty while it does not.
     """
 
     def __init__(self, plan: LaunchPlan, grace_s: float) -> None:
@@ -95,24 +43,26 @@ class Supervisor:
         self.failures: list[Outcome] = []
         self.stop_reason = ""
         self._grace_s = grace_s
-        self._stopping_since: float | None = None
-        self._order = list(plan.groups)[::-1]
-        self._group_asked_at: float | None = None
+        self._groups = list(plan.groups)[::-1]
+        self._stop: OrderlyStop | None = None
+        self._restarting: list[Restarting] = []
+        self._deaths: dict[str, list[tuple[float, Outcome]]] = {}
+        self._gone: dict[str, str] = {}
 
-    def begin(self) -> list[Command]:
+    def begin(self, now: float = 0.0) -> list[Command]:
         """Starts everyone."""
-        return [self._start(worker) for worker in self.workers.values()]
+        return [c for worker in self.workers.values() for c in self._start(worker, now)]
 
-    def add(self, plan: WorkerPlan) -> list[Command]:
+    def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Command]:
         """Starts one more worker, if the program is not about to end. The last to start is asked first."""
         if self.is_stopping:
             return []
         self.workers[plan.name] = Watched(plan, runs=plan.runs)
-        self._order.insert(0, plan.group)
-        return [self._start(self.workers[plan.name])]
+        self._groups.insert(0, plan.group)
+        return self._start(self.workers[plan.name], now)
 
     def on(self, report: Report, now: float) -> list[Command]:
-        """What to do about a report that arrived at `now` (monotonic seconds)."""
+        """What to do about a report that arrived at `now`."""
         handlers: dict[type, Callable[..., list[Command]]] = {
             Ready: self._on_ready,
             Done: self._on_done,
@@ -124,47 +74,51 @@ class Supervisor:
 
     def stop(self, reason: str, now: float, at_once: bool = False) -> list[Command]:
         """Begins to stop the program; once it has begun only `at_once` changes anything."""
-        if at_once:
-            self._grace_s = 0.0
-        if self._stopping_since is None:
-            self._stopping_since = now
+        if self._stop is None:
             self.stop_reason = reason
+            for restarting in self._restarting:
+                restarting.give_up()
+            self._restarting.clear()
+            self._stop = OrderlyStop(self.workers.values, self._groups, now, self._grace_s)
+        if at_once:
+            self._stop.hurry()
         return self.tick(now)
 
     def tick(self, now: float) -> list[Command]:
         """What the time alone makes due."""
-        return self._ask_next_groups(now) + self._insist(now)
+        if self._stop is not None:
+            return self._stop.tick(now)
+        due = self._kill_late_starts(now)
+        for restarting in tuple(self._restarting):
+            due += self._go_on(restarting, now)
+        return due
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no report comes before."""
-        if self._stopping_since is None or self.is_over:
-            return None
-        times = (
-            [self._group_asked_at + _ORDERLY_S]
-            if self._order and self._group_asked_at is not None
-            else []
-        )
-        if self._grace_s >= 0 and any(not w.killed for w in self._alive()):
-            times.append(self._stopping_since + self._grace_s)
-        return min(times, default=None)
+        if self._stop is not None:
+            return self._stop.wake_at()
+        times = [restarting.wake_at() for restarting in self._restarting]
+        times += [worker.ready_by for worker in self.workers.values() if not worker.killed]
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def is_stopping(self) -> bool:
         """Whether the end has begun."""
-        return self._stopping_since is not None
+        return self._stop is not None
 
     @property
     def is_over(self) -> bool:
         """Whether all workers have ended and none is to be started again."""
-        return all(worker.state == ENDED for worker in self.workers.values())
+        return all(worker.state is State.ENDED for worker in self.workers.values())
+
+    # Reports.
 
     def _on_ready(self, report: Ready, now: float) -> list[Command]:
         worker = self.workers[report.worker]
-        if report.attempt != worker.attempt or worker.state == ENDED:
+        if report.attempt != worker.attempt or not worker.is_alive:
             return []
-        worker.runs = report.runs
-        if worker.state == STARTING:
-            worker.state = RUNNING
+        worker.runs, worker.ready_by = report.runs, None
+        worker.move("ready")
         return self._stop_if_done(now)
 
     def _on_done(self, report: Done, now: float) -> list[Command]:
@@ -177,49 +131,121 @@ class Supervisor:
     def _on_waiting(self, report: Waiting, now: float) -> list[Command]:
         worker = self.workers[report.worker]
         worker.waits_for[report.on] = now
-        ring = self._ring_through(report.worker, now)
-        if not ring or worker.state != STARTING:
+        ring = find_ring(self.workers, report.worker, now)
+        if not ring or worker.state is not State.STARTING:
             return []
-        return self._fail(_deadlock(ring, worker), now)
+        return self._fail(deadlock(ring, worker), now)
 
     def _on_stop_requested(self, report: StopRequested, now: float) -> list[Command]:
         return self.stop(f"{report.worker} called lp.stop()", now)
 
     def _on_ended(self, report: Ended, now: float) -> list[Command]:
         worker = self.workers[report.outcome.worker]
-        if report.outcome.attempt != worker.attempt or worker.state == ENDED:
+        if report.outcome.attempt != worker.attempt or not worker.is_alive:
             return []  # an attempt that was replaced has no say
-        worker.state, worker.outcome = ENDED, report.outcome
-        if not report.outcome.is_failure:
+        ended = _too_late(worker, report.outcome) if worker.is_late else report.outcome
+        worker.end(ended)
+        if any(worker in restarting for restarting in self._restarting):
+            worker.move("restart")
+            return []
+        decision = self._decide(worker, ended, now)
+        if decision.verdict is Verdict.LEAVE:
             return self._stop_if_done(now) or self._tell_ended(worker)
-        if self._may_retry(worker):
-            return [self._start(worker)]
-        return self._fail(report.outcome, now)
+        if decision.verdict is Verdict.RESTART:
+            return self._restart(worker, ended, decision, now)
+        return self._fail(self._explained(worker, ended, decision, now), now)
+
+    # Restarts.
+
+    def _decide(self, worker: Watched, ended: Outcome, now: float) -> Decision:
+        restarts = [at for at, _ in self._deaths.get(_scope_name(worker), ())]
+        return decide(worker.plan.restart, ended, restarts, now, is_stopping=self.is_stopping)
+
+    def _restart(
+        self, worker: Watched, ended: Outcome, decision: Decision, now: float
+    ) -> list[Command]:
+        """Begins to restart the worker and whoever is restarted with it."""
+        self._deaths.setdefault(_scope_name(worker), []).append((now, ended))
+        members, due_at = self._scope_of(worker), now + decision.delay_s
+        for other in [r for r in self._restarting if any(m in r for m in members)]:
+            self._restarting.remove(other)
+            members = [w for w in self.workers.values() if w in members or w in other]
+            due_at = max(due_at, other.due_at)
+        for member in members:
+            member.move("restart")
+        stop = OrderlyStop(lambda: members, self._groups, now, self._grace_s, restarts=True)
+        self._restarting.append(Restarting(members, due_at, stop))
+        return [Note(_announcement(worker, ended, decision))]
+
+    def _scope_of(self, worker: Watched) -> list[Watched]:
+        """Who is started again with it, itself included."""
+        scope = worker.plan.restart.scope
+        if scope == WORKER:
+            return [worker]
+        group = worker.plan.group
+        return [w for w in self.workers.values() if scope != GROUP or w.plan.group == group]
+
+    def _go_on(self, restarting: Restarting, now: float) -> list[Command]:
+        if not restarting.is_due(now):
+            return restarting.stop.tick(now)
+        self._restarting.remove(restarting)
+        return [c for worker in restarting.members for c in self._start(worker, now)]
+
+    def _start(self, worker: Watched, now: float) -> list[Command]:
+        """Starts it; and it learns, as others did before it was born, who is gone."""
+        worker.begin(now)
+        commands: list[Command] = [Start(worker.name, worker.attempt)]
+        if self._gone.pop(worker.name, ""):
+            commands.append(TellGone(worker.name, ""))
+        if worker.attempt > 1:
+            commands += [TellGone(name, why) for name, why in self._gone.items()]
+        return commands
+
+    def _kill_late_starts(self, now: float) -> list[Command]:
+        commands: list[Command] = []
+        for worker in self.workers.values():
+            if worker.ready_by is not None and now >= worker.ready_by and not worker.killed:
+                worker.killed = worker.is_late = True
+                limit = worker.plan.restart.start_timeout_s
+                commands.append(Kill(worker.name, f"was not ready within {limit:g} s"))
+        return commands
+
+    def _explained(
+        self, worker: Watched, ended: Outcome, decision: Decision, now: float
+    ) -> Outcome:
+        """A failure that no restart covers, with the reason why not."""
+        policy, reason = worker.plan.restart, decision.reason
+        deaths = self._deaths.get(_scope_name(worker), [])
+        counted = within(policy, [at for at, _ in deaths], now)
+        earlier = tuple(o.headline() for at, o in deaths if at in counted)
+        if reason is Reason.TOO_OFTEN:
+            ended = replace(
+                ended,
+                kind=outcome.FAILED,
+                cause=ended.cause or "it ended, and its policy says always",
+                hint=_joined(ended.hint, _too_often(worker, len(counted))),
+            )
+        elif reason not in (Reason.NO_POLICY, Reason.STOPPING):
+            ended = replace(ended, hint=_joined(ended.hint, f"not started again: {reason}"))
+        return replace(ended, earlier=earlier)
+
+    # The end.
+
+    def _fail(self, failed: Outcome, now: float) -> list[Command]:
+        self.failures.append(failed)
+        told = [Note(failed.headline()), *self._tell_gone(failed.worker, failed.headline())]
+        return told + self.stop(f"{failed.worker} failed", now)
 
     def _tell_ended(self, worker: Watched) -> list[Command]:
         """A call to a server that has ended would wait for ever, if nobody said so."""
         if self.is_stopping or not worker.plan.endpoints or worker.outcome is None:
             return []
-        return [
-            TellGone(
-                worker.plan.name,
-                f"{worker.outcome.headline().rstrip(': ')}: it has ended and serves no more",
-            )
-        ]
+        headline = worker.outcome.headline().rstrip(": ")
+        return self._tell_gone(worker.name, f"{headline}: it has ended and serves no more")
 
-    def _fail(self, failed: Outcome, now: float) -> list[Command]:
-        self.failures.append(failed)
-        told: list[Command] = [TellGone(failed.worker, failed.headline())]
-        return told + self.stop(f"{failed.worker} failed", now)
-
-    def _may_retry(self, worker: Watched) -> bool:
-        return not self.is_stopping and worker.attempt <= worker.plan.retries
-
-    def _start(self, worker: Watched) -> Command:
-        worker.state, worker.attempt, worker.outcome = STARTING, worker.attempt + 1, None
-        worker.waits_for.clear()
-        worker.is_done = False
-        return Start(worker.plan.name, worker.attempt)
+    def _tell_gone(self, worker: str, why: str) -> list[Command]:
+        self._gone[worker] = why
+        return [TellGone(worker, why)]
 
     def _stop_if_done(self, now: float) -> list[Command]:
         if self.is_stopping or not self._is_done():
@@ -231,87 +257,46 @@ class Supervisor:
         workers = list(self.workers.values())
         mains = [worker for worker in workers if worker.plan.main]
         if mains:
-            return all(_has_finished(worker) for worker in mains)
-        if any(w.runs is None and w.state != ENDED for w in workers):
+            return all(worker.has_finished for worker in mains)
+        if any(w.runs is None and w.state is not State.ENDED for w in workers):
             return False
-        runners = [w for w in workers if w.runs or (w.state == ENDED and w.runs is None)]
-        return bool(runners) and all(_has_finished(worker) for worker in runners)
-
-    def _ask_next_groups(self, now: float) -> list[Command]:
-        if not self.is_stopping:
-            return []
-        commands: list[Command] = []
-        while self._order and self._may_ask_next(now):
-            group = self._order.pop(0)
-            commands += [self._ask(w) for w in self._alive() if w.plan.group == group]
-            self._group_asked_at = now
-        return commands
-
-    def _may_ask_next(self, now: float) -> bool:
-        if self._group_asked_at is None or now >= self._group_asked_at + _ORDERLY_S:
-            return True
-        return all(not worker.asked for worker in self._alive())
-
-    def _ask(self, worker: Watched) -> Command:
-        worker.state, worker.asked = STOPPING, True
-        return Ask(worker.plan.name)
-
-    def _insist(self, now: float) -> list[Command]:
-        if (
-            self._stopping_since is None
-            or self._grace_s < 0
-            or now < self._stopping_since + self._grace_s
-        ):
-            return []
-        late = [worker for worker in self._alive() if not worker.killed]
-        for worker in late:
-            worker.killed = True
-        return [Kill(worker.plan.name) for worker in late]
-
-    def _alive(self) -> Sequence[Watched]:
-        return [worker for worker in self.workers.values() if worker.state not in (PENDING, ENDED)]
-
-    def _ring_through(self, start: str, now: float) -> list[str]:
-        """The constructors that wait for each other in a ring through `start`, if they do."""
-        came_from = {start: ""}
-        to_visit = [start]
-        while to_visit:
-            name = to_visit.pop()
-            for other in self._waited_for(name, now):
-                if other == start:
-                    return _path_to(name, came_from)
-                if other not in came_from:
-                    came_from[other] = name
-                    to_visit.append(other)
-        return []
-
-    def _waited_for(self, name: str, now: float) -> list[str]:
-        """Whom a worker that is being built waits for."""
-        worker = self.workers.get(name)
-        if worker is None or worker.state != STARTING:
-            return []
-        return [other for other, said in worker.waits_for.items() if now - said < _STALE_WAIT_S]
+        runners = [w for w in workers if w.runs or (w.state is State.ENDED and w.runs is None)]
+        return bool(runners) and all(worker.has_finished for worker in runners)
 
 
-def _path_to(name: str, came_from: dict[str, str]) -> list[str]:
-    path = []
-    while name:
-        path.append(name)
-        name = came_from[name]
-    return path[::-1]
+def _scope_name(worker: Watched) -> str:
+    """Under which its restarts are counted."""
+    scope = worker.plan.restart.scope
+    return {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(scope, "program")
 
 
-def _has_finished(worker: Watched) -> bool:
-    return worker.is_done or worker.state == ENDED
-
-
-def _deadlock(ring: list[str], worker: Watched) -> Outcome:
-    return Outcome(
-        worker=worker.plan.name,
+def _too_late(worker: Watched, ended: Outcome) -> Outcome:
+    """The end of a worker that was killed because it was not ready in time."""
+    limit = worker.plan.restart.start_timeout_s
+    return replace(
+        ended,
         kind=outcome.FAILED,
-        phase="init",
-        attempt=worker.attempt,
-        cause=f"constructors wait for each other: {' → '.join([*ring, ring[0]])}",
-        error_type="deadlock",
-        hint="make one of these calls in run(), or at the first use, not in the constructor",
+        cause=f"was not ready within start_timeout_s={limit:g}, and was killed",
+        error_type="StartTimeout",
+        hint="its log ends with the stacks of all its threads: see where it was",
     )
+
+
+def _announcement(worker: Watched, ended: Outcome, decision: Decision) -> str:
+    policy = worker.plan.restart
+    what = {WORKER: "it", GROUP: f"group {worker.plan.group!r}"}.get(policy.scope, "the program")
+    when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
+    count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
+    return f"{ended.headline().rstrip(': ')}; {what} is started again {when} ({count})"
+
+
+def _too_often(worker: Watched, n_restarts: int) -> str:
+    policy = worker.plan.restart
+    return (
+        f"not started again: {n_restarts} restarts within {policy.within_s:g} s are all that its policy"
+        f" allows (max_restarts={policy.max_restarts}, within_s={policy.within_s:g})"
+    )
+
+
+def _joined(*hints: str) -> str:
+    return "; ".join(hint for hint in hints if hint)

@@ -20,7 +20,7 @@ from dataclasses import replace
 import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
 from launchpad import courier, outcome
 from launchpad.context import RunContext
-from launchpad.errors import Stopped
+from launchpad.errors import DoNotRestart, Stopped
 from launchpad.executable import Executable
 from launchpad.launch import flag_values, payload
 from launchpad.launch.backend import Done, Ready, Report, StopRequested, Waiting
@@ -49,20 +49,31 @@ class Worker:
     ) -> None:
         self._plan, self._context = plan, context
         self._report, self._on_phase = report, on_phase
+        self._restarts = False
+        self._executable: Executable | None = None
         context.interruption.raise_in_thread = interrupt
 
     def main(self) -> Outcome:
         """The worker's life. Raises nothing: whatever happens becomes the outcome."""
-        executable: Executable | None = None
         try:
-            executable = self._import()
-            ended = self._guarded(executable)
+            self._executable = self._import()
+            ended = self._guarded(self._executable)
         except BaseException as error:
             ended = self._outcome_of(error)
-        return self._closed(executable, ended)
+        return self._closed(self._executable, ended)
 
-    def ask_to_stop(self) -> None:
-        """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked."""
+    def abandon(self) -> None:
+        """Closes what it serves, from another thread: `main` does not return, and nobody waits for it."""
+        with contextlib.suppress(Exception):
+            if self._executable is not None:
+                self._executable.close()
+
+    def ask_to_stop(self, restarts: bool = False) -> None:
+        """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked.
+
+        `restarts`: it will be started again, so what it has built may save itself before it is closed.
+        """
+        self._restarts = restarts
         self._context.ask_to_stop()
         if not self._context.heeds_stop:
             self._context.interruption.ask()
@@ -113,6 +124,8 @@ class Worker:
         self._context.ask_to_stop()  # threads that the worker leaves behind can see it
         try:
             if executable is not None:
+                if self._restarts and not ended.is_failure:
+                    executable.save()
                 executable.close()
         except BaseException as error:
             self._context.phase = "stop"
@@ -147,6 +160,7 @@ def _explained(failed: Outcome, error: BaseException) -> Outcome:
     return replace(
         failed,
         error_type=payload.qualified(type(error)),
+        may_restart=not _has_opted_out(error),
         traceback=trimmed_traceback(error),
         hint=_hint(error),
         blames=_blamed(error),
@@ -161,6 +175,7 @@ def context_of(
     attempt: int,
     endpoints: dict[str, str],
     report: Callable[[Report], None],
+    state_dir: str,
 ) -> RunContext:
     """The run context of a worker."""
     reports: dict[str, Callable[[str], Report]] = {
@@ -180,6 +195,7 @@ def context_of(
         launch_type=launch_type,
         endpoints=endpoints,
         report=lambda event, text: report(reports[event](text)),
+        state_path=state_dir,
     )
 
 
@@ -201,6 +217,12 @@ def trimmed_traceback(error: BaseException) -> str:
         part.stack = traceback.StackSummary.from_list(theirs) if theirs else part.stack
         part = part.__cause__ or part.__context__
     return "".join(whole.format()).rstrip()
+
+
+def _has_opted_out(error: BaseException) -> bool:
+    if isinstance(error, SystemExit):
+        return error.code in outcome.NO_RESTART_CODES
+    return any(isinstance(cause, DoNotRestart) for cause in _causes(error))
 
 
 def _is_ours(filename: str) -> bool:

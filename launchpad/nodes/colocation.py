@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from launchpad.executable import Executable
 from launchpad.nodes.base import Node
 from launchpad.nodes.members import RunThreads
 from launchpad.nodes.python import PyHandle
+from launchpad.restart_policy import RestartPolicy
 
 
 class Colocation(Node[PyHandle]):
@@ -79,7 +81,8 @@ class MultiProcessingColocation(Colocation):
 
     Args:
       nodes: What runs in it.
-      num_retries_on_failure: How often each of them is started again after a failure.
+      num_retries_on_failure: How often each of them is started again after a failure, in place of the
+        group's restart policy.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], num_retries_on_failure: int = 0) -> None:
@@ -88,8 +91,13 @@ class MultiProcessingColocation(Colocation):
             raise ValueError(
                 f"num_retries_on_failure cannot be negative, got {num_retries_on_failure}"
             )
-        self.num_retries_on_failure = num_retries_on_failure
+        self.restart = _retries(num_retries_on_failure) if num_retries_on_failure else None
 
     def to_executable(self) -> Executable:
         """Never reached: its nodes are workers of their own, and setup asks each of them."""
         raise AssertionError("setup takes a colocation of processes apart")
+
+
+def _retries(count: int) -> RestartPolicy:
+    """So many in all, each at once."""
+    return RestartPolicy(max_restarts=count, within_s=math.inf, backoff=0.0)

@@ -14,6 +14,7 @@ from launchpad.courier.clients.typed import CourierClient
 from launchpad.courier.servers.served import idempotent_methods
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
+from launchpad.nodes import hooks
 from launchpad.nodes.base import Node
 from launchpad.nodes.python import RunnableNode, run_method
 
@@ -123,13 +124,21 @@ class ServeObject(Executable):
     address: Address
     server_kwargs: Mapping[str, Any]
     _server: Server | None = field(default=None, init=False)
+    _built: object = field(default=None, init=False)
 
     def open(self) -> Run | None:
         """Builds the object, then serves it: nobody ever reaches one that is half built."""
         built = self.constructor(*self.args, **self.kwargs)
+        hooks.restore(built)
+        self._built = built
         with context.current().interruption.forbidden():
             self._server = serve(self.address, built, self.server_kwargs)
         return run_method(built, self.runs)
+
+    def save(self) -> None:
+        """Lets the object save itself, when no call changes it any more."""
+        self.close()
+        hooks.save(self._built)
 
     def close(self) -> None:
         """Stops serving."""

@@ -45,6 +45,11 @@ class RunThreads(Executable):
         assert self._live is not None
         self._live.run(self.return_on_first_completed)
 
+    def save(self) -> None:
+        """Lets all save themselves."""
+        for member in self.members:
+            member.save()
+
     def close(self) -> None:
         """Stops those that still run, and closes all."""
         if self._live is not None:

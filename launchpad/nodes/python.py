@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
+from launchpad.nodes import hooks
 from launchpad.nodes.base import HandleT, Node
 
 
@@ -115,10 +116,18 @@ class BuildObject(Executable):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     runs: bool
+    _built: object = field(default=None, init=False)
 
     def open(self) -> Run | None:
         """Builds the object."""
-        return run_method(self.constructor(*self.args, **self.kwargs), self.runs)
+        built = self.constructor(*self.args, **self.kwargs)
+        hooks.restore(built)
+        self._built = built
+        return run_method(built, self.runs)
+
+    def save(self) -> None:
+        """Lets the object save itself."""
+        hooks.save(self._built)
 
 
 def run_method(built: object, runs: bool) -> Run | None:

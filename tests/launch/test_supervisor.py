@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from launchpad.launch.backend import Done, Ended, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.supervisor import Ask, Kill, Start, Supervisor, TellGone
+from launchpad.launch.supervisor import Ask, Kill, Note, Start, Supervisor, TellGone
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
+from launchpad.restart_policy import RestartPolicy
 
 
 def worker(name: str, **options: Any) -> WorkerPlan:
@@ -87,8 +88,11 @@ def test_a_failure_is_told_to_all_and_stops_the_program() -> None:
 
     commands = watcher.on(ended("b-0", FAILED, cause="ValueError: boom"), 1.0)
 
-    assert commands[0] == TellGone("b-0", "b-0 failed in run (attempt 1): ValueError: boom")
-    assert commands[1:] == [Ask("a-0")]
+    assert commands == [
+        Note("b-0 failed in run (attempt 1): ValueError: boom"),
+        TellGone("b-0", "b-0 failed in run (attempt 1): ValueError: boom"),
+        Ask("a-0"),
+    ]
     assert watcher.failures[0].worker == "b-0"
 
 
@@ -159,32 +163,6 @@ def test_stopping_twice_asks_once() -> None:
     assert watcher.stop_reason == "first"
 
 
-def test_a_worker_is_started_again_while_it_has_retries() -> None:
-    watcher = running(worker("a-0", retries=1))
-
-    assert watcher.on(ended("a-0", FAILED), 1.0) == [Start("a-0", 2)]
-    assert watcher.on(ended("a-0", FAILED, attempt=2), 2.0)[0] == TellGone(
-        "a-0", "a-0 failed in run (attempt 2): "
-    )
-
-
-def test_what_a_replaced_attempt_says_is_ignored() -> None:
-    watcher = running(worker("a-0", retries=1))
-    watcher.on(ended("a-0", FAILED), 1.0)
-
-    assert watcher.on(ended("a-0", FAILED, attempt=1), 1.1) == []
-    assert watcher.failures == []
-
-
-def test_nothing_is_started_again_while_stopping() -> None:
-    watcher = running(worker("a-0", retries=5), worker("b-0"))
-    watcher.stop("why", 1.0)
-
-    commands = watcher.on(ended("a-0", FAILED), 1.0)
-
-    assert not [c for c in commands if isinstance(c, Start)]
-
-
 def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_ring() -> None:
     watcher = supervisor(worker("a-0"), worker("b-0"), worker("c-0"))
     watcher.begin()
@@ -232,7 +210,9 @@ REPORTS = st.one_of(
 def test_whatever_is_reported_every_worker_is_asked_or_ended_when_the_grace_period_is_over(
     reports: list[Report], grace_s: float
 ) -> None:
-    watcher = supervisor(*(worker(name, retries=1) for name in NAMES), grace_s=grace_s)
+    watcher = supervisor(
+        *(worker(name, restart=RestartPolicy(max_restarts=1)) for name in NAMES), grace_s=grace_s
+    )
     commands = watcher.begin()
     for i, report in enumerate(reports):
         commands += watcher.on(report, float(i))
@@ -242,7 +222,203 @@ def test_whatever_is_reported_every_worker_is_asked_or_ended_when_the_grace_peri
 
     asked = [c.worker for c in commands if isinstance(c, Ask)]
     killed = [c.worker for c in commands if isinstance(c, Kill)]
-    over = {name for name, w in watcher.workers.items() if w.outcome is not None}
+    over = {name for name, w in watcher.workers.items() if w.state == "ended"}
     assert len(killed) == len(set(killed))
     assert set(asked) | over == set(NAMES)
     assert set(killed) >= set(NAMES) - over
+
+
+# --- restarts ------------------------------------------------------------------------------------
+
+TWICE = RestartPolicy(max_restarts=2, within_s=60, backoff=0.5)
+GROUP = RestartPolicy(max_restarts=2, within_s=60, scope="group")
+PROGRAM = RestartPolicy(max_restarts=2, within_s=60, scope="program")
+
+
+def starts(commands: list[Any]) -> list[Start]:
+    return [c for c in commands if isinstance(c, Start)]
+
+
+def test_a_failed_worker_is_started_again_now_and_then_after_longer_and_longer() -> None:
+    watcher = running(worker("a-0", restart=TWICE), worker("b-0"))
+
+    assert starts(watcher.on(ended("a-0", FAILED), 1.0)) == [Start("a-0", 2)]
+    assert starts(watcher.on(ended("a-0", FAILED, attempt=2), 2.0)) == []
+    assert watcher.workers["a-0"].state == "restarting"
+    assert watcher.wake_at() == 2.5
+    assert watcher.tick(2.5) == [Start("a-0", 3)]
+    assert not watcher.is_stopping
+
+
+def test_a_restart_is_announced_with_its_cause_and_count() -> None:
+    watcher = running(worker("a-0", restart=TWICE))
+
+    commands = watcher.on(ended("a-0", FAILED, cause="ValueError: boom"), 1.0)
+
+    assert commands[0] == Note(
+        "a-0 failed in run (attempt 1): ValueError: boom; it is started again now (1 of 2 within 60 s)"
+    )
+
+
+def test_f25_one_restart_too_many_ends_the_program_and_every_death_is_listed() -> None:
+    watcher = running(worker("a-0", restart=TWICE), worker("b-0"))
+    for attempt in (1, 2, 3):
+        watcher.on(ended("a-0", FAILED, attempt=attempt, cause=f"death {attempt}"), attempt)
+        watcher.tick(attempt + 0.9)
+
+    (failure,) = watcher.failures
+    assert failure.cause == "death 3"
+    assert [line.rpartition(": ")[2] for line in failure.earlier] == ["death 1", "death 2"]
+    assert "max_restarts=2, within_s=60" in failure.hint
+    assert watcher.is_stopping
+
+
+def test_restarts_that_are_long_ago_count_no_more() -> None:
+    watcher = running(worker("a-0", restart=TWICE))
+    for attempt in range(1, 20):
+        watcher.on(ended("a-0", FAILED, attempt=attempt), attempt * 100.0)
+
+    assert watcher.workers["a-0"].attempt == 20
+    assert not watcher.failures
+
+
+def test_what_a_replaced_attempt_says_is_ignored() -> None:
+    watcher = running(worker("a-0", restart=TWICE))
+    watcher.on(ended("a-0", FAILED), 1.0)
+
+    assert watcher.on(ended("a-0", FAILED, attempt=1), 1.1) == []
+    assert watcher.on(Ready("a-0", 1, True), 1.1) == []
+    assert watcher.on(Done("a-0", 1), 1.1) == []
+    assert watcher.workers["a-0"].state == "starting"
+    assert watcher.failures == []
+
+
+def test_a_group_is_restarted_together_when_all_of_it_has_stopped() -> None:
+    watcher = running(*(worker(f"rank-{i}", restart=GROUP) for i in range(3)), worker("b-0"))
+
+    commands = watcher.on(ended("rank-1", FAILED), 1.0)
+
+    assert commands[1:] == [Ask("rank-0", restarts=True), Ask("rank-2", restarts=True)]
+    assert watcher.on(ended("rank-0", STOPPED), 1.1) == []
+    assert watcher.on(ended("rank-2", FAILED, cause="a consequence"), 1.2) == [
+        Start("rank-0", 2),
+        Start("rank-1", 2),
+        Start("rank-2", 2),
+    ]
+    assert watcher.failures == []
+    assert watcher.workers["b-0"].state == "running"
+
+
+def test_who_does_not_stop_for_a_restart_is_killed_after_its_grace_period() -> None:
+    watcher = running(*(worker(f"rank-{i}", restart=GROUP) for i in range(2)), grace_s=3.0)
+    watcher.on(ended("rank-1", FAILED), 1.0)
+
+    assert watcher.wake_at() == 4.0
+    assert watcher.tick(4.0) == [Kill("rank-0")]
+    assert starts(watcher.on(ended("rank-0", STOPPED), 4.1)) == [
+        Start("rank-0", 2),
+        Start("rank-1", 2),
+    ]
+
+
+def test_the_whole_program_is_restarted_in_order_after_it_was_stopped_in_reverse_order() -> None:
+    watcher = running(worker("server-0", restart=PROGRAM), worker("a-0"), serving=("server-0",))
+
+    assert watcher.on(ended("server-0", FAILED), 1.0)[1:] == [Ask("a-0", restarts=True)]
+    assert watcher.on(ended("a-0", STOPPED), 1.1) == [Start("server-0", 2), Start("a-0", 2)]
+
+
+def test_two_restarts_that_overlap_become_one() -> None:
+    watcher = running(
+        worker("a-0", restart=GROUP), worker("a-1", restart=GROUP), worker("b-0", restart=PROGRAM)
+    )
+    watcher.on(ended("a-0", FAILED), 1.0)
+
+    watcher.on(ended("b-0", FAILED), 1.1)
+    commands = watcher.on(ended("a-1", STOPPED), 1.2)
+
+    assert starts(commands) == [Start("a-0", 2), Start("a-1", 2), Start("b-0", 2)]
+
+
+def test_a_stop_while_a_restart_is_due_ends_the_program_well() -> None:
+    watcher = running(worker("a-0", restart=TWICE))
+    watcher.on(ended("a-0", FAILED), 1.0)
+    watcher.on(ended("a-0", FAILED, attempt=2), 1.1)
+
+    watcher.stop("why", 1.2)
+
+    assert watcher.is_over
+    assert watcher.failures == []
+
+
+def test_nothing_is_started_again_while_stopping() -> None:
+    watcher = running(worker("a-0", restart=TWICE), worker("b-0"))
+    watcher.stop("why", 1.0)
+
+    assert starts(watcher.on(ended("a-0", FAILED), 1.0)) == []
+
+
+def test_always_restarts_a_worker_whose_work_is_done() -> None:
+    watcher = running(worker("a-0", restart=RestartPolicy(mode="always")), worker("b-0"))
+
+    assert starts(watcher.on(ended("a-0"), 1.0)) == [Start("a-0", 2)]
+
+
+def test_a_server_that_comes_back_with_its_group_is_no_longer_gone() -> None:
+    serving = {"endpoints": {"a-0/courier": "x"}}
+    watcher = running(
+        worker("a-0", restart=GROUP, **serving), worker("a-1", restart=GROUP), worker("b-0")
+    )
+    gone = watcher.on(ended("a-0"), 1.0)
+    assert [c.worker for c in gone if isinstance(c, TellGone) and c.why] == ["a-0"]
+
+    commands = watcher.on(ended("a-1", FAILED), 2.0)
+
+    assert commands[1:] == [Start("a-0", 2), TellGone("a-0", ""), Start("a-1", 2)]
+
+
+def test_a_restarted_worker_learns_who_has_gone_before_it_was_born() -> None:
+    serving = {"endpoints": {"server-0/courier": "x"}}
+    watcher = running(worker("server-0", **serving), worker("a-0", restart=TWICE), worker("b-0"))
+    (gone,) = watcher.on(ended("server-0"), 1.0)
+
+    assert watcher.on(ended("a-0", FAILED), 2.0)[1:] == [Start("a-0", 2), gone]
+
+
+def test_f15_who_is_not_ready_in_time_is_killed_and_that_is_a_failure() -> None:
+    slow = RestartPolicy(max_restarts=1, start_timeout_s=5)
+    watcher = supervisor(worker("a-0", restart=slow), worker("b-0"))
+    watcher.begin(10.0)
+
+    assert watcher.wake_at() == 15.0
+    assert watcher.tick(15.0) == [Kill("a-0", "was not ready within 5 s")]
+    assert watcher.tick(16.0) == []
+    assert starts(watcher.on(ended("a-0", STOPPED), 16.1)) == [Start("a-0", 2)]
+    watcher.on(ended("a-0", STOPPED, attempt=1), 16.2)
+    assert watcher.tick(21.2) == [Kill("a-0", "was not ready within 5 s")]
+    watcher.on(ended("a-0", STOPPED, attempt=2, phase="init"), 21.3)
+    (failure,) = watcher.failures
+    assert (failure.kind, failure.error_type, failure.phase) == (FAILED, "StartTimeout", "init")
+    assert "start_timeout_s=5" in failure.cause
+
+
+def test_who_is_ready_in_time_is_left_alone() -> None:
+    watcher = supervisor(worker("a-0", restart=RestartPolicy(start_timeout_s=5)))
+    watcher.begin(10.0)
+    watcher.on(ready("a-0"), 14.9)
+
+    assert watcher.tick(100.0) == []
+    assert watcher.wake_at() is None
+
+
+def test_the_grace_period_of_a_policy_counts_more_than_the_program_s() -> None:
+    quick, patient = RestartPolicy(stop_grace_s=1), RestartPolicy(stop_grace_s=-1)
+    watcher = running(
+        worker("a-0", restart=quick), worker("b-0"), worker("c-0", restart=patient), grace_s=5.0
+    )
+    watcher.stop("why", 10.0)
+
+    killed = [
+        c.worker for t in (11.0, 15.0, 1000.0) for c in watcher.tick(t) if isinstance(c, Kill)
+    ]
+    assert killed == ["a-0", "b-0"]

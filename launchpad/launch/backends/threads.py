@@ -8,8 +8,10 @@ against their will. A worker that does not stop when its grace period is over is
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,13 +53,14 @@ class TestThreads(Threads):
     is_test = True
 
 
-@dataclass
+@dataclass(eq=False)
 class _Live:
-    """One running attempt."""
+    """One attempt."""
 
     worker: Worker
     thread: threading.Thread
     context: context.RunContext
+    is_left_behind: bool = False
 
 
 class ThreadWorkers(Workers):
@@ -70,45 +73,52 @@ class ThreadWorkers(Workers):
         self._endpoints = plan.endpoints
         self._plans = {worker.name: worker for worker in plan.workers}
         self._live: dict[str, _Live] = {}
-        self._left_behind: set[str] = set()
+        self._undertakers: list[threading.Thread] = []
         context.inherit()
 
     def start(self, worker: str, attempt: int) -> None:
         """Starts a thread."""
         plan = self._plans[worker]
         me = context_of(
-            plan, self._plan.program, self._plan.launch_type, attempt, self._endpoints, self._report
+            plan,
+            self._plan.program,
+            self._plan.launch_type,
+            attempt,
+            self._endpoints,
+            self._report,
+            str(self._run.state(worker)),
         )
-        thread = threading.Thread(
-            target=self._live_and_end, args=(worker,), name=worker, daemon=True
-        )
-        runner = Worker(plan, me, self._report, lambda: raise_in(thread))
-        self._live[worker] = _Live(runner, thread, me)
+        thread = threading.Thread(target=lambda: self._live_and_end(live), name=worker, daemon=True)
+        live = _Live(Worker(plan, me, self._report, lambda: raise_in(thread)), thread, me)
+        self._live[worker] = live
         try:
             thread.start()
         except RuntimeError as error:
             self._report(Ended(_not_started(plan, attempt, error)))
 
-    def ask(self, worker: str) -> None:
+    def ask(self, worker: str, *, restarts: bool = False) -> None:
         """Asks; handlers run in a thread of their own, since they may take their time."""
         live = self._live[worker]
         thread = threading.Thread(
-            target=_ask_to_stop, args=(live,), name=f"{worker}-stop", daemon=True
+            target=_ask_to_stop, args=(live, restarts), name=f"{worker}-stop", daemon=True
         )
         try:
             thread.start()
         except RuntimeError:  # no thread to be had: better late than never
-            _ask_to_stop(live)
+            _ask_to_stop(live, restarts)
 
     def kill(self, worker: str) -> None:
-        """Gives the thread up."""
+        """Gives the thread up, in a thread: to close what it serves may take a while."""
         live = self._live[worker]
-        self._left_behind.add(worker)
-        capture.end(live.context)
-        cause = "did not stop in time; its thread was left behind"
-        self._report(
-            Ended(Outcome(worker, outcome.STOPPED, live.context.phase, live.context.attempt, cause))
+        live.is_left_behind = True
+        undertaker = threading.Thread(
+            target=self._give_up, args=(live,), name=f"{worker}-end", daemon=True
         )
+        self._undertakers.append(undertaker)
+        try:
+            undertaker.start()
+        except RuntimeError:
+            self._give_up(live)
 
     def tell_gone(self, worker: str, why: str) -> None:
         """Writes it into every context."""
@@ -118,16 +128,28 @@ class ThreadWorkers(Workers):
     def close(self) -> None:
         """Waits a moment for the threads, which have reported their end or were given up."""
         deadline = time.monotonic() + _JOIN_S
-        for worker, live in self._live.items():
+        for live in self._live.values():
             live.context.stop_event.set()
-            if live.thread.ident is not None and worker not in self._left_behind:
-                live.thread.join(max(0.0, deadline - time.monotonic()))
+        for thread in (
+            *(live.thread for live in self._live.values() if not live.is_left_behind),
+            *self._undertakers,
+        ):
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _live_and_end(self, worker: str) -> None:
-        live = self._live[worker]
-        ended = Outcome(
-            worker, outcome.LOST, attempt=live.context.attempt, cause="it could not say why"
-        )
+    def _give_up(self, live: _Live) -> None:
+        """Leaves a note of where the thread is, and makes room for another attempt."""
+        me = live.context
+        with context.entered(me):
+            print(_stack_of(live.thread), file=sys.stderr)
+            live.worker.abandon()
+        capture.end(me)
+        cause = "did not stop in time; its thread was left behind"
+        self._report(Ended(Outcome(me.name, outcome.STOPPED, me.phase, me.attempt, cause)))
+
+    def _live_and_end(self, live: _Live) -> None:
+        me = live.context
+        ended = Outcome(me.name, outcome.LOST, attempt=me.attempt, cause="it could not say why")
         try:
             with context.entered(live.context), self._captured(live.context):
                 ended = live.worker.main()
@@ -145,9 +167,15 @@ class ThreadWorkers(Workers):
             capture.end(me)
 
 
-def _ask_to_stop(live: _Live) -> None:
+def _ask_to_stop(live: _Live, restarts: bool) -> None:
     with context.entered(live.context):  # the user's handlers are the worker's code
-        live.worker.ask_to_stop()
+        live.worker.ask_to_stop(restarts)
+
+
+def _stack_of(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    stack = "".join(traceback.format_stack(frame)) if frame is not None else "(it has just ended)"
+    return f"thread {thread.name!r} is left behind here:\n{stack}"
 
 
 def _not_started(plan: WorkerPlan, attempt: int, error: Exception) -> Outcome:

@@ -115,9 +115,9 @@ class ProcessWorkers(Workers):
         else:
             self.send(Start(worker, attempt))
 
-    def ask(self, worker: str) -> None:
+    def ask(self, worker: str, *, restarts: bool = False) -> None:
         """Tells it."""
-        self.send(Ask(worker))
+        self.send(Ask(worker, restarts))
 
     def kill(self, worker: str) -> None:
         """Kills it and its process group, after it had a moment to write its stacks to its log."""

@@ -42,6 +42,7 @@ class Briefing:
     workers: Mapping[str, WorkerPlan]
     payloads: Mapping[str, tuple[int, int]]
     logs: Mapping[str, str]
+    states: Mapping[str, str]
     argv: Sequence[str]
     flags: bytes
     scope: str
@@ -94,6 +95,7 @@ def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
         workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
         payloads=dict(zip(names, places, strict=True)),
         logs={name: str(run.log(name)) for name in names},
+        states={name: str(run.state(name)) for name in names},
         argv=tuple(sys.argv),
         flags=flag_values.capture(sys.argv[0]),
         scope=run.scope,

@@ -127,7 +127,13 @@ def _live(birth: Birth, given: Briefing) -> int:
     _furnish(plan, given)
     host = _Host(birth.control)
     me = context_of(
-        plan, given.program, given.launch_type, birth.attempt, given.endpoints, host.say
+        plan,
+        given.program,
+        given.launch_type,
+        birth.attempt,
+        given.endpoints,
+        host.say,
+        given.states[birth.worker],
     )
     worker = Worker(plan, me, host.say, _Interruption(), lambda phase: host.say(Phase(phase)))
     context.enter_process(me)
@@ -172,7 +178,10 @@ class _Host:
         for message in messages.receive(self._control):
             if isinstance(message, Ask):
                 threading.Thread(
-                    target=worker.ask_to_stop, name="launchpad-stop", daemon=True
+                    target=worker.ask_to_stop,
+                    args=(message.restarts,),
+                    name="launchpad-stop",
+                    daemon=True,
                 ).start()
             elif isinstance(message, Over):
                 me.mark_gone(message.worker, message.why)

@@ -52,6 +52,8 @@ def ending(attempt: Attempt, status: int, peak_bytes: int) -> Outcome:
     code = os.waitstatus_to_exitcode(status)
     name = _signal_name(-code) if code < 0 else ""
     ended = replace(_ending(attempt, code, name), exit_code=code, signal=name, pid=attempt.pid)
+    if code in outcome.NO_RESTART_CODES:
+        ended = replace(ended, may_restart=False)
     if name == "SIGKILL" and ended.is_failure:
         peak = f"{peak_bytes / 2**20:,.0f} MiB"
         ended = replace(ended, hint=f"its peak memory was {peak}; if that is too much, see `dmesg`")

@@ -36,9 +36,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask this worker to stop."""
+    """Ask this worker to stop; `restarts`: in order to be started again."""
 
     worker: str
+    restarts: bool = False
 
 
 @dataclass(frozen=True)

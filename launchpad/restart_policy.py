@@ -1,0 +1,99 @@
+"""RestartPolicy: what happens when a worker of a group ends, as frozen data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from launchpad.errors import DefinitionError
+
+NEVER, ON_FAILURE, ALWAYS = MODES = ("never", "on_failure", "always")
+WORKER, GROUP, PROGRAM = SCOPES = ("worker", "group", "program")
+
+_LONGEST_DELAY_S = 30.0
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """Whether and how workers of a group are started again.
+
+    Without one a failure ends the program. With `lp.RestartPolicy()` a worker that fails is started again,
+    three times a minute at most; one more failure ends the program, and the report lists all of them.
+
+    Example:
+      with program.group("actor", restart=lp.RestartPolicy(max_restarts=10, within_s=60)):
+        for seed in range(8):
+          program.add_node(lp.PyClassNode(Actor, learner, seed))
+
+    Who calls a worker that is being restarted waits, or gets OutcomeUnknown for what was in flight; its
+    client connects again by itself. A worker is not started again if it raised `lp.DoNotRestart` or exited
+    with a code from 42 to 49, nor if its code could not be imported.
+
+    After Erlang/OTP's supervisors: `mode` is the child's restart type (temporary, transient, permanent),
+    `max_restarts` and `within_s` the restart intensity, `scope` the strategy (one_for_one, one_for_all).
+
+    Attributes:
+      mode: `never`, `on_failure`, or `always`: also when it has ended well.
+      max_restarts: How many within `within_s` seconds; one more ends the program.
+      within_s: The length of that window.
+      backoff: Seconds. The first restart within the window is immediate; the next waits so long, and each
+        further one twice as long as the one before, 30 s at most.
+      scope: Who is started again: the `worker`, all of its `group`, or all of the `program`. Those of the
+        scope that still live are stopped first, as at the end of a program.
+      start_timeout_s: How long a start may take until the worker is ready; then its stacks go to its log, and
+        it is killed, which counts as a failure. No limit if None.
+      stop_grace_s: How long a worker of this group may take to stop, in place of
+        --lp_termination_notice_secs; negative: as long as it takes.
+    """
+
+    mode: str = ON_FAILURE
+    max_restarts: int = 3
+    within_s: float = 60.0
+    backoff: float = 0.1
+    scope: str = WORKER
+    start_timeout_s: float | None = None
+    stop_grace_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.mode in MODES, "mode", self.mode, f"one of {', '.join(MODES)}")
+        _check(self.scope in SCOPES, "scope", self.scope, f"one of {', '.join(SCOPES)}")
+        _check(_is_at_least(0, self.max_restarts), "max_restarts", self.max_restarts, "0 or more")
+        _check(_is_above(0, self.within_s), "within_s", self.within_s, "seconds, more than 0")
+        _check(_is_at_least(0, self.backoff), "backoff", self.backoff, "seconds, 0 or more")
+        for name in ("start_timeout_s", "stop_grace_s"):
+            value = getattr(self, name)
+            _check(value is None or not math.isnan(value), name, value, "seconds or None")
+        if self.start_timeout_s is not None:
+            above = _is_above(0, self.start_timeout_s)
+            _check(above, "start_timeout_s", self.start_timeout_s, "seconds, more than 0, or None")
+
+    def delay_s(self, n_before: int) -> float:
+        """How long a restart waits that has had so many before it within the window."""
+        if not n_before:
+            return 0.0
+        return min(self.backoff * 2.0 ** min(n_before - 1, 60), max(_LONGEST_DELAY_S, self.backoff))
+
+
+def refuse_endless_main(label: str, policy: RestartPolicy) -> None:
+    """DefinitionError for a policy that would never let a main group end."""
+    if policy.mode == ALWAYS:
+        raise DefinitionError(
+            f"group {label!r} is main=True, so the program ends when it has; with"
+            " RestartPolicy(mode='always') it never would. Use mode='on_failure', or leave main out."
+        )
+
+
+def _check(is_good: bool, name: str, value: object, expected: str) -> None:
+    if not is_good:
+        raise DefinitionError(f"RestartPolicy({name}={value!r}): expected {expected}")
+
+
+def _is_at_least(least: float, value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= least
+
+
+def _is_above(limit: float, value: object) -> bool:
+    return _is_at_least(limit, value) and value != limit
+
+
+NO_RESTARTS = RestartPolicy(mode=NEVER)

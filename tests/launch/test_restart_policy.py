@@ -1,0 +1,179 @@
+"""The decision whether a worker is started again: a table, and what a policy refuses to be."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad.launch.restarts import Reason, Verdict, decide, within
+from launchpad.outcome import FAILED, LOST, PHASES, STOPPED, SUCCEEDED, Outcome
+from launchpad.restart_policy import MODES, SCOPES
+
+NOW = 1000.0
+WINDOW_S = 10.0
+EDGES = {
+    "none before": ([], 0),
+    "one left": ([NOW - 1], 1),
+    "none left": ([NOW - 2, NOW - 1], 2),
+    "the first just left the window": ([NOW - WINDOW_S, NOW - 1], 1),
+    "the first is just within it": ([NOW - WINDOW_S + 0.001, NOW - 1], 2),
+    "all long ago": ([1.0, 2.0, 3.0], 0),
+}
+
+
+def policy(**options: Any) -> lp.RestartPolicy:
+    return lp.RestartPolicy(**{"max_restarts": 2, "within_s": WINDOW_S, "backoff": 0.5, **options})
+
+
+def expected_for_failure(mode: str, phase: str, n_before: int) -> tuple[Verdict, Reason]:
+    if mode == "never":
+        return Verdict.GIVE_UP, Reason.NO_POLICY
+    if phase == "import":
+        return Verdict.GIVE_UP, Reason.CANNOT_IMPORT
+    if n_before >= 2:
+        return Verdict.GIVE_UP, Reason.TOO_OFTEN
+    return Verdict.RESTART, Reason.FAILED
+
+
+@pytest.mark.parametrize(
+    ("mode", "scope", "phase", "edge"), list(itertools.product(MODES, SCOPES, PHASES, EDGES))
+)
+def test_a_failure_is_restarted_as_its_policy_says(
+    mode: str, scope: str, phase: str, edge: str
+) -> None:
+    before, n_before = EDGES[edge]
+    failed = Outcome("a-0", FAILED, phase)
+
+    decision = decide(policy(mode=mode, scope=scope), failed, before, NOW)
+
+    assert (decision.verdict, decision.reason) == expected_for_failure(mode, phase, n_before)
+    assert decision.delay_s == (0.5 if decision.verdict is Verdict.RESTART and n_before else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "is_stopping", "verdict", "reason"),
+    [
+        ("never", SUCCEEDED, False, Verdict.LEAVE, Reason.WORK_IS_DONE),
+        ("on_failure", SUCCEEDED, False, Verdict.LEAVE, Reason.WORK_IS_DONE),
+        ("always", SUCCEEDED, False, Verdict.RESTART, Reason.ALWAYS),
+        ("never", SUCCEEDED, True, Verdict.LEAVE, Reason.WORK_IS_DONE),
+        ("on_failure", SUCCEEDED, True, Verdict.LEAVE, Reason.WORK_IS_DONE),
+        ("always", SUCCEEDED, True, Verdict.LEAVE, Reason.WORK_IS_DONE),
+        ("never", STOPPED, False, Verdict.LEAVE, Reason.TOLD_TO),
+        ("on_failure", STOPPED, True, Verdict.LEAVE, Reason.TOLD_TO),
+        ("always", STOPPED, True, Verdict.LEAVE, Reason.TOLD_TO),
+        ("always", STOPPED, False, Verdict.LEAVE, Reason.TOLD_TO),
+        ("never", FAILED, True, Verdict.GIVE_UP, Reason.STOPPING),
+        ("on_failure", FAILED, True, Verdict.GIVE_UP, Reason.STOPPING),
+        ("always", FAILED, True, Verdict.GIVE_UP, Reason.STOPPING),
+        ("never", LOST, False, Verdict.GIVE_UP, Reason.NO_POLICY),
+        ("on_failure", LOST, False, Verdict.RESTART, Reason.FAILED),
+        ("always", LOST, False, Verdict.RESTART, Reason.FAILED),
+        ("always", LOST, True, Verdict.GIVE_UP, Reason.STOPPING),
+    ],
+)
+def test_other_ends_are_judged_by_kind_and_by_what_the_program_does(
+    mode: str, kind: str, is_stopping: bool, verdict: Verdict, reason: Reason
+) -> None:
+    decision = decide(policy(mode=mode), Outcome("a-0", kind), [], NOW, is_stopping=is_stopping)
+
+    assert (decision.verdict, decision.reason) == (verdict, reason)
+
+
+@pytest.mark.parametrize("mode", ["on_failure", "always"])
+@pytest.mark.parametrize("scope", SCOPES)
+def test_who_asks_not_to_be_started_again_is_not(mode: str, scope: str) -> None:
+    failed = Outcome("a-0", FAILED, may_restart=False)
+
+    decision = decide(policy(mode=mode, scope=scope), failed, [], NOW)
+
+    assert (decision.verdict, decision.reason) == (Verdict.GIVE_UP, Reason.OPTED_OUT)
+
+
+def test_without_restarts_the_first_failure_is_one_too_many() -> None:
+    decision = decide(policy(max_restarts=0), Outcome("a-0", FAILED), [], NOW)
+
+    assert (decision.verdict, decision.reason) == (Verdict.GIVE_UP, Reason.TOO_OFTEN)
+
+
+def test_the_first_restart_is_immediate_and_each_further_one_waits_twice_as_long() -> None:
+    patient = lp.RestartPolicy(max_restarts=99, backoff=0.5)
+
+    assert [patient.delay_s(n) for n in range(5)] == [0, 0.5, 1, 2, 4]
+    assert patient.delay_s(50) == 30
+    assert lp.RestartPolicy(backoff=100).delay_s(9) == 100
+
+
+def test_restarts_count_for_as_long_as_the_window() -> None:
+    assert within(policy(), [NOW - 10, NOW - 9.9, NOW], NOW) == [NOW - 9.9, NOW]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mode": "sometimes"}, r"mode='sometimes'.*never, on_failure, always"),
+        ({"scope": "host"}, r"scope='host'.*worker, group, program"),
+        ({"max_restarts": -1}, "max_restarts=-1"),
+        ({"max_restarts": True}, "max_restarts=True"),
+        ({"within_s": 0}, "within_s=0"),
+        ({"within_s": "60"}, "within_s='60'"),
+        ({"backoff": -0.1}, "backoff=-0.1"),
+        ({"start_timeout_s": 0}, "start_timeout_s=0"),
+        ({"stop_grace_s": float("nan")}, "stop_grace_s=nan"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused_at_its_line(
+    options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(lp.DefinitionError, match=says):
+        lp.RestartPolicy(**options)
+
+
+def test_a_main_group_that_never_ends_is_refused() -> None:
+    always = lp.RestartPolicy(mode="always")
+    program = lp.Program("endless")
+    with (
+        pytest.raises(lp.DefinitionError, match="it never would"),
+        program.group("main", main=True, restart=always),
+    ):
+        pass
+
+    with program.group("trainer", main=True):
+        program.add_node(lp.PyNode(print))
+    with pytest.raises(lp.DefinitionError, match="it never would"):
+        lp.plan(program, "local_mt", restart=always)
+
+
+def test_a_policy_is_of_a_group_and_one_given_at_launch_counts_more() -> None:
+    program = lp.Program("policies")
+    with program.group("a", restart=lp.RestartPolicy(max_restarts=1)):
+        program.add_node(lp.PyNode(print))
+    program.add_node(lp.PyNode(print), label="b")
+    at_launch = lp.RestartPolicy(max_restarts=7)
+
+    def restarts(**options: Any) -> list[tuple[str, int]]:
+        plan = lp.plan(program, "local_mt", **options)
+        return [(w.restart.mode, w.restart.max_restarts) for w in plan.workers]
+
+    assert restarts() == [("on_failure", 1), ("never", 3)]
+    assert restarts(restart={"b": at_launch}) == [("on_failure", 1), ("on_failure", 7)]
+    assert restarts(restart=at_launch) == [("on_failure", 7), ("on_failure", 7)]
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    program = lp.Program("policies")
+    program.add_node(lp.PyNode(print), label="a")
+    wrong: Any = "on_failure"
+
+    with (
+        pytest.raises(lp.DefinitionError, match=r"takes lp.RestartPolicy"),
+        program.group("b", restart=wrong),
+    ):
+        pass
+    with pytest.raises(lp.DefinitionError, match=r"restart\['a'\] must be"):
+        lp.plan(program, "local_mt", restart={"a": wrong})
+    with pytest.raises(lp.DefinitionError, match=r"group 'c'; program 'policies' has \['a'\]"):
+        lp.plan(program, "local_mt", restart={"c": lp.RestartPolicy()})
