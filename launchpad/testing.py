@@ -22,6 +22,7 @@ from launchpad.launch.registry import LaunchType
 from launchpad.launch.running import Running
 from launchpad.program import Program
 from launchpad.resources import PythonProcess
+from launchpad.restart_policy import RestartPolicy
 
 
 def run(
@@ -29,6 +30,8 @@ def run(
     timeout_s: float = 60.0,
     launch_type: LaunchType | str = "test_mt",
     local_resources: Mapping[str, PythonProcess] | None = None,
+    *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
 ) -> Running:
     """Runs a program to its end.
 
@@ -36,7 +39,7 @@ def run(
       program: What to run.
       timeout_s: How long it may take.
       launch_type: `test_mt` for threads, `test_mp` for processes.
-      local_resources: As for `lp.launch`.
+      local_resources, restart: As for `lp.launch`.
 
     Returns:
       The Running that has ended, for its logs and status.
@@ -45,7 +48,7 @@ def run(
       ProgramFailed: a worker failed.
       TimeoutError: it was not done in time; it has been stopped.
     """
-    running = launch(program, launch_type, local_resources=local_resources)
+    running = launch(program, launch_type, local_resources=local_resources, restart=restart)
     try:
         running.wait(timeout_s)
     finally:

@@ -63,7 +63,9 @@ class Worker:
         return self._closed(self._executable, ended)
 
     def abandon(self) -> None:
-        """Closes what it serves, from another thread: `main` does not return, and nobody waits for it."""
+        """Interrupts it and closes what it serves, from another thread: `main` does not return."""
+        self._context.stop_event.set()
+        self._context.interruption.ask()
         with contextlib.suppress(Exception):
             if self._executable is not None:
                 self._executable.close()

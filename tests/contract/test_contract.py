@@ -20,14 +20,7 @@ import pytest
 import launchpad as lp
 from tests import nodes
 
-BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp").split(",")
 DEADLINE_S = 30
-
-
-@pytest.fixture(params=BACKENDS)
-def launch_type(request: pytest.FixtureRequest) -> str:
-    """The backend under test."""
-    return str(request.param)
 
 
 def counter_program(**options: Any) -> lp.Program:

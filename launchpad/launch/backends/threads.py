@@ -14,7 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launchpad import context, outcome
 from launchpad.address import COURIER
@@ -27,6 +27,8 @@ from launchpad.launch.worker import Worker, context_of
 from launchpad.outcome import Outcome
 
 _JOIN_S = 1.0
+_UNWIND_S = 0.2
+"""How long a thread that is given up has for unwinding, before it is left behind."""
 
 
 class Threads(Backend):
@@ -61,6 +63,12 @@ class _Live:
     thread: threading.Thread
     context: context.RunContext
     is_left_behind: bool = False
+    _ended: list[Outcome] = field(default_factory=list)
+
+    def end(self, outcome: Outcome) -> bool:
+        """Whether this is the first that is said of its end."""
+        self._ended.append(outcome)
+        return self._ended[0] is outcome
 
 
 class ThreadWorkers(Workers):
@@ -94,7 +102,7 @@ class ThreadWorkers(Workers):
         try:
             thread.start()
         except RuntimeError as error:
-            self._report(Ended(_not_started(plan, attempt, error)))
+            self._end(live, _not_started(plan, attempt, error))
 
     def ask(self, worker: str, *, restarts: bool = False) -> None:
         """Asks; handlers run in a thread of their own, since they may take their time."""
@@ -110,7 +118,6 @@ class ThreadWorkers(Workers):
     def kill(self, worker: str) -> None:
         """Gives the thread up, in a thread: to close what it serves may take a while."""
         live = self._live[worker]
-        live.is_left_behind = True
         undertaker = threading.Thread(
             target=self._give_up, args=(live,), name=f"{worker}-end", daemon=True
         )
@@ -138,14 +145,16 @@ class ThreadWorkers(Workers):
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _give_up(self, live: _Live) -> None:
-        """Leaves a note of where the thread is, and makes room for another attempt."""
+        """Leaves a note of where the thread is, interrupts it, and makes room for another attempt."""
         me = live.context
         with context.entered(me):
             print(_stack_of(live.thread), file=sys.stderr)
             live.worker.abandon()
+        live.thread.join(_UNWIND_S)
+        live.is_left_behind = live.thread.is_alive()
         capture.end(me)
         cause = "did not stop in time; its thread was left behind"
-        self._report(Ended(Outcome(me.name, outcome.STOPPED, me.phase, me.attempt, cause)))
+        self._end(live, Outcome(me.name, outcome.STOPPED, me.phase, me.attempt, cause))
 
     def _live_and_end(self, live: _Live) -> None:
         me = live.context
@@ -156,6 +165,10 @@ class ThreadWorkers(Workers):
                 if ended.is_failure and ended.traceback:
                     print(ended.traceback)
         finally:
+            self._end(live, ended)
+
+    def _end(self, live: _Live, ended: Outcome) -> None:
+        if live.end(ended):
             self._report(Ended(ended))
 
     @contextlib.contextmanager

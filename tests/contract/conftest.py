@@ -1,0 +1,15 @@
+"""The backends that the contract is tried on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp").split(",")
+
+
+@pytest.fixture(params=BACKENDS)
+def launch_type(request: pytest.FixtureRequest) -> str:
+    """The backend under test."""
+    return str(request.param)

@@ -1,0 +1,301 @@
+"""Restarts, as every backend carries them out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad.courier import CourierError
+
+DEADLINE_S = 30
+AT_ONCE = lp.RestartPolicy(max_restarts=5, backoff=0)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What the condition says as soon as it is true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+    return result
+
+
+class Tally:
+    """Counts; its `run` fails when it is told to, as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._fail = threading.Event()
+
+    def add(self) -> int:
+        self.count += 1
+        return self.count
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+    def fail(self) -> None:
+        self._fail.set()
+
+    def run(self) -> None:
+        stop = lp.stop_event()
+        while not stop.is_set():
+            if self._fail.wait(0.01):
+                raise ValueError("told to fail")
+
+
+class Keeper(Tally):
+    """One that saves its count when it is stopped for a restart, and finds it again."""
+
+    def save(self) -> None:
+        (lp.current().state_dir / "count").write_text(str(self.count))
+
+    def restore(self) -> None:
+        self.count = int((lp.current().state_dir / "count").read_text())
+
+
+def program_of(restart: lp.RestartPolicy | None, *kinds: type, label: str = "tally") -> lp.Program:
+    program = lp.Program("restarts")
+    with program.group(label, restart=restart):
+        for kind in kinds:
+            program.add_node(lp.CourierNode(kind))
+    return program
+
+
+def states(running: lp.Running) -> list[tuple[str, int]]:
+    return [(s.state, s.attempt) for s in running.status()]
+
+
+def call_until_answered(call: Callable[[], Any]) -> Any:
+    """A caller of a worker that is being restarted may hear that its call was lost."""
+
+    def attempt() -> Any:
+        with contextlib.suppress(CourierError):
+            return call()
+
+    return until(attempt)
+
+
+def test_a_failed_worker_is_started_again_and_its_clients_find_it(launch_type: str) -> None:
+    with lp.launch(program_of(AT_ONCE, Tally), launch_type) as running:
+        client: Any = running.client("tally")
+        assert (client.attempt(), client.add(), client.add()) == (1, 1, 2)
+
+        client.fail()
+        until(lambda: states(running) == [("running", 2)])
+
+        assert call_until_answered(client.attempt) == 2
+        assert client.add() == 1
+        assert "told to fail" in running.status()[0].cause
+
+
+def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: str) -> None:
+    with lp.launch(program_of(AT_ONCE, Tally), launch_type) as running:
+        running.client("tally").fail()
+        until(lambda: states(running) == [("running", 2)])
+
+    assert states(running) == [("stopped", 2)]
+    assert running.failure() is None
+
+
+def test_a_group_is_restarted_together_and_what_it_saved_is_restored(launch_type: str) -> None:
+    policy = lp.RestartPolicy(scope="group", backoff=0)
+    with lp.launch(program_of(policy, Keeper, Keeper, Tally), launch_type) as running:
+        keepers: list[Any] = [running.client("tally", i) for i in range(2)]
+        for _ in range(3):
+            keepers[0].add()
+        keepers[1].add()
+
+        running.client("tally", 2).fail()
+        until(lambda: states(running) == [("running", 2)] * 3)
+
+        assert [call_until_answered(k.add) for k in keepers] == [4, 2]
+
+
+def test_the_whole_program_is_restarted_with_a_worker_whose_policy_says_so(
+    launch_type: str,
+) -> None:
+    program = program_of(lp.RestartPolicy(scope="program", backoff=0), Tally)
+    program.add_node(lp.CourierNode(Tally), label="other")
+
+    with lp.launch(program, launch_type) as running:
+        running.client("tally").fail()
+        until(lambda: states(running) == [("running", 2)] * 2)
+
+
+def test_a_crash_loop_ends_the_program_and_all_deaths_are_listed(launch_type: str) -> None:
+    program = lp.Program("loop")
+    policy = lp.RestartPolicy(max_restarts=2, backoff=0)
+    with program.group("bad", restart=policy):
+        program.add_node(lp.PyNode(fail_with_attempt))
+
+    with pytest.raises(lp.ProgramFailed) as failed:
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert failed.value.outcome.cause == "ValueError: attempt 3"
+    assert [line.rpartition(": ")[2] for line in failed.value.outcome.earlier] == [
+        "attempt 1",
+        "attempt 2",
+    ]
+    assert "max_restarts=2" in str(failed.value)
+
+
+def fail_with_attempt() -> None:
+    raise ValueError(f"attempt {lp.current().attempt}")
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_who_opts_out_is_not_started_again(launch_type: str, how: str) -> None:
+    program = lp.Program("opts out")
+    with program.group("bad", restart=AT_ONCE):
+        program.add_node(lp.PyNode(opt_out, how))
+
+    with pytest.raises(lp.ProgramFailed) as failed:
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert failed.value.outcome.attempt == 1
+    assert "it asked not to be started again" in str(failed.value)
+
+
+def opt_out(how: str) -> None:
+    if how == "exit":
+        sys.exit(42)
+    raise lp.DoNotRestart("there is no dataset")
+
+
+def test_a_constructor_that_takes_too_long_is_ended_and_may_try_again(launch_type: str) -> None:
+    policy = lp.RestartPolicy(max_restarts=1, backoff=0, start_timeout_s=0.5)
+
+    with lp.launch(program_of(policy, SlowAtFirst), launch_type) as running:
+        until(lambda: states(running) == [("running", 2)])
+
+        assert call_until_answered(running.client("tally").attempt) == 2
+        assert "start_timeout_s=0.5" in running.status()[0].cause
+
+
+class SlowAtFirst(Tally):
+    def __init__(self) -> None:
+        super().__init__()
+        if lp.current().attempt == 1:
+            self.take_long()
+
+    def take_long(self) -> None:
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def test_a_constructor_that_is_too_slow_for_good_is_named_with_its_stack(launch_type: str) -> None:
+    policy = lp.RestartPolicy(max_restarts=0, start_timeout_s=0.5)
+
+    with pytest.raises(lp.ProgramFailed) as failed:
+        lp.testing.run(program_of(policy, SlowAtFirst), DEADLINE_S, launch_type)
+
+    ended = failed.value.outcome
+    assert (ended.worker, ended.phase, ended.error_type) == ("tally-0", "init", "StartTimeout")
+    assert "take_long" in Path(ended.log_path).read_text()
+
+
+def test_work_that_is_done_is_begun_again_when_the_policy_says_always(launch_type: str) -> None:
+    program = lp.Program("always")
+    always = lp.RestartPolicy(mode="always", max_restarts=100, backoff=0)
+    with program.group("worker", restart=always):
+        program.add_node(lp.PyNode(stop_at_third))
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert states(running) == [("stopped", 3)]
+
+
+def stop_at_third() -> None:
+    if lp.current().attempt == 3:
+        lp.stop()
+        lp.wait_for_stop()
+
+
+def test_the_state_directory_is_each_worker_s_own_and_survives(launch_type: str) -> None:
+    program = lp.Program("state")
+    with program.group("worker", restart=AT_ONCE):
+        for _ in range(2):
+            program.add_node(lp.PyNode(remember))
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    for index in range(2):
+        left = (running.log_directory / "state" / f"worker-{index}" / "notes").read_text()
+        assert left == "".join(f"worker-{index} attempt {n}\n" for n in (1, 2, 3))
+
+
+def remember() -> None:
+    me = lp.current()
+    with (me.state_dir / "notes").open("a") as file:
+        file.write(f"{me.name} attempt {me.attempt}\n")
+    if me.attempt < 3:
+        raise ValueError("again")
+
+
+class Loader:
+    """Its `save` is somebody else's: it takes a path."""
+
+    def save(self, path: str) -> None:
+        raise AssertionError(path)
+
+    def restore(self, path: str) -> None:
+        raise AssertionError(path)
+
+    def ping(self) -> int:
+        return os.getpid()
+
+
+def test_hooks_that_want_arguments_are_not_ours(launch_type: str) -> None:
+    policy = lp.RestartPolicy(scope="group", backoff=0)
+    with lp.launch(program_of(policy, Loader, Tally), launch_type) as running:
+        running.client("tally", 1).fail()
+        until(lambda: states(running) == [("running", 2)] * 2)
+
+        assert call_until_answered(running.client("tally").ping)
+
+
+def test_a_restarted_caller_fails_at_once_when_it_calls_who_had_ended_before(
+    launch_type: str,
+) -> None:
+    program = lp.Program("gone")
+    short = program.add_node(lp.CourierNode(Short), label="short")
+    with program.group("caller", restart=AT_ONCE):
+        program.add_node(lp.PyNode(call_the_gone, short))
+
+    with pytest.raises(lp.ProgramFailed, match="WorkerFailed") as failed:
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert failed.value.outcome.worker == "caller-0"
+
+
+class Short:
+    """Serves for a moment."""
+
+    def __init__(self) -> None:
+        self._called = threading.Event()
+
+    def ping(self) -> None:
+        self._called.set()
+
+    def run(self) -> None:
+        self._called.wait()
+
+
+def call_the_gone(short: Any) -> None:
+    if lp.current().attempt == 1:
+        short.ping()
+    if lp.current().attempt < 3:
+        raise ValueError("again")
+    while True:
+        short.ping()
