@@ -7,7 +7,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
     endpoint(name, kind) ◀── plan
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
-                               ◀── report ───── Ready · Done · Waiting · StopRequested · Ended
+                               ◀── report ───── Ready · Done · Waiting · StopRequested · Noted · Ended
       .ask(worker, restarts) ─────────────────────────────────────▶ worker.ask_to_stop()
       .tell_gone(worker, why) ──────────────────────────────────▶ all others: context.mark_gone()
       .kill(worker) ──────────────────────────▶ makes an end
@@ -67,7 +67,15 @@ class Ended:
     outcome: Outcome
 
 
-Report = Ready | Done | Waiting | StopRequested | Ended
+@dataclass(frozen=True)
+class Noted:
+    """Something that the user should know and that changes nothing: its log's disk is full, for instance."""
+
+    worker: str
+    text: str
+
+
+Report = Ready | Done | Waiting | StopRequested | Ended | Noted
 
 
 class Workers(abc.ABC):

@@ -8,16 +8,21 @@ sys.stdout and sys.stderr are replaced while at least one program runs as thread
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from launchpad import context
 from launchpad.context import RunContext
+from launchpad.launch.logs.rotation import Rotation, first_part
+from launchpad.launch.logs.unfailing import UnfailingFile, text_file, why_lost
 
 _lock = threading.Lock()
-_files: dict[RunContext, TextIO] = {}
+_files: dict[RunContext, WorkerLog] = {}
 _NAMES = ("stdout", "stderr")
 
 
@@ -45,18 +50,70 @@ class Router:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
 
-    def _target(self) -> TextIO:
+    def _target(self) -> TextIO | WorkerLog:
         me = context.try_current()
         return (_files.get(me.whole or me) if me is not None else None) or self.original
 
 
-def begin(worker: RunContext, path: Path) -> None:
+class WorkerLog:
+    """The log of a worker that is a thread, as a text stream for all its threads.
+
+    Args:
+      path: Where it is.
+      rotation: When it is turned over: here by whoever has written the line that made it too large.
+      tell: Told once, in words, when output is lost because the disk takes no more.
+    """
+
+    def __init__(self, path: Path, rotation: Rotation, tell: Callable[[str], None]) -> None:
+        self._path, self._rotation, self._tell = path, rotation, tell
+        self._lock = threading.RLock()  # a signal's handler may print while the main thread does
+        self._has_told = False
+        self._open(first_part(path))
+
+    def write(self, text: str) -> int:
+        """Adds to the log."""
+        with self._lock:
+            length = self._file.write(text)
+            if "\n" in text:
+                self._look_after_it()
+        return length
+
+    def flush(self) -> None:
+        """Writes what was begun."""
+        with self._lock:
+            self._file.flush()
+
+    def isatty(self) -> bool:
+        """It is a file."""
+        return False
+
+    def close(self) -> None:
+        """Closes the file; what is printed afterwards is an error, as with any closed stream."""
+        with self._lock:
+            self._file.close()
+
+    def _open(self, fd: int) -> None:
+        self._raw = UnfailingFile(fd, "w")
+        self._file = text_file(self._raw)
+
+    def _look_after_it(self) -> None:
+        if self._rotation.is_due(os.fstat(self._raw.fileno()).st_size):
+            with contextlib.suppress(OSError):  # the next line tries again
+                new = self._rotation.turn(self._path)
+                self._file.close()
+                self._open(new)
+        if self._raw.trouble is not None and not self._has_told:
+            self._has_told = True
+            self._tell(why_lost(self._raw.trouble, str(self._path.parent)))
+
+
+def begin(worker: RunContext, path: Path, rotation: Rotation, tell: Callable[[str], None]) -> None:
     """From now on what this worker's threads print goes to `path`."""
     with _lock:
         if not _files:
             for name in _NAMES:
                 setattr(sys, name, Router(getattr(sys, name)))
-        _files[worker] = path.open("a", buffering=1, errors="backslashreplace")
+        _files[worker] = WorkerLog(path, rotation, tell)
 
 
 def end(worker: RunContext) -> None:

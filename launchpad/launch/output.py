@@ -2,44 +2,40 @@
 
     logs/learner-0.log ──┐
     logs/actor-0.log   ──┼── tails, looked at every 50 ms ──▶ learner-0 | step 1
-    note("…")          ──┘                                    actor-0   | 17 episodes
+    progress, notes    ──┘                                    actor-0   | 17 episodes
+                                                              launchpad | 1 of 2 workers is ready …
 
 The log files are the truth, whatever backend writes them; this only shows them. So nothing is lost when
-the terminal is slow or goes away, and a worker never waits for it.
+the terminal is slow or goes away, and a worker never waits for it. Where the terminal falls so far behind
+that nobody could read what it has to catch up with, that is passed over, and said.
 """
 
 from __future__ import annotations
 
-import os
 import queue
-import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
+
+from launchpad.launch import terminal
+from launchpad.launch.logs.tail import Tail
 
 if TYPE_CHECKING:
     from launchpad.launch.run_directory import RunDirectory
 
 _INTERVAL_S = 0.05
-_CHUNK = 1 << 18
-_LONGEST_LINE = 1 << 20
+_PROGRESS_S = 0.5
 _OURS = "launchpad"
-_COLORS = (
-    "cyan",
-    "green",
-    "yellow",
-    "magenta",
-    "blue",
-    "bright_red",
-    "bright_cyan",
-    "bright_green",
-)
+_WRITTEN_AT_ONCE = 1 << 16
 
-_UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Colours, which may pass; and control characters, which could move the cursor or worse."""
+_BEHIND_OF_TERMINAL, _BEHIND_OF_FILE = 8 << 20, 256 << 20
+"""How many bytes may wait to be shown, of all workers; a file or pipe is read by somebody patient."""
 
-Style = Callable[[str, str], str]
-"""(text, the name of a style) → the text as it goes to the stream."""
+_LEAST_BEHIND = 1 << 18
+_KEPT_OF_SKIPPED = 1 << 14
+_AT_THE_END = 4
+"""At the end it is so many times less, since somebody waits for the prompt."""
 
 
 class Output:
@@ -58,12 +54,16 @@ class Output:
     """
 
     def __init__(self, run: RunDirectory, workers: Sequence[str], stream: TextIO | None) -> None:
-        self._tails = {worker: Tail(str(run.log(worker))) for worker in workers}
+        self._run = run
+        self._tails = {worker: Tail(run.log(worker)) for worker in workers}
         self._width = max(map(len, (*workers, _OURS)))
         self._stream = stream
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._noted: set[str] = set()
+        self._progress: Callable[[float], Iterable[str]] = _no_progress
+        self._progress_at = 0.0
         self._wake = threading.Event()
-        self._is_closing = False
+        self._is_closing = self._is_behind = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -74,10 +74,25 @@ class Output:
             )
             self._thread.start()
 
+    def show(self, progress: Callable[[float], Iterable[str]]) -> None:
+        """Prints what this function of the time has to say, too; asked twice a second."""
+        self._progress = progress
+
+    def follow(self, worker: str, attempt: int) -> None:
+        """Prints the lines of another attempt of a worker, after those of the one before."""
+        if worker in self._tails:
+            self._tails[worker].follow(self._run.log(worker, attempt))
+
     def note(self, text: str) -> None:
         """Prints lines of the launcher's own, after what the workers have printed so far."""
         self._notes.put(text)
         self._wake.set()
+
+    def note_once(self, text: str) -> None:
+        """The same, unless it has been said."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self.note(text)
 
     def close(self) -> None:
         """Prints what is left, partial lines too. Nothing is printed afterwards; may be called again."""
@@ -87,147 +102,84 @@ class Output:
             self._thread.join()
 
     def _print_all(self, stream: TextIO) -> None:
-        prefixes = self._prefixes(_style_for(stream))
-        while _write(stream, self._round(prefixes)):
+        prefixes = self._prefixes(terminal.style_for(stream))
+        while self._written(stream, self._round(prefixes, self._limit(stream))):
             if self._is_closing and self._is_all_read():
-                _write(stream, self._remains(prefixes))
+                self._written(stream, self._remains(prefixes))
                 return
-            if not self._is_closing:
+            if not self._is_closing and not self._is_behind:
                 self._wake.wait(_INTERVAL_S)
                 self._wake.clear()
 
-    def _round(self, prefixes: dict[str, str]) -> Iterator[str]:
+    def _written(self, stream: TextIO, texts: Iterable[str]) -> bool:
+        """Writes a few at a time; whether the stream still takes text."""
+        some, length = [], 0
+        for text in texts:
+            some.append(text)
+            length += len(text)
+            if length > _WRITTEN_AT_ONCE:
+                if not terminal.write(stream, "".join(some)):
+                    return False
+                some, length = [], 0
+        return terminal.write(stream, "".join(some))
+
+    def _round(self, prefixes: dict[str, str], limit: int) -> Iterator[str]:
         """What is new, as lines. A note comes after what was printed before it."""
         notes = list(_taken(self._notes))
+        self._is_behind = False
         for worker, tail in self._tails.items():
-            for line in tail.lines():
-                yield prefixes[worker] + _shown(line)
-        for note in notes:
-            for text in note.splitlines():
-                yield prefixes[_OURS] + _safe(text)
+            left = tail.backlog()
+            if left > limit:
+                yield prefixes[_OURS] + self._skipped(worker, tail)
+            if left and (lines := tail.lines()):
+                yield terminal.prefixed(prefixes[worker], lines)
+                self._is_behind |= tail.has_more()
+        for text in (*notes, *self._due()):
+            for line in text.splitlines():
+                yield f"{prefixes[_OURS]}{terminal.safe(line)}\n"
+
+    def _skipped(self, worker: str, tail: Tail) -> str:
+        lines, size = tail.skip(_KEPT_OF_SKIPPED)
+        return (
+            f"{lines:,} lines of {worker} ({size / 1e6:,.1f} MB) are not shown, there are too many;"
+            f" they are in {self._run.log(worker).parent}\n"
+        )
+
+    def _due(self) -> Iterable[str]:
+        """The progress, if it is time for it."""
+        now = time.monotonic()
+        if now < self._progress_at or self._is_closing:
+            return ()
+        self._progress_at = now + _PROGRESS_S
+        return self._progress(now)
+
+    def _limit(self, stream: TextIO) -> int:
+        """How many bytes of one worker may wait to be shown."""
+        total = _BEHIND_OF_TERMINAL if terminal.is_terminal(stream) else _BEHIND_OF_FILE
+        total //= _AT_THE_END if self._is_closing else 1
+        return max(total // max(len(self._tails), 1), _LEAST_BEHIND)
 
     def _remains(self, prefixes: dict[str, str]) -> Iterator[str]:
         for worker, tail in self._tails.items():
             line = tail.remainder()
             if line:
-                yield prefixes[worker] + _shown(line)
+                yield terminal.prefixed(prefixes[worker], [line])
 
     def _is_all_read(self) -> bool:
         return self._notes.empty() and not any(tail.has_more() for tail in self._tails.values())
 
-    def _prefixes(self, style: Style) -> dict[str, str]:
-        colored = [(worker, _COLORS[i % len(_COLORS)]) for i, worker in enumerate(self._tails)]
+    def _prefixes(self, style: terminal.Style) -> dict[str, str]:
+        colored = [(worker, terminal.color(i)) for i, worker in enumerate(self._tails)]
         return {
             name: style(f"{name.ljust(self._width)} | ", color)
             for name, color in [(_OURS, "bold"), *colored]
         }
 
 
-class Tail:
-    """The lines that are added to a file, which need not exist yet."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-        self._partial = b""
-
-    def has_more(self) -> bool:
-        """Whether the file has grown since `lines` looked; one that shrank is read from its start again."""
-        try:
-            size = os.stat(self._path).st_size
-        except OSError:
-            return False
-        if size < self._offset:
-            self._offset = 0
-        return size > self._offset
-
-    def lines(self) -> list[bytes]:
-        """The next complete lines; not all of them if there are very many."""
-        if not self.has_more():
-            return []
-        *lines, partial = (self._partial + self._read()).split(b"\n")
-        if len(partial) > _LONGEST_LINE:
-            lines, partial = [*lines, partial], b""
-        self._partial = partial
-        return lines
-
-    def remainder(self) -> bytes:
-        """The last line, if nothing has ended it."""
-        partial, self._partial = self._partial, b""
-        return partial
-
-    def _read(self) -> bytes:
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read(_CHUNK)
-        except OSError:
-            return b""
-        self._offset += len(data)
-        return data
-
-
-def _style_for(stream: TextIO) -> Style:
-    """Colours if the stream is a terminal that shows them."""
-    if not _is_terminal(stream):
-        return lambda text, style: text
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=stream)  # knows TERM, NO_COLOR and the like
-
-    def styled(text: str, style: str) -> str:
-        with console.capture() as capture:
-            console.print(Text(text, style), end="", soft_wrap=True)
-        return capture.get()
-
-    return styled
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except (AttributeError, ValueError, OSError):
-        return False
-
-
-def _write(stream: TextIO, lines: Iterable[str]) -> bool:
-    """Whether the stream still takes text."""
-    text = "".join(f"{line}\n" for line in lines)
-    try:
-        if text:
-            stream.write(_encodable(text, stream))
-            stream.flush()
-    except BlockingIOError:
-        return True  # somebody made the terminal non-blocking: some text is missing there, the log has it
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _encodable(text: str, stream: TextIO) -> str:
-    """The text with what the stream's encoding has not replaced by question marks."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
-
-
-def _shown(line: bytes) -> str:
-    """A line as it looks at the end: a progress bar has overwritten itself many times."""
-    *_, last = line.rstrip(b"\r").rpartition(b"\r")
-    return _safe(last.decode(errors="replace"))
-
-
-def _safe(text: str) -> str:
-    """The text with all control characters but colours spelled out, and without a colour left on."""
-    safe = _UNSAFE.sub(_spelled, text)
-    return f"{safe}\x1b[0m" if "\x1b" in safe else safe
-
-
-def _spelled(found: re.Match[str]) -> str:
-    match = found.group()
-    return match if len(match) > 1 else match.encode("unicode_escape").decode()
-
-
 def _taken(notes: queue.SimpleQueue[str]) -> Iterator[str]:
     while not notes.empty():
         yield notes.get()
+
+
+def _no_progress(now: float) -> Iterable[str]:
+    return ()

@@ -24,10 +24,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from launchpad.errors import LaunchError
+from launchpad.launch.logs.files import LogFiles
+from launchpad.launch.logs.rotation import Rotation
 
 _SHORT_ID = 8
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
@@ -40,16 +42,18 @@ class RunDirectory:
     run_id: str
     runtime: Path
     logs: Path
+    rotation: Rotation = field(default_factory=Rotation)
     _lock: int = -1
 
     @classmethod
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
         """Makes the log directory of a new run and chooses the other; sweeps those of dead runs."""
+        rotation = Rotation.from_environment()
         name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
         logs = _made_log_directory(f"{name}-{time.strftime('%m%d-%H%M%S')}")
         base = _runtime_base(1 + _SHORT_ID, [socket_name(a) for a in addresses])
         sweep(base)
-        return cls(logs.name, base / os.urandom(_SHORT_ID // 2).hex(), logs)
+        return cls(logs.name, base / os.urandom(_SHORT_ID // 2).hex(), logs, rotation)
 
     def make_runtime(self) -> None:
         """Makes the runtime directory and holds its lock, if it has not been done.
@@ -75,9 +79,14 @@ class RunDirectory:
             endpoint = endpoint.replace("{port}", str(port))
         return endpoint.replace("{run}", str(self.runtime))
 
-    def log(self, worker: str) -> Path:
-        """The file that takes what a worker prints."""
-        return self.logs / f"{worker}.log"
+    def log(self, worker: str, attempt: int = 1) -> Path:
+        """The file that takes what an attempt of a worker prints."""
+        return self.log_files.path(worker, attempt)
+
+    @property
+    def log_files(self) -> LogFiles:
+        """All that workers of this run have printed."""
+        return LogFiles(self.logs)
 
     def state(self, worker: str) -> Path:
         """Where a worker may leave what its next attempt is to find; made when it is first asked for."""
@@ -118,16 +127,6 @@ def sweep(base: Path) -> None:
             pass  # somebody lives there
         finally:
             os.close(fd)
-
-
-def last_lines(path: Path, count: int = 20) -> tuple[str, ...]:
-    """The end of a log file; nothing if there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 16384))
-            return tuple(file.read().decode(errors="replace").splitlines()[-count:])
-    except OSError:
-        return ()
 
 
 def _made_log_directory(name: str) -> Path:
@@ -176,4 +175,6 @@ def _is_private(directory: Path) -> bool:
 
 def _log_base() -> Path:
     chosen = os.environ.get("LAUNCHPAD_LOGGING_DIR")
-    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
+    if chosen:
+        return Path(chosen).absolute()  # workers may change their directory
+    return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"

@@ -157,13 +157,13 @@ class Running:
                 state=w.outcome.kind if w.outcome and w.state is State.ENDED else w.state,
                 attempt=w.attempt,
                 cause=w.outcome.cause if w.outcome is not None else "",
-                log_path=str(self._run.log(w.plan.name)),
+                log_path=str(self._run.log(w.plan.name, max(1, w.attempt))),
             )
             for w in self._supervising.workers()
         ]
 
     def logs(self, label: str) -> str:
-        """What the workers of a group, or one worker, have printed so far.
+        """What the workers of a group, or one worker, have printed so far, in all attempts.
 
         Raises:
           KeyError: there is no such group or worker.
@@ -173,7 +173,7 @@ class Running:
             raise KeyError(
                 f"program {self.plan.program!r} has no group {label!r}; it has {list(self.plan.groups)}"
             )
-        return "".join(_text(self._run.log(name)) for name in names)
+        return "".join(self._run.log_files.text(name) for name in names)
 
     def thread_worker(self, name: str, function: Callable[[], object]) -> None:
         """Runs a function in a thread of this process, as one more worker of the program.
@@ -241,10 +241,3 @@ class Running:
         failed = self.failure()
         if failed is not None:
             raise failed
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

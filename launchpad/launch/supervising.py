@@ -20,11 +20,13 @@ from launchpad import context, outcome
 from launchpad.context import Place
 from launchpad.courier import WorkerFailed, keyring
 from launchpad.errors import LaunchError, ProgramFailed
-from launchpad.launch.backend import Backend, Ended, Report, Workers
+from launchpad.launch.backend import Backend, Ended, Noted, Report, Workers
+from launchpad.launch.logs.files import last_lines
 from launchpad.launch.output import Output
 from launchpad.launch.own_threads import OwnThreads
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.run_directory import RunDirectory, last_lines
+from launchpad.launch.progress import Progress
+from launchpad.launch.run_directory import RunDirectory
 from launchpad.launch.supervisor import Ask, Command, Kill, Note, Start, Supervisor, TellGone
 from launchpad.launch.watched import State, Watched
 from launchpad.outcome import Outcome
@@ -69,6 +71,7 @@ class Supervising:
         self._supervisor = Supervisor(plan, grace_s)
         self._published = {uid: self._place(name) for uid, name in plan.uids.items()}
         self._own = OwnThreads(plan, run, self._inbox.put)
+        output.show(Progress(self.workers))
         self._workers: Workers = backend.start(plan, run, self._inbox.put)
         self._make_room(backend)
         name = f"launchpad-{plan.program}"
@@ -185,18 +188,21 @@ class Supervising:
             if message.note:
                 self.note(message.note)
             return self._supervisor.stop(message.reason, now, message.at_once)
+        if isinstance(message, Noted):
+            self._output.note_once(message.text)
+            return []
         if isinstance(message, Ended):
             message = Ended(self._with_log(message.outcome))
         return self._supervisor.on(message, now)
 
     def _with_log(self, ended: Outcome) -> Outcome:
-        log = self._run.log(ended.worker)
+        log = self._run.log(ended.worker, ended.attempt)
         lines = last_lines(log, _KEPT_LINES) if ended.is_failure else ()
         return dataclasses.replace(ended, log_path=str(log), last_lines=lines)
 
     def _execute(self, commands: list[Command]) -> None:
         actions: dict[type, Callable[..., None]] = {
-            Start: lambda c: self._home_of(c.worker).start(c.worker, c.attempt),
+            Start: self._start,
             Ask: lambda c: self._home_of(c.worker).ask(c.worker, restarts=c.restarts),
             Kill: self._kill,
             TellGone: self._tell_gone,
@@ -204,6 +210,10 @@ class Supervising:
         }
         for command in commands:
             actions[type(command)](command)
+
+    def _start(self, command: Start) -> None:
+        self._output.follow(command.worker, command.attempt)
+        self._home_of(command.worker).start(command.worker, command.attempt)
 
     def _kill(self, command: Kill) -> None:
         self.note(f"{command.worker} {command.why}; it is ended by force")

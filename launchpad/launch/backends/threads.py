@@ -20,7 +20,7 @@ from launchpad import context, outcome
 from launchpad.address import COURIER
 from launchpad.interruption import raise_in
 from launchpad.launch import capture
-from launchpad.launch.backend import Backend, Ended, Report, Workers
+from launchpad.launch.backend import Backend, Ended, Noted, Report, Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.launch.worker import Worker, context_of
@@ -173,7 +173,8 @@ class ThreadWorkers(Workers):
 
     @contextlib.contextmanager
     def _captured(self, me: context.RunContext) -> Iterator[None]:
-        capture.begin(me, self._run.log(me.name))
+        log = self._run.log(me.name, me.attempt)
+        capture.begin(me, log, self._run.rotation, lambda text: self._report(Noted(me.name, text)))
         try:
             yield
         finally:

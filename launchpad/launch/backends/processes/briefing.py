@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, cast
 
 from launchpad.courier import keyring
 from launchpad.launch import flag_values
+from launchpad.launch.logs.files import LogFiles
+from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ class Briefing:
     endpoints: dict[str, str]
     workers: Mapping[str, WorkerPlan]
     payloads: Mapping[str, tuple[int, int]]
-    logs: Mapping[str, str]
+    logs: LogFiles
+    rotation: Rotation
     states: Mapping[str, str]
     argv: Sequence[str]
     flags: bytes
@@ -94,7 +97,8 @@ def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
         endpoints=plan.endpoints,
         workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
         payloads=dict(zip(names, places, strict=True)),
-        logs={name: str(run.log(name)) for name in names},
+        logs=run.log_files,
+        rotation=run.rotation,
         states={name: str(run.state(name)) for name in names},
         argv=tuple(sys.argv),
         flags=flag_values.capture(sys.argv[0]),

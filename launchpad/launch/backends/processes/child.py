@@ -29,9 +29,12 @@ from launchpad import context
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
 from launchpad.launch import flag_values
+from launchpad.launch.backend import Noted
 from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
 from launchpad.launch.backends.processes.briefing import Briefing
 from launchpad.launch.backends.processes.messages import Ask, Over, Phase
+from launchpad.launch.logs.process_log import ProcessLog
+from launchpad.launch.logs.rotation import first_part
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.worker import Worker, context_of
 
@@ -83,9 +86,7 @@ def _leave_host(birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> 
     kernel.name_process(birth.worker)
     kernel.forget_children()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    log = os.open(
-        given.logs[birth.worker], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-    )
+    log = first_part(given.logs.path(birth.worker, birth.attempt))
     os.dup2(log, 1)
     os.dup2(log, 2)
     kernel.close_all_but({birth.control, birth.file})
@@ -116,7 +117,7 @@ def _live_and_exit(birth: Birth, given: Briefing) -> NoReturn:
         code = _live(birth, given)
     except Exception as error:  # before the worker's own life: that is caught in Worker.main
         _say_not_started(birth, error)
-        _print(traceback.format_exc())
+        traceback.print_exc()
     finally:
         os._exit(code)
 
@@ -124,8 +125,13 @@ def _live_and_exit(birth: Birth, given: Briefing) -> NoReturn:
 def _live(birth: Birth, given: Briefing) -> int:
     """One attempt; the exit code."""
     plan = briefing.plan_of(birth.file, birth.index_length, given, birth.worker)
-    _furnish(plan, given)
     host = _Host(birth.control)
+    log = ProcessLog(
+        given.logs.path(birth.worker, birth.attempt),
+        given.rotation,
+        lambda text: host.say(Noted(birth.worker, text)),
+    )
+    _furnish(plan, given, log)
     me = context_of(
         plan,
         given.program,
@@ -141,23 +147,23 @@ def _live(birth: Birth, given: Briefing) -> int:
         target=host.listen, args=(worker, me), name="launchpad-control", daemon=True
     ).start()
     ended = worker.main()
+    log.tell_of_trouble()
     host.say(ended)
-    _print(ended.traceback)
+    if ended.traceback:
+        log.print(ended.traceback)
     _end_like_an_interpreter()
     return 1 if ended.is_failure else 0
 
 
-def _furnish(plan: WorkerPlan, given: Briefing) -> None:
+def _furnish(plan: WorkerPlan, given: Briefing, log: ProcessLog) -> None:
     """The process as user code expects to find it."""
     os.environ.update(plan.env)
     sys.argv = [*given.argv, *plan.args]
     flag_values.expect(given.flags, plan.args)
     sys.modules["__main__"] = types.ModuleType("__main__")
-    for stream in (sys.stdout, sys.stderr):
-        cast(Any, stream).reconfigure(line_buffering=True)
-    log = os.dup(2)  # one that stays when user code closes descriptor 2
-    faulthandler.enable(log)
-    faulthandler.register(_STACKS, log)
+    log.watch()
+    faulthandler.enable(log.fd)
+    faulthandler.register(_STACKS, log.fd)
     keyring.add(given.scope, given.token)
 
 
@@ -203,13 +209,6 @@ class _Interruption:
         if self._is_due:
             self._is_due = False
             raise Stopped
-
-
-def _print(text: str) -> None:
-    """Prints to stderr, unless user code has closed or removed it."""
-    if text and sys.stderr is not None:
-        with contextlib.suppress(Exception):
-            print(text, file=sys.stderr)
 
 
 def _end_like_an_interpreter() -> None:

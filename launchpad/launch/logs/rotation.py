@@ -1,0 +1,112 @@
+"""Rotation: a log that has become too large is turned over, and the oldest of its parts goes.
+
+    learner-0.log ──rename──▶ learner-0.log.3      whoever writes to it still does
+    a new learner-0.log                            the writer's descriptors are moved there
+    learner-0.log.1 is deleted                     if there are too many now
+
+What is written between two of these steps is in one part or the other. The writer does this itself; see
+`process_log` and `capture`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from launchpad.errors import LaunchError
+from launchpad.launch.logs import files
+from launchpad.launch.logs.unfailing import is_full
+
+_MIB = 1 << 20
+_MAX_MB = "LAUNCHPAD_LOG_MAX_MB"
+_FILES = "LAUNCHPAD_LOG_FILES"
+
+_SHORTEST_S, _LONGEST_S = 0.02, 1.0
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """When a log is turned over, and how many parts of it are kept.
+
+    Attributes:
+      max_bytes: A log that has grown beyond this is turned over; 0 is never.
+      files: How many parts of an attempt are kept, the newest included.
+    """
+
+    max_bytes: int = 100 * _MIB
+    files: int = 10
+
+    @classmethod
+    def from_environment(cls) -> Rotation:
+        """What LAUNCHPAD_LOG_MAX_MB and LAUNCHPAD_LOG_FILES say."""
+        max_mb = number_of(_MAX_MB, cls.max_bytes / _MIB)
+        kept = number_of(_FILES, cls.files)
+        if kept < 1 or kept != int(kept):
+            raise LaunchError(
+                f"{_FILES}={os.environ[_FILES]}: must be a whole number, 1 or more, since the newest"
+                " part of a log is always kept"
+            )
+        return cls(int(max_mb * _MIB), int(kept))
+
+    def is_due(self, size: int) -> bool:
+        """Whether a log of that size has to be turned over."""
+        return 0 < self.max_bytes < size
+
+    def patience_s(self, size: int, growth: int, waited_s: float) -> float:
+        """How long it takes until it is worth looking again, after `growth` in `waited_s`."""
+        if growth <= 0 or not self.max_bytes:
+            return _LONGEST_S
+        until_full_s = (self.max_bytes - size) / growth * waited_s
+        return min(max(until_full_s / 2, _SHORTEST_S), _LONGEST_S)
+
+    def turn(self, log: Path) -> int:
+        """Turns a log over; the descriptor of the new part. OSError: nothing has changed."""
+        numbers = files.numbers(log)
+        number = max(numbers, default=0) + 1
+        older = log.with_name(f"{log.name}.{number}")
+        os.rename(log, older)
+        try:
+            new = _opened(log)
+        except OSError:
+            os.rename(older, log)
+            raise
+        deleted = self._delete_oldest(log, [*numbers, number])
+        with contextlib.suppress(OSError):  # a full disk has no room for it
+            os.write(new, files.header(older, deleted or min([*numbers, number]) > 1))
+        return new
+
+    def _delete_oldest(self, log: Path, numbers: list[int]) -> bool:
+        """Deletes those that are too many; whether there were any."""
+        too_many = numbers[: len(numbers) + 1 - self.files]
+        for number in too_many:
+            with contextlib.suppress(OSError):
+                os.unlink(log.with_name(f"{log.name}.{number}"))
+        return bool(too_many)
+
+
+def first_part(log: Path) -> int:
+    """A descriptor that adds to a log; to nothing where the disk is full, which keeps nobody from working."""
+    try:
+        return _opened(log)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _opened(log: Path) -> int:
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def number_of(variable: str, default: float) -> float:
+    """The number, not below 0, that an environment variable holds; LaunchError if it is none."""
+    text = os.environ.get(variable, "").strip()
+    try:
+        number = float(text) if text else float(default)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise LaunchError(f"{variable}={text}: must be a number, 0 or more")
+    return number

@@ -1,0 +1,184 @@
+"""Tail: what is added to the logs of one worker, while it is added.
+
+    learner-0.log.1 ─▶ learner-0.log.2 ─▶ learner-0.log ─▶ learner-0.attempt_2.log
+     part after part, however many were turned over         attempt after attempt
+
+It holds no file open, since there may be a thousand. That a log was turned over shows in its inode: then
+what was read so far is now called `learner-0.log.N`, and is read to its end first. A subprocess of the worker
+may write to that part for a little longer, so the last one is looked at again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launchpad.launch.logs import files
+
+_CHUNK = 1 << 18
+_LONGEST_LINE = 1 << 20
+_BEGINNING = 80
+_NEVER_LOOKED, _MISSING = -1, 0
+_ANOTHER = 1
+"""Inodes that no log has."""
+
+_GAP = b"--- launchpad: a part of this log was deleted before it could be shown ---"
+
+
+@dataclass
+class _Place:
+    """How far a file has been read."""
+
+    path: str
+    offset: int = 0
+    beginning: bytes = b""
+    """Its first bytes: another file may have the inode of one that was deleted."""
+    is_another: bool = False
+
+    def left(self, status: os.stat_result | None) -> int:
+        """How much there is to read."""
+        return max(0, status.st_size - self.offset) if status is not None else 0
+
+    def read(self, most: int = _CHUNK) -> bytes:
+        """The next bytes; none at the end, and none if this is another file than it was."""
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                self.is_another = file.read(len(self.beginning)) != self.beginning
+                file.seek(self.offset)
+                data = b"" if self.is_another else file.read(most)
+        except OSError:
+            return b""
+        is_beginning, self.offset = self.offset == 0, self.offset + len(data)
+        if not is_beginning:
+            return data
+        self.beginning = data[:_BEGINNING]
+        return files.without_header(data)
+
+
+class Tail:
+    """The lines of one worker.
+
+    Example:
+      tail = Tail(run.log("learner-0"))
+      for line in tail.lines(): …           # again and again
+      tail.follow(run.log("learner-0", 2))  # it was restarted
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._coming: deque[Path] = deque()
+        self._partial = b""
+        self._has_gap = False
+        self._begin(log)
+
+    def follow(self, log: Path) -> None:
+        """Goes on with another attempt, when this one is read."""
+        if log != self._log and log not in self._coming:
+            self._coming.append(log)
+
+    def has_more(self) -> bool:
+        """Whether there is something to read."""
+        return self.backlog() > 0
+
+    def backlog(self) -> int:
+        """How many bytes there are to read, of the attempt at which it is."""
+        left = self._live.left(self._notice()) + self._late_left()
+        left += sum(part.left(_status(part.path)) for part in self._closed)
+        if left or not self._coming:
+            return left
+        self._partial += b"\n" if self._partial else b""
+        self._begin(self._coming.popleft())
+        return self.backlog()
+
+    def lines(self) -> list[bytes]:
+        """The next complete lines; not all of them if there are very many."""
+        if not self.has_more():
+            return []
+        *lines, partial = (self._partial + self._read()).split(b"\n")
+        if self._has_gap:
+            self._has_gap = False
+            lines.insert(0, _GAP)
+        if len(partial) > _LONGEST_LINE:
+            lines, partial = [*lines, partial], b""
+        self._partial = partial
+        return lines
+
+    def skip(self, down_to: int) -> tuple[int, int]:
+        """Passes over all but the last `down_to` bytes: how many lines and bytes that were."""
+        n_lines = n_bytes = 0
+        while (too_many := self.backlog() - down_to) > 0:
+            data = self._read(min(too_many, _CHUNK))
+            if not data:
+                break
+            head, newline, self._partial = (self._partial + data).rpartition(b"\n")
+            n_lines += head.count(b"\n") + len(newline)
+            n_bytes += len(head) + len(newline)
+        return n_lines, n_bytes
+
+    def remainder(self) -> bytes:
+        """The last line, if nothing has ended it."""
+        partial, self._partial = self._partial, b""
+        return partial.removesuffix(b"\n")
+
+    def _begin(self, log: Path) -> None:
+        self._log = log
+        self._inode = _NEVER_LOOKED
+        self._number = 1
+        self._live = _Place(str(log))
+        self._closed: deque[_Place] = deque()
+        self._late: _Place | None = None
+
+    def _notice(self) -> os.stat_result | None:
+        """Sees whether the log was turned over since the last look; its status now."""
+        while self._is_news(status := _status(self._live.path)):
+            turned = [n for n in files.numbers(self._log) if n >= self._number]
+            if _inode(_status(self._live.path)) == _inode(status):  # else once more, just now
+                self._move_on(_inode(status), turned)
+        return status
+
+    def _is_news(self, status: os.stat_result | None) -> bool:
+        has_shrunk = status is not None and status.st_size < self._live.offset
+        return has_shrunk or _inode(status) != self._inode
+
+    def _move_on(self, inode: int, turned: list[int]) -> None:
+        """What was read becomes the first of those that are closed, if it is still there."""
+        places = {n: _Place(f"{self._live.path}.{n}") for n in turned}
+        if self._inode > 0 and self._number in places:
+            places[self._number] = replace(self._live, path=places[self._number].path)
+        elif self._inode > 0 and files.has_header(self._log):
+            self._has_gap = True
+        if turned or self._inode > 0:
+            self._live = _Place(self._live.path)
+        self._closed += places.values()
+        self._number = max(turned, default=self._number - 1) + 1
+        self._inode = inode
+
+    def _read(self, most: int = _CHUNK) -> bytes:
+        while self._closed:
+            if data := self._closed[0].read(most):
+                return data
+            self._late = self._closed.popleft()
+        new = self._live.read(
+            most
+        )  # before `late`, so that nothing in it is older than what `late` has
+        if self._live.is_another:
+            self._inode = _ANOTHER
+            self._notice()
+            return self._read(most)
+        return (self._late.read() if self._late_left() and self._late else b"") + new
+
+    def _late_left(self) -> int:
+        return self._late.left(_status(self._late.path)) if self._late is not None else 0
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _inode(status: os.stat_result | None) -> int:
+    return status.st_ino if status is not None else _MISSING

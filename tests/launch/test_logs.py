@@ -1,0 +1,382 @@
+"""Log files: one for each attempt, turned over by size, nothing lost. F37, F38, F46."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from launchpad.launch.logs import files
+from launchpad.launch.logs.rotation import Rotation
+from launchpad.launch.logs.tail import Tail
+from launchpad.launch.output import Output
+from launchpad.launch.run_directory import RunDirectory
+from tests import printers
+
+DEADLINE_S = 30.0
+both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+
+
+@pytest.fixture(autouse=True)
+def logs_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
+
+
+def program_of(node: lp.PyNode, retries: int = 0) -> lp.Program:
+    program = lp.Program("logs")
+    nodes = lp.MultiProcessingColocation([node], num_retries_on_failure=retries)
+    program.add_node(nodes if retries else node, label="printer")
+    return program
+
+
+def names_in(running: lp.Running) -> set[str]:
+    return {path.name for path in running.log_directory.iterdir() if path.name.startswith("pri")}
+
+
+# One for each attempt.
+
+
+@both
+def test_each_attempt_has_a_log_of_its_own(launch_type: str) -> None:
+    running = lp.testing.run(
+        program_of(lp.PyNode(printers.fails_at_first), retries=1), DEADLINE_S, launch_type
+    )
+
+    assert names_in(running) == {"printer-0.0.log", "printer-0.0.attempt_2.log"}
+    (status,) = running.status()
+    assert Path(status.log_path).name == "printer-0.0.attempt_2.log"
+    assert Path(status.log_path).read_text() == "this is attempt 2\n"
+    text = running.logs("printer")
+    assert text.index("attempt 1") < text.index("ValueError: once") < text.index("attempt 2")
+
+
+def test_the_terminal_shows_one_attempt_after_the_other(tmp_path: Path) -> None:
+    run = RunDirectory.create("attempts")
+    screen = io.StringIO()
+    output = Output(run, ["a-0"], screen)
+    run.log("a-0").write_text("first\nhalf")
+    output.follow("a-0", 1)
+    output.follow("a-0", 2)
+    run.log("a-0", 2).write_text("second\n")
+    output.start()
+    output.close()
+
+    assert screen.getvalue() == "a-0       | first\na-0       | half\na-0       | second\n"
+
+
+def test_no_worker_has_the_name_of_another_ones_attempt() -> None:
+    log_files = files.LogFiles("/logs")
+
+    names = {log_files.path(worker, n) for worker in ("a-0", "a-0.1", "a-0.2") for n in (1, 2)}
+
+    assert len(names) == 6
+
+
+# Turned over by size, nothing lost.
+
+
+def small_logs(monkeypatch: pytest.MonkeyPatch, max_mb: float, n_files: int) -> None:
+    monkeypatch.setenv("LAUNCHPAD_LOG_MAX_MB", str(max_mb))
+    monkeypatch.setenv("LAUNCHPAD_LOG_FILES", str(n_files))
+
+
+@both
+def test_a_log_that_is_turned_over_loses_no_line_and_keeps_their_order(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_logs(monkeypatch, 0.02, 1000)
+
+    running = lp.testing.run(
+        program_of(lp.PyNode(printers.slowly, 20_000, 0.002)), DEADLINE_S, launch_type
+    )
+
+    assert len(names_in(running)) > 2
+    assert running.logs("printer").split() == [f"{i:06d}" for i in range(20_000)]
+
+
+def test_it_is_turned_over_under_c_code_and_subprocesses_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small_logs(monkeypatch, 0.005, 1000)
+
+    running = lp.testing.run(
+        program_of(lp.PyNode(printers.in_all_ways, 2000)), DEADLINE_S, "test_mp"
+    )
+
+    lines = running.logs("printer").splitlines()
+    assert len(names_in(running)) > 1
+    for way in ("print", "logging", "one", "two"):
+        assert [line for line in lines if line.startswith(way)] == [
+            f"{way} {i}" for i in range(2000)
+        ]
+    assert [line for line in lines if line.startswith("child")] == [
+        f"child {i}" for i in range(0, 2000, 100)
+    ]
+
+
+@both
+def test_the_newest_parts_are_kept_and_say_where_the_others_are(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_logs(monkeypatch, 0.02, 3)
+
+    running = lp.testing.run(
+        program_of(lp.PyNode(printers.slowly, 30_000, 0.002)), DEADLINE_S, launch_type
+    )
+
+    log = running.log_directory / "printer-0.log"
+    *older, newest = files.parts(log)
+    assert newest == log
+    assert len(older) == 2
+    assert (
+        log.read_text()
+        .split("\n")[0]
+        .startswith(f"--- launchpad: what came before is in {older[-1].name}; still older")
+    )
+    assert running.logs("printer").split()[-1] == "029999"
+    assert "launchpad" not in running.logs("printer")
+
+
+def test_what_user_code_has_sent_elsewhere_stays_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_logs(monkeypatch, 0.01, 1000)
+    own = tmp_path / "own"
+
+    running = lp.testing.run(
+        program_of(lp.PyNode(printers.moves_its_output, str(own))), DEADLINE_S, "test_mp"
+    )
+
+    assert len(names_in(running)) > 1
+    assert own.read_text() == "elsewhere\n"
+
+
+def test_a_report_has_the_last_lines_also_when_the_log_was_just_turned_over(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "a-0.log"
+    log.write_text("".join(f"{i}\n" for i in range(30)))
+    os.close(Rotation().turn(log))
+    with log.open("a") as file:
+        file.write("last\n")
+
+    assert files.last_lines(log, 5) == ("26", "27", "28", "29", "last")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tail_reads_every_line_once_whenever_it_looks_and_the_log_is_turned_over(
+    seed: int, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    log, rotation, tail = tmp_path / "a-0.log", Rotation(files=1000), Tail(tmp_path / "a-0.log")
+    written, read, fd = 0, list[bytes](), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    for step in range(300):
+        if step == 200:
+            os.close(fd)
+            log = tmp_path / "a-0.attempt_2.log"
+            tail.follow(log)
+            fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        match chance.choice(["write", "write", "turn", "look", "look"]):
+            case "write":
+                for _ in range(chance.randrange(5)):
+                    half, rest = f"{written:06d}\n".encode()[:3], f"{written:06d}\n".encode()[3:]
+                    os.write(fd, half)
+                    if chance.random() < 0.3:
+                        fd = turned(rotation, log, fd)
+                    os.write(fd, rest)
+                    written += 1
+            case "turn":
+                fd = turned(rotation, log, fd)
+            case "look":
+                read += tail.lines()
+    os.close(fd)
+    while tail.has_more():
+        read += tail.lines()
+
+    assert read == [f"{i:06d}".encode() for i in range(written)]
+
+
+def turned(rotation: Rotation, log: Path, fd: int) -> int:
+    os.close(fd)
+    return rotation.turn(log)
+
+
+def test_a_tail_goes_on_with_what_a_subprocess_still_writes_to_the_part_before(
+    tmp_path: Path,
+) -> None:
+    log, tail = tmp_path / "a-0.log", Tail(tmp_path / "a-0.log")
+    old = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(old, b"one\n")
+    assert tail.lines() == [b"one"]
+
+    os.close(Rotation().turn(log))
+    tail.lines()
+    os.write(old, b"two\n")
+    os.close(old)
+
+    assert tail.lines() == [b"two"]
+
+
+def test_a_tail_says_so_when_what_it_has_not_read_was_deleted(tmp_path: Path) -> None:
+    log, tail = tmp_path / "a-0.log", Tail(tmp_path / "a-0.log")
+    log.write_bytes(b"one\n")
+    assert tail.lines() == [b"one"]
+
+    for text in (b"two\n", b"three\n", b"four\n"):
+        fd = Rotation(files=2).turn(log)
+        os.write(fd, text)
+        os.close(fd)
+
+    first, *others = tail.lines() + tail.lines()
+    assert b"deleted before it could be shown" in first
+    assert others == [b"three", b"four"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LAUNCHPAD_LOG_MAX_MB", "many"),
+        ("LAUNCHPAD_LOG_MAX_MB", "-1"),
+        ("LAUNCHPAD_LOG_FILES", "0"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused_at_launch_with_its_name(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(lp.LaunchError, match=f"{variable}={value}: must be"):
+        lp.testing.run(program_of(lp.PyNode(print)))
+
+
+# F38: the disk is full.
+
+
+def test_f38_a_worker_runs_on_when_its_log_may_not_grow_and_the_user_is_told_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with lp.launch(program_of(lp.PyNode(printers.with_little_room, 4096)), "local_mp") as running:
+        running.wait(DEADLINE_S)
+
+    shown = capfd.readouterr().out
+    assert running.status()[0].state in ("succeeded", "stopped")
+    assert shown.count("cannot grow (File too large)") == 1
+    assert "launchpad | the logs in" in shown
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB, if we may have one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_f38_a_program_runs_on_when_the_disk_of_its_logs_is_full(
+    launch_type: str,
+    small_disk: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(small_disk))
+    program = program_of(lp.PyNode(printers.until_it_is_full, str(tmp_path)))
+    with program.group("printer"):
+        program.add_node(lp.PyNode(printers.until_it_is_full, str(tmp_path)))
+
+    with lp.launch(program, launch_type) as running:
+        running.wait(DEADLINE_S)
+
+    assert {status.state for status in running.status()} == {"succeeded"}
+    assert (tmp_path / "came-so-far").exists()
+    assert capfd.readouterr().out.count("cannot grow (No space left on device)") == 1
+
+
+# F46: user code closes what it prints to.
+
+
+def test_f46_a_worker_that_closes_its_descriptors_and_moves_away_is_still_logged() -> None:
+    running = lp.testing.run(
+        program_of(lp.PyNode(printers.closes_its_descriptors)), DEADLINE_S, "test_mp"
+    )
+
+    assert running.logs("printer") == "before\nafter\nan error\n"
+
+
+def test_f46_the_traceback_of_a_worker_that_has_closed_its_descriptors_is_in_its_log() -> None:
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program_of(lp.PyNode(printers.closes_them_and_fails)), DEADLINE_S, "test_mp")
+
+    assert "ValueError: seen all the same" in Path(caught.value.log_path).read_text()
+
+
+# F37: many lines.
+
+
+@pytest.mark.slow
+def test_f37_of_ten_thousand_lines_a_second_from_each_worker_none_is_lost(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_logs(monkeypatch, 0.5, 1000)
+    workers, rate, seconds = 8, 10_000, 2
+    program = lp.Program("flood")
+    with program.group("printer"):
+        for _ in range(workers):
+            program.add_node(lp.PyNode(printers.flood, rate, seconds))
+
+    with lp.launch(program, "local_mp") as running:
+        running.wait(100)
+
+    expected = [f"line {i} of" for i in range(rate * seconds)]
+    for i in range(workers):
+        lines = running.logs(f"printer-{i}").splitlines()
+        assert [" ".join(line.split()[:3]) for line in lines] == expected
+    shown = re.findall(r"^printer-(\d) \| line (\d+) of", capfd.readouterr().out, flags=re.M)
+    for i in range(workers):
+        assert [int(n) for worker, n in shown if int(worker) == i] == list(range(rate * seconds))
+
+
+def test_a_terminal_that_falls_behind_is_told_what_it_has_not_seen() -> None:
+    run = RunDirectory.create("behind")
+    seen, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            seen.set()
+            assert may_go_on.wait(DEADLINE_S)
+            return super().write(text)
+
+    screen = Slow()
+    output = Output(run, ["a-0"], screen)
+    run.log("a-0").write_bytes(b"0 of a million lines\n")
+    output.start()
+    assert seen.wait(DEADLINE_S)
+    count = 1_000_000
+    with run.log("a-0").open("ab") as file:
+        file.write(b"".join(b"%d of a million lines\n" % i for i in range(1, count)))
+    may_go_on.set()
+    output.close()
+
+    shown = screen.getvalue()
+    (skipped,) = re.findall(r"([\d,]+) lines of a-0 \([\d.,]+ MB\) are not shown", shown)
+    lines = re.findall(r"\d+(?= of a million)", shown)
+    assert len(lines) + int(skipped.replace(",", "")) == count
+    assert lines[-1] == str(count - 1)

@@ -1,0 +1,104 @@
+"""Nodes that print, in all the ways there are. Workers import this module, and not pytest."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import launchpad as lp
+
+
+def numbered(count: int, width: int = 40) -> None:
+    """So many lines, each with its number."""
+    for i in range(count):
+        print(f"{i:0{width}d}")
+
+
+def in_all_ways(count: int) -> None:
+    """Rounds of a line from print, logging, descriptors 1 and 2, and a subprocess."""
+    logger = logging.getLogger("printers")
+    logger.addHandler(logging.StreamHandler())
+    for i in range(count):
+        print(f"print {i}")
+        logger.warning("logging %d", i)
+        os.write(1, f"one {i}\n".encode())
+        os.write(2, f"two {i}\n".encode())
+        if not i % 100:
+            subprocess.run(["echo", f"child {i}"], check=True)
+            time.sleep(0.02)
+
+
+def slowly(count: int, pause_s: float) -> None:
+    """Numbered lines with a pause after every hundred."""
+    for i in range(count):
+        print(f"{i:06d}")
+        if not i % 100:
+            time.sleep(pause_s)
+
+
+def fails_at_first() -> None:
+    attempt = lp.current().attempt
+    print(f"this is attempt {attempt}")
+    if attempt == 1:
+        raise ValueError("once")
+
+
+def with_little_room(room: int) -> None:
+    """Prints more than its files may hold, then goes on with its work."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    for i in range(200):
+        print("x" * 100, i)
+        print("y" * 100, i, file=sys.stderr)
+    lp.stop()
+
+
+def until_it_is_full(directory: str) -> None:
+    """Fills the disk on which its log is, prints, and says elsewhere that it came so far."""
+    for i in range(2000):
+        print("x" * 1000, i)
+    Path(directory, "came-so-far").touch()
+
+
+def closes_its_descriptors() -> None:
+    print("before", flush=True)
+    for fd in (0, 1, 2):
+        os.close(fd)
+    os.chdir("/")
+    print("after")
+    print("an error", file=sys.stderr)
+
+
+def closes_them_and_fails() -> None:
+    for fd in (0, 1, 2):
+        os.close(fd)
+    raise ValueError("seen all the same")
+
+
+def moves_its_output(path: str) -> None:
+    """Sends descriptor 1 elsewhere, as a daemon does, and prints enough to turn the log over."""
+    with open(path, "ab") as file:
+        os.dup2(file.fileno(), 1)
+    for _ in range(40):
+        os.write(2, b"e" * 1000 + b"\n")
+        time.sleep(0.02)
+    print("elsewhere", flush=True)
+
+
+def flood(lines_per_s: int, seconds: float) -> None:
+    """Numbered lines, so many a second."""
+    began = time.monotonic()
+    printed = 0
+    while (passed := time.monotonic() - began) < seconds:
+        due = int(passed * lines_per_s)
+        for i in range(printed, due):
+            print(f"line {i} of a worker that has much to say about its work")
+        printed = due
+        time.sleep(0.005)
+    rest = range(printed, int(lines_per_s * seconds))
+    for i in rest:
+        print(f"line {i} of a worker that has much to say about its work")
