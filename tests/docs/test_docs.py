@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import launchpad as lp
-from tests.docs import pages
+from tests.docs import pages, state_picture
 from tests.docs.pages import PAGES, ROOT, SNIPPETS, Block, blocks
 
 KNOWN_COMMANDS = [
@@ -178,6 +178,15 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         left += [page.parent / link for link in links if "://" not in link]
 
     assert {page.resolve() for page in (ROOT / "docs").rglob("*.md")} <= seen
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+def test_the_picture_of_a_worker_s_life_is_the_table_of_the_code() -> None:
+    (picture,) = (b for b in blocks("mermaid") if b.text.startswith("stateDiagram"))
+
+    assert picture.text.strip() == state_picture.draw()
 
 
 # --- a backend of one's own ----------------------------------------------------------------------

@@ -8,6 +8,7 @@ launcher   start ── python -m one_python_each BIRTH FD ──▶ live   work
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from typing import Any
 from launchpad import context, outcome
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
-from launchpad.launch.backend import Backend, Ended, Report, Workers
+from launchpad.launch.backend import Backend, Ended, Ready, Report, Workers
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory, socket_name
 from launchpad.launch.worker import Worker, context_of
@@ -50,7 +52,8 @@ class Interpreters(Workers):
     def __init__(self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]):
         self.plan, self.run, self.report = plan, run, report
         self.live: dict[str, tuple[subprocess.Popen[bytes], Connection, threading.Thread]] = {}
-        self.killed: set[str] = set()
+        self.killed: set[tuple[str, int]] = set()
+        self.attempts: dict[str, int] = {}
 
     def start(self, worker: str, attempt: int) -> None:
         ours, theirs = Pipe()
@@ -62,7 +65,7 @@ class Interpreters(Workers):
         finally:
             theirs.close()
         watcher = threading.Thread(target=self.watch, args=(worker, attempt, process, ours))
-        self.live[worker] = process, ours, watcher
+        self.live[worker], self.attempts[worker] = (process, ours, watcher), attempt
         watcher.start()
 
     def popen(self, worker: str, attempt: int, pipe: int) -> subprocess.Popen[bytes]:
@@ -70,7 +73,8 @@ class Interpreters(Workers):
         birth = self.run.runtime / f"{worker}.{attempt}"  # nobody else can read that directory
         scope = self.run.scope
         token = keyring.find(scope)
-        given = (plan, replace(self.plan, workers=()), self.plan.endpoints, attempt, scope, token)
+        program, state = replace(self.plan, workers=()), str(self.run.state(worker))
+        given = (plan, program, self.plan.endpoints, attempt, scope, token, state)
         birth.write_bytes(pickle.dumps((given, sys.argv)))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **plan.env}
         with self.run.log(worker).open("ab") as log:
@@ -87,21 +91,24 @@ class Interpreters(Workers):
     def watch(
         self, worker: str, attempt: int, process: subprocess.Popen[bytes], pipe: Connection
     ) -> None:
-        said: Outcome | None = None
+        said, phase = None, "import"
         with pipe, contextlib.suppress(EOFError, OSError):
             while True:
                 message = pipe.recv()
                 if isinstance(message, Outcome):
                     said = message
+                elif isinstance(message, str):
+                    phase = message
                 else:
+                    phase = "run" if isinstance(message, Ready) else phase
                     self.report(message)
         code = process.wait()
-        kind = outcome.STOPPED if worker in self.killed else outcome.FAILED
-        unsaid = Outcome(worker, kind, "run", attempt, f"exited with code {code}", exit_code=code)
+        kind = outcome.STOPPED if (worker, attempt) in self.killed else outcome.FAILED
+        unsaid = Outcome(worker, kind, phase, attempt, f"exited with code {code}", exit_code=code)
         self.report(Ended(said or unsaid))
 
-    def ask(self, worker: str) -> None:
-        self.tell(worker, "stop")
+    def ask(self, worker: str, *, restarts: bool = False) -> None:
+        self.tell(worker, restarts)
 
     def tell_gone(self, worker: str, why: str) -> None:
         for other in list(self.live):
@@ -112,9 +119,9 @@ class Interpreters(Workers):
             self.live[worker][1].send(message)
 
     def kill(self, worker: str) -> None:
-        self.killed.add(worker)
+        self.killed.add((worker, self.attempts[worker]))
         with contextlib.suppress(OSError):
-            os.killpg(self.live[worker][0].pid, signal.SIGKILL)
+            os.killpg(self.live[worker][0].pid, signal.SIGABRT)  # its stacks go to its log first
 
     def close(self) -> None:
         for worker, (process, _, watcher) in self.live.items():
@@ -128,7 +135,9 @@ class Interpreters(Workers):
 
 def live(birth: str, fd: str) -> int:
     """What the new interpreter does. Its exit code."""
-    (plan, program, endpoints, attempt, scope, token), argv = pickle.loads(Path(birth).read_bytes())
+    (plan, program, endpoints, attempt, scope, token, state), argv = pickle.loads(
+        Path(birth).read_bytes()
+    )
     Path(birth).unlink()
     os.set_inheritable(int(fd), False)
     pipe, lock = Connection(int(fd)), threading.Lock()
@@ -139,10 +148,11 @@ def live(birth: str, fd: str) -> int:
 
     sys.argv = [*argv, *plan.args]
     keyring.add(scope, token)
-    me = context_of(plan, program.program, program.launch_type, attempt, endpoints, say)
+    me = context_of(plan, program.program, program.launch_type, attempt, endpoints, say, state)
     context.enter_process(me)
     signal.signal(signal.SIGUSR1, raise_stopped)
-    worker = Worker(plan, me, say, interrupt)
+    faulthandler.enable()
+    worker = Worker(plan, me, say, interrupt, on_phase=say)
     threading.Thread(target=obey, args=(pipe, worker, me), daemon=True).start()
     ended = worker.main()
     if ended.traceback:
@@ -156,8 +166,9 @@ def obey(pipe: Connection, worker: Worker, me: context.RunContext) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             message = pipe.recv()
-            if message == "stop":  # handlers of the user's may take their time
-                threading.Thread(target=worker.ask_to_stop, daemon=True).start()
+            if isinstance(message, bool):  # to stop; handlers of the user's may take their time
+                ask = partial(worker.ask_to_stop, restarts=message)
+                threading.Thread(target=ask, daemon=True).start()
             else:
                 me.mark_gone(*message)
     os.killpg(os.getpid(), signal.SIGKILL)
