@@ -7,7 +7,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
     endpoint(name, kind) ◀── plan
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
-                               ◀── report ───── Ready · Done · Waiting · StopRequested · Noted · Ended
+                               ◀── report ───── Born · Ready · Done · Waiting · StopRequested · Noted · Ended
       .ask(worker, restarts) ─────────────────────────────────────▶ worker.ask_to_stop()
       .tell_gone(worker, why) ──────────────────────────────────▶ all others: context.mark_gone()
       .kill(worker) ──────────────────────────▶ makes an end
@@ -25,6 +25,15 @@ from launchpad.outcome import Outcome
 if TYPE_CHECKING:
     from launchpad.launch.plan import LaunchPlan
     from launchpad.launch.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Born:
+    """The worker has a process of its own. Backends without processes on this host say nothing."""
+
+    worker: str
+    attempt: int
+    pid: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class Noted:
     text: str
 
 
-Report = Ready | Done | Waiting | StopRequested | Ended | Noted
+Report = Born | Ready | Done | Waiting | StopRequested | Ended | Noted
 
 
 class Workers(abc.ABC):

@@ -27,7 +27,9 @@ class WorkerStatus:
     """A row of `Running.status()`.
 
     `state` is pending, starting, running, stopping, restarting, or how it ended: succeeded, failed, stopped,
-    lost. `cause` is why its last attempt ended, also when another one runs.
+    lost. `cause` is why its last attempt ended, also when another one runs. `pid` is its own process, None
+    while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
+    `time.monotonic()`.
     """
 
     worker: str
@@ -36,6 +38,8 @@ class WorkerStatus:
     attempt: int
     cause: str
     log_path: str
+    pid: int | None = None
+    started_at: float | None = None
 
 
 class Running:
@@ -158,6 +162,8 @@ class Running:
                 attempt=w.attempt,
                 cause=w.outcome.cause if w.outcome is not None else "",
                 log_path=str(self._run.log(w.plan.name, max(1, w.attempt))),
+                pid=w.pid or None,
+                started_at=w.started_at,
             )
             for w in self._supervising.workers()
         ]

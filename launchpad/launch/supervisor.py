@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from launchpad import outcome
-from launchpad.launch.backend import Done, Ended, Ready, Report, StopRequested, Waiting
+from launchpad.launch.backend import Born, Done, Ended, Ready, Report, StopRequested, Waiting
 from launchpad.launch.commands import Ask, Command, Kill, Note, Start, TellGone
 from launchpad.launch.orderly_stop import OrderlyStop
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -64,6 +64,7 @@ class Supervisor:
     def on(self, report: Report, now: float) -> list[Command]:
         """What to do about a report that arrived at `now`."""
         handlers: dict[type, Callable[..., list[Command]]] = {
+            Born: self._on_born,
             Ready: self._on_ready,
             Done: self._on_done,
             Waiting: self._on_waiting,
@@ -112,6 +113,12 @@ class Supervisor:
         return all(worker.state is State.ENDED for worker in self.workers.values())
 
     # Reports.
+
+    def _on_born(self, report: Born, now: float) -> list[Command]:
+        worker = self.workers[report.worker]
+        if report.attempt == worker.attempt and worker.is_alive:
+            worker.pid = report.pid
+        return []
 
     def _on_ready(self, report: Ready, now: float) -> list[Command]:
         worker = self.workers[report.worker]

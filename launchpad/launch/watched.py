@@ -47,6 +47,8 @@ class Watched:
       is_done: What it had to run has ended well; it serves on.
       asked, killed: What it was told in this attempt.
       is_late: It was killed because it was not ready in time.
+      pid: Its process, 0 while there is none.
+      started_at: When its last attempt began, monotonic seconds.
       ready_by: When it must be ready, monotonic seconds.
       waits_for: Whom its constructor waits for, and when it last said so.
       outcome: How its last attempt ended.
@@ -60,6 +62,8 @@ class Watched:
     asked: bool = False
     killed: bool = False
     is_late: bool = False
+    pid: int = 0
+    started_at: float | None = None
     ready_by: float | None = None
     waits_for: dict[str, float] = field(default_factory=dict)
     outcome: Outcome | None = None
@@ -89,6 +93,7 @@ class Watched:
         """A new attempt."""
         self.move("start")
         self.attempt += 1
+        self.started_at = now
         self.asked = self.killed = self.is_late = self.is_done = False
         self.waits_for.clear()
         limit = self.plan.restart.start_timeout_s
@@ -97,5 +102,5 @@ class Watched:
     def end(self, outcome: Outcome) -> None:
         """The attempt is over."""
         self.outcome = outcome
-        self.ready_by = None
+        self.ready_by, self.pid = None, 0
         self.move("end")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-SCRIPTS = ["rpc", "soak", "launch", "plan", "orphans"]
+SCRIPTS = ["rpc", "soak", "launch", "plan", "orphans", "recovery"]
 
 
 def run(*command: str, ok: tuple[int, ...] = (0,)) -> str:
@@ -38,7 +38,7 @@ def report_of(script: str, results: Path) -> dict[str, Any]:
     """What the script has written, run once and quickly."""
     path = results / f"{script}.json"
     if not path.exists():
-        # orphans.py ends with 1 when a trial was slow, as it may be here.
+        # Those that judge end with 1 when a trial was slow, as it may be here.
         printed = run(f"benchmarks/{script}.py", "--quick", "--json", str(path), ok=(0, 1))
         assert len(printed.splitlines()) >= 1
     found: dict[str, Any] = json.loads(path.read_text())

@@ -43,6 +43,9 @@ class Tally:
     def attempt(self) -> int:
         return lp.current().attempt
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def fail(self) -> None:
         self._fail.set()
 
@@ -96,6 +99,24 @@ def test_a_failed_worker_is_started_again_and_its_clients_find_it(launch_type: s
         assert call_until_answered(client.attempt) == 2
         assert client.add() == 1
         assert "told to fail" in running.status()[0].cause
+
+
+def test_the_status_says_which_process_each_attempt_has_and_when_it_began(
+    launch_type: str,
+) -> None:
+    before = time.monotonic()
+    with lp.launch(program_of(AT_ONCE, Tally), launch_type) as running:
+        client: Any = running.client("tally")
+        client.fail()
+        until(lambda: states(running) == [("running", 2)])
+        (status,) = running.status()
+
+        own = call_until_answered(client.pid)
+        assert status.pid in (None, own)  # a backend without processes on this host says none
+        assert status.started_at is not None
+        assert before < status.started_at < time.monotonic()
+
+    assert running.status()[0].pid is None
 
 
 def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: str) -> None:

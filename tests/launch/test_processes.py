@@ -19,7 +19,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch import setup
-from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Waiting, Workers
+from launchpad.launch.backend import Born, Ended, Ready, Report, StopRequested, Waiting, Workers
 from launchpad.launch.backends.processes import endings
 from launchpad.launch.backends.processes.backend import Processes, ProcessWorkers
 from launchpad.launch.run_directory import RunDirectory
@@ -142,6 +142,16 @@ def test_a_worker_reports_that_it_is_ready_and_that_it_has_ended(launch: Launch)
     ended = launched.outcome()
     assert (ended.worker, ended.kind, ended.exit_code) == ("worker-0", "succeeded", 0)
     assert ended.pid != os.getpid()
+
+
+def test_a_worker_s_process_is_told_of_before_it_is_ready(launch: Launch) -> None:
+    launched = launch(worker=lambda: print(os.getpid(), flush=True))
+
+    born = launched.next(Born)
+    launched.next(Ready)
+
+    assert (born.worker, born.attempt) == ("worker-0", 1)
+    assert born.pid == int(launched.wait_for_line("worker-0"))
 
 
 def test_a_server_is_ready_without_anything_to_run_and_serves_until_asked(launch: Launch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad.launch.backend import Done, Ended, Ready, Report, StopRequested, Waiting
+from launchpad.launch.backend import Born, Done, Ended, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervisor import Ask, Kill, Note, Start, Supervisor, TellGone
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
@@ -52,6 +52,20 @@ def test_the_program_ends_when_all_with_something_to_run_have_ended() -> None:
 
     assert watcher.on(ended("a-0"), 1.0) == []
     assert watcher.on(ended("a-1"), 2.0) == [Ask("server-0")]
+
+
+def test_a_worker_s_process_is_known_from_its_birth_to_its_end() -> None:
+    policy = RestartPolicy(backoff=0)
+    watcher = supervisor(worker("a-0", restart=policy))
+    watcher.begin(7.0)
+    watched = watcher.workers["a-0"]
+
+    assert (watched.pid, watched.started_at) == (0, 7.0)
+    watcher.on(Born("a-0", 1, 123), 8.0)
+    assert watched.pid == 123
+    watcher.on(ended("a-0", FAILED), 9.0)
+    watcher.on(Born("a-0", 1, 123), 9.0)  # the first attempt's, too late
+    assert (watched.pid, watched.started_at, watched.attempt) == (0, 9.0, 2)
 
 
 def test_servers_alone_keep_running() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
-from launchpad.launch.backend import Backend, Ended, Ready, Report, Workers
+from launchpad.launch.backend import Backend, Born, Ended, Ready, Report, Workers
 from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
 from launchpad.launch.backends.processes.endings import Attempt
 from launchpad.launch.backends.processes.messages import (
@@ -160,6 +160,7 @@ class ProcessWorkers(Workers):
     def _on_forked(self, forked: Forked) -> None:
         attempt = self._attempts[forked.worker]
         attempt.pid, attempt.phase = forked.pid, "import"
+        self._report(Born(forked.worker, attempt.number, forked.pid))
 
     def _on_not_forked(self, failed: NotForked) -> None:
         self._end(failed.worker, lambda attempt: endings.not_started(attempt, failed.error))

@@ -1,0 +1,209 @@
+"""Kills a server again and again (SIGKILL), and times how it comes back: `python benchmarks/recovery.py`.
+
+The server has a restart policy without back-off and runs as a process of its own. Three clocks begin at each
+kill, all CLOCK_MONOTONIC of this machine:
+
+    noticed     until the supervisor knows, and begins the next attempt
+    answers     until somebody who connects anew has an answer
+    next call   until a client has one that was waiting for an answer when the server died, was told that
+                the outcome is unknown, and called again at once
+
+Then it is killed with 1,000 calls in flight, and with 10,000: how long until all of them have an outcome?
+None may be lost, and none may have another one than OutcomeUnknown. Exits with 1 if a promise does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import launchpad as lp
+from benchmarks.calls import bars, report
+from benchmarks.calls.bars import AT_MOST, Bar
+
+DEADLINE_S = 30.0
+FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
+BARS = (
+    Bar("death noticed, p99", "recovery/noticed/p99_ms", AT_MOST, 5, "ms"),
+    Bar("killed worker answers again, p99", "recovery/answers/p99_ms", AT_MOST, 150, "ms"),
+    Bar("next call of a waiting client, p99", "recovery/next call/p99_ms", AT_MOST, 250, "ms"),
+    Bar("1,000 calls in flight, worst", "recovery/in flight/1000/max_ms", AT_MOST, 100, "ms"),
+    Bar("10,000 calls in flight, worst", "recovery/in flight/10000/max_ms", AT_MOST, 1000, "ms"),
+    Bar("calls without an outcome", "recovery/in flight/lost", AT_MOST, 0),
+    Bar("calls with another outcome", "recovery/in flight/strange", AT_MOST, 0),
+)
+
+
+class Server:
+    """Says which attempt it is, or never answers."""
+
+    def __init__(self) -> None:
+        self._hanging = 0
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+    def n_hanging(self) -> int:
+        return self._hanging
+
+    async def hang(self) -> None:
+        self._hanging += 1
+        await asyncio.sleep(3600)
+
+
+class Victim:
+    """The running server, as the script sees it."""
+
+    def __init__(self, running: lp.Running) -> None:
+        self.running = running
+        self.client: Any = running.client("server")
+        self.client.attempt()
+
+    def kill(self) -> float:
+        """Kills it; when."""
+        (status,) = self.running.status()
+        assert status.pid is not None
+        self.attempt = status.attempt
+        killed_at = time.monotonic()
+        os.kill(status.pid, signal.SIGKILL)
+        return killed_at
+
+    def noticed_at(self) -> float:
+        """When the supervisor had begun the next attempt."""
+        (status,) = self.running.status()
+        assert status.attempt == self.attempt + 1
+        assert status.started_at is not None
+        return status.started_at
+
+
+@contextmanager
+def victim() -> Iterator[Victim]:
+    program = lp.Program("recovery")
+    with program.group("server", restart=FOREVER):
+        program.add_node(lp.CourierNode(Server))
+    with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+        yield Victim(running)
+
+
+def call_waiting(client: Any, answered: list[float]) -> None:
+    """Waits for an answer that will not come; when told so, calls again."""
+    try:
+        client.hang()
+    except lp.courier.OutcomeUnknown:
+        client.attempt()
+    answered.append(time.monotonic())
+
+
+def one_kill(server: Victim) -> dict[str, float]:
+    """The three clocks, in ms."""
+    next_call: list[float] = []
+    waiting = threading.Thread(target=call_waiting, args=(server.client, next_call))
+    waiting.start()
+    prober: Any = server.running.client("server")
+    while not prober.n_hanging():
+        pass
+    killed_at = server.kill()
+    with server.running.client("server") as fresh:
+        while fresh.with_options(idempotent=True).attempt() == server.attempt:
+            pass  # it was not dead yet
+        answers = time.monotonic()
+    waiting.join(DEADLINE_S)
+    times = {"noticed": server.noticed_at(), "answers": answers, "next call": next_call[0]}
+    return {name: (at - killed_at) * 1000 for name, at in times.items()}
+
+
+def kill_in_flight(server: Victim, calls: int) -> dict[str, Any]:
+    """Kills it with so many calls in flight; how long until each has its outcome, and which."""
+    futures: list[Future[None]] = [server.client.futures.hang() for _ in range(calls)]
+    with server.running.client("server") as prober:
+        while prober.n_hanging() < calls:
+            time.sleep(0.001)
+    killed_at = server.kill()
+    done, lost = wait(futures, DEADLINE_S)
+    ms = (time.monotonic() - killed_at) * 1000
+    server.client.attempt()
+    told = Counter(type(future.exception()).__name__ for future in done)
+    strange = told.total() - told["OutcomeUnknown"]
+    return {"ms": ms, "told": dict(told), "lost": len(lost), "strange": strange}
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    ordered = sorted(times)
+    return {
+        "p50_ms": statistics.median(ordered),
+        "p99_ms": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
+        "max_ms": ordered[-1],
+    }
+
+
+def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
+    """Everything."""
+    chance = random.Random(seed)
+    with victim() as server:
+        times = []
+        for _ in range(kills):
+            times.append(one_kill(server))
+            time.sleep(chance.uniform(0, 0.02))
+        found: dict[str, Any] = {name: spread([t[name] for t in times]) for name in times[0]}
+        trials = {
+            calls: [kill_in_flight(server, calls) for _ in range(rounds)] for calls in (1000, 10000)
+        }
+    flat = [trial for each in trials.values() for trial in each]
+    found["in flight"] = {
+        "lost": sum(trial["lost"] for trial in flat),
+        "strange": sum(trial["strange"] for trial in flat),
+        **{str(n): spread([t["ms"] for t in each]) for n, each in trials.items()},
+    }
+    return {"recovery": {"kills": kills, "rounds": rounds, **found}}
+
+
+def show(found: dict[str, Any]) -> None:
+    recovery = found["recovery"]
+    print(f"{recovery['kills']} kills, ms          p50     p99   worst")
+    rows = {name: recovery[name] for name in ("noticed", "answers", "next call")}
+    rows |= {f"{int(n):,} in flight": recovery["in flight"][n] for n in ("1000", "10000")}
+    for name, row in rows.items():
+        print(f"{name:18}" + "".join(f"{row[key]:8.1f}" for key in ("p50_ms", "p99_ms", "max_ms")))
+    print()
+    for bar in BARS:
+        print(bars.line(bar, bar.figure_in(found)))
+
+
+def main() -> None:
+    """Prints the figures and whether the promises hold."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=10, help="kills with calls in flight")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
+    options = parser.parse_args()
+    if options.quick:
+        options.kills, options.rounds = 5, 1
+    found = measure(options.kills, options.rounds, options.seed)
+    show(found)
+    if options.json:
+        report.write(options.json, found)
+    holds = all(bar.verdict(bar.figure_in(found)) == bars.HOLDS for bar in BARS)
+    raise SystemExit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    main()
