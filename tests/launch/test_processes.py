@@ -77,8 +77,13 @@ class Launched:
 
     @property
     def host(self) -> psutil.Process:
+        (host,) = self.keeper.children()
+        return host
+
+    @property
+    def keeper(self) -> psutil.Process:
         assert isinstance(self.workers, ProcessWorkers)
-        return psutil.Process(self.workers._host.pid)
+        return psutil.Process(self.workers._keeper.pid)
 
     def close(self) -> None:
         self.workers.close()
@@ -676,6 +681,17 @@ def test_when_the_host_dies_all_workers_are_lost_and_none_survives(launch: Launc
     assert launched.reports.empty()
 
 
+def test_closing_ends_also_a_host_that_does_not_answer(launch: Launch) -> None:
+    launched = launch(worker=starts_a_sleeper(new_session=True))
+    pids = [int(pid) for pid in launched.wait_for_line("worker-0").split()]
+    keeper, host = launched.keeper, launched.host
+    host.suspend()
+
+    launched.workers.close()
+
+    assert all(map(is_dead, [*pids, keeper.pid, host.pid]))
+
+
 def test_a_worker_started_after_the_host_died_is_lost(launch: Launch) -> None:
     launched = launch(worker=sleep_forever)
     launched.next(Ready)
@@ -699,7 +715,7 @@ while not all(type(reports.get()).__name__ == "Ready" for _ in range(4)): pass
 if {forks} and os.fork() == 0:
     time.sleep(1)
     os._exit(0)
-print(os.getpid(), workers._host.pid, *(a.pid for a in workers._attempts.values()))
+print(os.getpid(), workers._keeper.pid, *(a.pid for a in workers._attempts.values()))
 print(run.runtime, flush=True)
 time.sleep(1000)
 """

@@ -2,6 +2,7 @@
 
     launcher (here) ── commands ──▶ host ── fork ──▶ workers
                     ◀── reports ───
+           └─────── starts ───────▶ keeper, the host's parent, which lives to end what that leaves
 
 The launcher has one thread per launch, which reads what the host reports. Each start of a worker is one
 `Attempt`; it ends once, with what `endings` makes of the worker's word and the kernel's.
@@ -22,7 +23,7 @@ from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Backend, Born, Ended, Ready, Report, Workers
-from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
+from launchpad.launch.backends.processes import briefing, endings, interpreter, messages
 from launchpad.launch.backends.processes.endings import Attempt
 from launchpad.launch.backends.processes.messages import (
     Ask,
@@ -47,6 +48,8 @@ _CLOSE_S = 1.0
 class Processes(Backend):
     """`local_mp`: what a program wants that computes, or whose workers may die."""
 
+    uses_runtime_directory = False  # the host makes it, when there is a keeper to remove it
+
     def endpoint(self, address: str, kind: str) -> str:
         """A socket in the run's own directory, or a free port."""
         return f"unix:{{run}}/{socket_name(address)}" if kind == COURIER else "localhost:{port}"
@@ -57,7 +60,7 @@ class Processes(Backend):
         """Starts the host, and does not wait until it is there."""
         try:
             with open(briefing.create(), "wb") as file:
-                workers = ProcessWorkers(*_start_host(file.fileno(), run), report)
+                workers = ProcessWorkers(*_start_keeper(file.fileno(), run), report)
                 _brief(workers, file.fileno(), plan, run)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
             why = f"{error}. {endings.limit_behind(error)}"
@@ -76,18 +79,18 @@ class ProcessWorkers(Workers):
     """The processes of one launch.
 
     Args:
-      process: The host.
-      control: The connection to it, which is also its lifeline.
+      keeper: The host's parent; it ends as the host does, when nothing of the launch is left.
+      control: The connection to the host, which is also its lifeline.
       report: Where reports go, from the reading thread or from a caller's.
     """
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        keeper: subprocess.Popen[bytes],
         control: socket.socket,
         report: Callable[[Report], None],
     ):
-        self._host, self._control, self._report = process, control, report
+        self._keeper, self._control, self._report = keeper, control, report
         self._lock = threading.Lock()
         self._attempts: dict[str, Attempt] = {}
         self._is_lost = False
@@ -102,7 +105,7 @@ class ProcessWorkers(Workers):
             self._reader.start()
         except RuntimeError:
             control.close()
-            process.wait()
+            keeper.wait()
             raise
 
     def start(self, worker: str, attempt: int) -> None:
@@ -136,10 +139,11 @@ class ProcessWorkers(Workers):
             for attempt in self._attempts.values():
                 attempt.killed = True
         self.send(Bye())
-        self._reader.join(_CLOSE_S)
-        if self._reader.is_alive():
-            self._host.kill()
+        for insist in (self._keeper.terminate, self._keeper.kill):
             self._reader.join(_CLOSE_S)
+            if self._reader.is_alive():
+                insist()
+        self._reader.join(_CLOSE_S)
         self._control.close()
 
     def send(self, message: Any) -> None:
@@ -183,7 +187,7 @@ class ProcessWorkers(Workers):
 
     def _end_host(self) -> None:
         """The host is gone. Unless we sent it away, its workers are lost, and those they had started."""
-        self._host.wait()
+        self._keeper.wait()
         with self._lock:
             self._is_lost = True
             left = list(self._attempts)
@@ -194,11 +198,9 @@ class ProcessWorkers(Workers):
         self._end(worker, self._lost)
 
     def _lost(self, attempt: Attempt) -> Outcome:
-        if attempt.pid:
-            kernel.kill_group(attempt.pid)
         if attempt.killed:
             return attempt.outcome(outcome.STOPPED, "killed when the launch was closed")
-        how = _exit_of(self._host.returncode)
+        how = _exit_of(self._keeper.returncode)
         return attempt.outcome(
             outcome.LOST, f"the host of all workers {how}, so this one was killed"
         )
@@ -220,14 +222,14 @@ def _brief(workers: ProcessWorkers, file: int, plan: LaunchPlan, run: RunDirecto
         raise
 
 
-def _start_host(file: int, run: RunDirectory) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """The host's process, booting, and our end of the connection to it."""
+def _start_keeper(file: int, run: RunDirectory) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The keeper's process, booting, and our end of the connection to the host."""
     ours, theirs = socket.socketpair()
     arguments = (theirs.fileno(), file, os.getpid(), str(run.runtime))
     try:
         with open(run.logs / "host.log", "ab") as log, theirs:
             process = subprocess.Popen(
-                interpreter.command("host:main", *arguments),
+                interpreter.command("keeper:main", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -180,7 +180,7 @@ class _Host:
             messages.send(self._control, message)
 
     def listen(self, worker: Worker, me: context.RunContext) -> None:
-        """Does as the host says, for as long as it lives; takes this process and its group along."""
+        """Does as the host says, for as long as it lives; takes what this process has started along."""
         for message in messages.receive(self._control):
             if isinstance(message, Ask):
                 threading.Thread(
@@ -191,6 +191,7 @@ class _Host:
                 ).start()
             elif isinstance(message, Over):
                 me.mark_gone(message.worker, message.why)
+        kernel.kill_descendants()
         kernel.kill_group(os.getpid())
 
 

@@ -5,6 +5,7 @@
 It has imported what every worker needs, so that a worker is a fork and no boot. It is the workers' parent,
 so the kernel tells it how each ended. It lives for as long as the launcher does: when the lifeline ends,
 or the launcher's process, it kills every worker's process group, removes the run's sockets and goes.
+Should it be killed itself, the `keeper` above it does that.
 
 One loop, `run`; nothing in it waits but `select`. What happens after a fork is in `child`.
 """
@@ -16,12 +17,14 @@ import gc
 import os
 import pickle
 import selectors
+import shutil
 import signal
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from launchpad.launch.backends.processes import briefing, child, kernel
@@ -40,6 +43,7 @@ from launchpad.launch.backends.processes.messages import (
     Said,
     Start,
 )
+from launchpad.launch.run_directory import RunDirectory
 
 _LAST_WORDS_S = 0.05
 """How long a worker that is to be killed has for writing its stacks into its log."""
@@ -69,10 +73,11 @@ class Host:
     Args:
       lifeline: The connection to the launcher.
       file: The briefing.
-      launcher: The process whose end is ours too.
+      death: A descriptor that becomes readable when the launcher's process ends, if there are such.
+      runtime: The directory for sockets, to be made: from here on there is somebody to remove it.
     """
 
-    def __init__(self, lifeline: int, file: int, launcher: int) -> None:
+    def __init__(self, lifeline: int, file: int, death: int | None, runtime: str) -> None:
         self._file = file
         self._index_length = 0
         self._briefing: Briefing | None = None
@@ -83,9 +88,9 @@ class Host:
         self._launcher = Channel(lifeline, self._selector, self._obey)
         self._alarm = kernel.deaths_of_children()
         self._selector.register(self._alarm, selectors.EVENT_READ, self._on_alarm)
-        death = kernel.death_of(launcher)
         if death is not None:
             self._selector.register(death, selectors.EVENT_READ, self._end)
+        self._directory = RunDirectory("", Path(runtime), Path())
         self._do: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
             Start: self._on_start,
@@ -125,6 +130,7 @@ class Host:
 
     def _on_start(self, start: Start) -> None:
         try:
+            self._directory.make_runtime()
             member = self._fork(start)
         except OSError as error:
             self._launcher.send(NotForked(start.worker, error))
@@ -219,12 +225,13 @@ class Host:
             ended = self._reap(wait=True)
 
 
-def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
+def main(lifeline: int, file: int, death: int | None, runtime: str) -> NoReturn:
     """The host's process."""
-    kernel.become_host()
+    kernel.adopt_orphans()
+    kernel.name_process("host")
     gc.disable()
     try:
-        said_bye = Host(lifeline, file, launcher).run()
+        said_bye = Host(lifeline, file, death, runtime).run()
     except Newborn as newborn:
         inheritance = newborn.inheritance
     else:
@@ -235,7 +242,5 @@ def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
 def _leave(said_bye: bool, runtime: str) -> NoReturn:
     """Tidies up if the launcher cannot do it any more."""
     if not said_bye:
-        import shutil
-
         shutil.rmtree(runtime, ignore_errors=True)
     os._exit(0)

@@ -14,12 +14,19 @@ OpenFiles = tuple[int, int]
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def become_host() -> None:
-    """No signal of a terminal or a careless launcher concerns us, and orphans below us are ours."""
+def ignore_terminal() -> None:
+    """No signal of a terminal or a careless launcher concerns this process."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # until a worker is ready for it: see `child`
-    _adopt_orphans()
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parents have ended become our children, also those that left their group."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def raise_open_files() -> OpenFiles:
@@ -78,14 +85,6 @@ def death_of(pid: int) -> int | None:
     return None
 
 
-def _adopt_orphans() -> None:
-    """Descendants whose parents have ended become our children, also those that left their group."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def own_group(pid: int) -> None:
     """Gives a child its process group. Parent and child both do it: it is done when either goes on."""
     with contextlib.suppress(OSError):
@@ -99,14 +98,32 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def children() -> list[int]:
-    """Our children, adopted ones too; none where the kernel does not tell."""
-    pid = os.getpid()
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(child) for child in file.read().split()]
-    except OSError:
-        return []
+def children(of: int | None = None) -> list[int]:
+    """A process's children, adopted ones too; our own by default. None where the kernel does not tell."""
+    of = of or os.getpid()
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{of}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{of}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def end_children() -> None:
+    """Kills until no child is left; what loses its parent meanwhile becomes a child."""
+    ended = True
+    while ended:
+        for pid in children():
+            kill_group(pid)
+        ended = bool(list(ended_children(wait=True)))
+
+
+def kill_descendants(of: int | None = None) -> None:
+    """Kills whatever this process has started, whichever group it is in, from the leaves up."""
+    for pid in children(of):
+        kill_descendants(pid)
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:

@@ -1,0 +1,92 @@
+"""The keeper: the process above the host, so that nobody outlives the host either.
+
+    launcher ── keeper ── host ── workers ── whatever they start
+        └───── watched by ──┴── both
+
+Who loses its parent is given, by the kernel, to its nearest living ancestor that adopts orphans: to the
+host while that lives, then to the keeper. So a process may have left its group and its session, may have
+forked twice or cleared its environment, may be the keeper of a program that a worker launched: in the end
+it is a child of the keeper, which kills its children until it has none. There is no list that could be
+incomplete, and no number that could by now be another process's, since only its parent can free it.
+
+It leaves the host its way before that imports anything, so that it stays small, and then only waits.
+
+    launcher ends without good-bye   kill the host, and then:
+    host killed, or crashed          kill all that are left, remove the sockets, end as the host did
+    host has said good-bye           nothing is left; end
+    SIGTERM                          the launcher insists, the host does not answer: as if that had been killed
+    the keeper is killed             harmless: the host watches the launcher too, and workers the host
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import shutil
+import signal
+from typing import NoReturn
+
+from launchpad.launch.backends.processes import kernel
+
+
+def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
+    """The keeper's process, and after a fork the host's.
+
+    Args:
+      lifeline, file: The host's connection to the launcher, and the briefing.
+      launcher: The process whose end is ours too.
+      runtime: The run's directory for sockets.
+    """
+    kernel.ignore_terminal()
+    kernel.name_process("keeper")
+    if os.getppid() != launcher:
+        os._exit(0)  # it has ended, and nothing has begun
+    death = kernel.death_of(launcher)
+    kernel.adopt_orphans()
+    host = os.fork()
+    if host == 0:
+        _become_host(lifeline, file, death, runtime)
+    os.close(lifeline)  # or the launcher would not notice that the host has ended
+    os.close(file)
+    _keep(host, death, runtime)
+
+
+def _become_host(lifeline: int, file: int, death: int | None, runtime: str) -> NoReturn:
+    os.setsid()  # what is sent to the host's group is not meant for the keeper
+    from launchpad.launch.backends.processes import host
+
+    host.main(lifeline, file, death, runtime)
+
+
+def _keep(host: int, death: int | None, runtime: str) -> NoReturn:
+    """Waits for the end of the host or of the launcher, then sees to it that nothing is left."""
+    signal.signal(signal.SIGTERM, lambda number, frame: os.kill(host, signal.SIGKILL))
+    _wait_for_either(host, death)
+    status = os.waitpid(host, 0)[1]
+    if status:
+        kernel.end_children()
+        shutil.rmtree(runtime, ignore_errors=True)
+    _end_like(os.waitstatus_to_exitcode(status))
+
+
+def _wait_for_either(host: int, death: int | None) -> None:
+    """Until the host ends; if it is the launcher that ends, the host is killed."""
+    if death is None or not hasattr(os, "pidfd_open"):
+        return
+    poll = select.poll()
+    for fd in (death, os.pidfd_open(host)):
+        poll.register(fd, select.POLLIN)
+    if death in dict(poll.poll()):
+        os.kill(host, signal.SIGKILL)
+
+
+def _end_like(code: int) -> NoReturn:
+    """With the host's exit code, or by the same signal: the launcher says what it was."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(abs(code))
