@@ -14,6 +14,11 @@ a folder in here.
 
 from __future__ import annotations
 
+from launchpad.launch import no_traceback
+
+no_traceback.install()  # first of all, for the rest of the import too
+# ruff: noqa: E402
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

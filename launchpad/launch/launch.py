@@ -102,22 +102,46 @@ def launch(
     backend = registry.backend_of(name)
     planned = setup.plan(program, backend, name, local_resources, restart)
     run = RunDirectory.create(program.name, planned.endpoints)
-    running = _start(planned, backend, run, _output(run, planned, backend, terminal))
-    _hand_over(running, test_case)
+    return _begin(planned, backend, run, _output(run, planned, backend, terminal), test_case)
+
+
+def _begin(
+    planned: LaunchPlan,
+    backend: Backend,
+    run: RunDirectory,
+    output: Output,
+    test_case: unittest.TestCase | None,
+) -> Running:
+    """Starts the run and hands it over; a Ctrl-C meanwhile is heard when somebody cares for it."""
+    from launchpad.launch.ctrl_c import CtrlC
+
+    _prepare_end_of_script(run, backend)
+    with CtrlC(lambda at_once: None) as ctrl_c:
+        running = _start(planned, backend, run, output)
+        _hand_over(running, test_case)
+        if ctrl_c.pressed is not None:
+            running.ask_to_stop()
     return running
+
+
+def _prepare_end_of_script(run: RunDirectory, backend: Backend) -> None:
+    """Whoever waits at the end of the script must be registered while it can still be."""
+    from launchpad.errors import LaunchError
+
+    try:
+        from launchpad.launch import at_exit
+    except RuntimeError as error:
+        run.remove()
+        raise LaunchError(f"the script has ended, too late to launch a program: {error}") from error
+    if not backend.is_test:
+        at_exit.watch_signals()
 
 
 def _start(planned: LaunchPlan, backend: Backend, run: RunDirectory, output: Output) -> Running:
     """Begins the run; leaves nothing behind when that fails."""
     from launchpad.courier import keyring
-    from launchpad.errors import LaunchError
     from launchpad.launch.running import Running
 
-    try:
-        from launchpad.launch import at_exit  # noqa: F401  now, while it can still be registered
-    except RuntimeError as error:
-        run.remove()
-        raise LaunchError(f"the script has ended, too late to launch a program: {error}") from error
     keyring.add(run.scope, os.urandom(32))
     try:
         running = Running(_placed(planned, run), backend, run, output, flags.termination_notice_s())

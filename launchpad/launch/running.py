@@ -104,7 +104,7 @@ class Running:
         self._check(labels)
         with CtrlC(self.ask_to_stop) as ctrl_c:
             in_time = self._supervising.wait_for(labels, return_on_first_completed, timeout_s)
-            if ctrl_c.was_pressed:
+            if ctrl_c.pressed is not None:
                 self._supervising.done.wait()
         if in_time and raise_error:
             self._raise_failure()
@@ -136,7 +136,7 @@ class Running:
           at_once: Workers get no time to stop by themselves.
         """
         note = "" if at_once else "stopping … (Ctrl-C again: by force)"
-        self._supervising.put(StopAsked("interrupted by Ctrl-C", at_once, note))
+        self._supervising.put(StopAsked("interrupted by Ctrl-C or a signal", at_once, note))
 
     def stop_and_wait(self) -> None:
         """Stops the program, then raises ProgramFailed if it had failed."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad.launch import at_exit
+from launchpad.launch import at_exit, ctrl_c
 from launchpad.launch.ctrl_c import CtrlC
 from tests import nodes
 
@@ -76,6 +76,7 @@ def test_ctrl_c_at_any_line_of_the_end_of_a_script_stops_the_program(
     left: list[int] = []
     monkeypatch.setattr(at_exit, "_leave_now", left.append)
     monkeypatch.setattr(at_exit, "_POLL_S", 0.01)
+    monkeypatch.setattr(at_exit, "_let_ctrl_c_end_it", lambda: None)  # the tests go on
     for line in range(1, 60):
         monkeypatch.setattr(at_exit, "_exit_code", 0)
         running = launched()
@@ -154,3 +155,30 @@ def test_the_signal_is_as_before_when_it_is_left() -> None:
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_that_end_a_script_ask_too_and_raise_their_exit_code(
+    number: signal.Signals, code: int
+) -> None:
+    asked: list[bool] = []
+    before = signal.getsignal(number)
+
+    with pytest.raises(SystemExit) as raised, CtrlC(asked.append):
+        signal.raise_signal(number)
+
+    assert (asked, raised.value.code) == ([False], code)
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    asked: list[bool] = []
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        ctrl_c.watch(lambda number, frame: asked.append(True))
+        with CtrlC(asked.append):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert asked == []

@@ -1,4 +1,4 @@
-"""Nobody outlives the launcher or the host, whichever of them is killed and however far a process has fled."""
+"""Nobody outlives the launcher or the host, whichever of them is killed, however far it has fled."""
 
 from __future__ import annotations
 

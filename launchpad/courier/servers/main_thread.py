@@ -34,7 +34,7 @@ class CtrlC:
     """
 
     def __init__(self) -> None:
-        self._is_wanted = False
+        self._wanted: BaseException | None = None
         self._began = 0.0
 
     def shield(self, fn: Callable[..., R], *args: Any) -> R | None:
@@ -47,29 +47,48 @@ class CtrlC:
         return None if callable(handler) else fn(*args)  # SIG_IGN strikes nobody
 
     def _hold_back(self, fn: Callable[..., R], *args: Any) -> R:
-        self._is_wanted = False
+        self._wanted = None
         self._began = time.monotonic()
         _set_handler(_INT, self._note)
         try:
             return fn(*args)
         finally:
             _set_handler(_INT, _raise_interrupt)
-            if self._is_wanted:
-                raise KeyboardInterrupt
+            if self._wanted is not None:
+                raise self._wanted
+
+    def raise_later(self, error: BaseException) -> None:
+        """Raises it when the method has ended; at once if that takes long."""
+        is_stuck = self._wanted is not None or time.monotonic() - self._began > _PATIENCE_S
+        self._wanted = error
+        if is_stuck:
+            raise error
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
-        is_stuck = self._is_wanted or time.monotonic() - self._began > _PATIENCE_S
-        self._is_wanted = True
-        if is_stuck:
-            raise KeyboardInterrupt
+        self.raise_later(KeyboardInterrupt())
+
+
+def unwind(error: BaseException) -> None:
+    """Raises it in the main thread, but not in the middle of a method that this runs.
+
+    For handlers of signals that say, by an attribute `spares_methods`, that they raise in no other way.
+    """
+    guard = getattr(_handler(_INT), "__self__", None)
+    if not isinstance(guard, CtrlC):
+        raise error
+    guard.raise_later(error)
 
 
 def _has_other_handlers() -> bool:
     return (
-        callable(_handler(_TERM))
+        _strikes(_handler(_TERM))
         or callable(_handler(_ALRM))
-        or callable(_handler(_HUP))
+        or _strikes(_handler(_HUP))
         or callable(_handler(_USR1))
         or callable(_handler(_USR2))
         or callable(_handler(_URG))
     )
+
+
+def _strikes(handler: object) -> bool:
+    return callable(handler) and not getattr(handler, "spares_methods", False)

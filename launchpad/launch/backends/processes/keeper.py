@@ -14,7 +14,7 @@ It leaves the host its way before that imports anything, so that it stays small,
     launcher ends without good-bye   kill the host, and then:
     host killed, or crashed          kill all that are left, remove the sockets, end as the host did
     host has said good-bye           nothing is left; end
-    SIGTERM                          the launcher insists, the host does not answer: as if that had been killed
+    SIGTERM                          the launcher insists, the host does not answer: the same
     the keeper is killed             harmless: the host watches the launcher too, and workers the host
 """
 

@@ -1,0 +1,357 @@
+"""F47–F49, F52–F54: signals to the launching script, from the moment it begins to the moment it ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 30.0
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
+PREAMBLE = """
+import os, signal, sys, threading, time
+import launchpad as lp
+from tests import nodes
+
+def program_of(node, label="loop"):
+    program = lp.Program("signalled")
+    program.add_node(node, label=label)
+    return program
+
+"""
+
+both = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+signals = pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["INT", "TERM", "HUP"])
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a script; what it and its workers print can be read."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(body: str, launch_type: str = "local_mp", **options: object) -> subprocess.Popen[str]:
+        path = tmp_path / "script.py"
+        path.write_text(PREAMBLE + body)
+        process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+            [sys.executable, str(path), f"--lp_launch_type={launch_type}"],
+            **{
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.STDOUT,
+                "text": True,
+                "env": {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                **options,
+            },
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if text in line:
+            return seen
+    raise AssertionError(f"{text!r} never came:\n{seen}")
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def assert_all_end(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=DEADLINE_S)
+    assert alive == []
+
+
+@both
+@signals
+def test_f47_f49_a_signal_while_the_script_has_ended_stops_the_program_in_good_order(
+    start: Start, launch_type: str, number: signal.Signals, code: int
+) -> None:
+    process = start("lp.launch(program_of(lp.PyClassNode(nodes.Loop)))", launch_type)
+    read_until(process, "looping")
+    below = descendants(process)
+
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == code, rest
+    assert "stopping" in rest
+    assert "stopped in good order" in rest
+    assert "Traceback" not in rest
+    assert_all_end(below)
+
+
+@both
+@signals
+@pytest.mark.parametrize(
+    "busy", ["while True: time.sleep(1)", "while True: pass", "running.wait()", "running.stop()"]
+)
+def test_f47_f49_a_signal_while_the_script_does_something_unwinds_it_and_stops_the_program(
+    start: Start, launch_type: str, number: signal.Signals, code: int, busy: str
+) -> None:
+    body = f"""
+class Slow:
+    def run(self):
+        stop = lp.stop_event()
+        print("looping", flush=True)
+        stop.wait()
+        time.sleep(0.5)
+        print("stopped in good order", flush=True)
+
+running = lp.launch(program_of(lp.PyClassNode(Slow)))
+while "looping" not in running.logs("loop"):
+    time.sleep(0.01)
+try:
+    print("busy", flush=True)
+    {busy}
+finally:
+    print("unwound", flush=True)
+"""
+    process = start(body, launch_type)
+    read_until(process, "busy")
+
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == code or busy == "running.stop()", rest
+    assert "unwound" in rest
+    assert "Traceback" not in rest
+
+
+@both
+def test_f49_a_handler_of_the_scripts_own_stays_in_charge(start: Start, launch_type: str) -> None:
+    body = """
+heard = threading.Event()
+signal.signal(signal.SIGTERM, lambda number, frame: heard.set())
+running = lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
+while not heard.is_set():
+    time.sleep(0.01)
+print("heard; done:", running.is_done, flush=True)
+running.stop()
+"""
+    process = start(body, launch_type)
+    read_until(process, "looping")
+
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert "heard; done: False" in rest
+    assert process.returncode == 0, rest
+
+
+def test_f49_after_its_programs_a_script_is_killed_by_sigterm_as_ever(start: Start) -> None:
+    body = """
+lp.launch(program_of(lp.PyNode(print, "short"), "short")).wait()
+print("alone", flush=True)
+time.sleep(1000)
+"""
+    process = start(body)
+    read_until(process, "alone")
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(DEADLINE_S) == -signal.SIGTERM
+
+
+@both
+def test_f49_a_signal_while_a_method_runs_in_the_main_thread_waits_for_its_end(
+    start: Start, launch_type: str
+) -> None:
+    body = """
+class Books:
+    def __init__(self):
+        self.entered = self.left = 0
+    def enter(self):
+        self.entered += 1
+        for _ in range(1000):
+            pass
+        self.left += 1
+        return self.entered, self.left
+
+client = lp.launch(program_of(lp.CourierNode(Books), "books")).client("books")
+print("calling", client.enter(), flush=True)
+try:
+    while True:
+        client.enter()
+finally:
+    print("in order:", len(set(client.enter())) == 1, flush=True)
+"""
+    process = start(body, launch_type)
+    read_until(process, "calling")
+
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 143, rest
+    assert "in order: True" in rest or "Traceback" in rest  # the server may have ended by then
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_f54_a_program_is_stopped_while_it_starts(start: Start, launch_type: str) -> None:
+    body = """
+class Slow:
+    def __init__(self):
+        print("building", flush=True)
+        time.sleep(1000)
+lp.launch(program_of(lp.PyClassNode(Slow)))
+"""
+    process = start(body, launch_type)
+    read_until(process, "building")
+    below = descendants(process)
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest
+    assert_all_end(below)
+
+
+@both
+def test_f47_ctrl_c_in_the_middle_of_launch_stops_what_it_started(
+    start: Start, launch_type: str
+) -> None:
+    body = """
+from launchpad.launch import running
+begin = running.Running.begin
+def begin_and_press(self):
+    begin(self)
+    signal.raise_signal(signal.SIGINT)
+    print("launch goes on", flush=True)
+running.Running.begin = begin_and_press
+lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
+print("never")
+"""
+    process = start(body, launch_type)
+    output, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 130, output
+    assert "launch goes on" in output
+    assert "never" not in output
+    assert "Traceback" not in output
+
+
+def test_f47_ctrl_c_in_a_callback_of_the_interpreter_is_not_lost(start: Start) -> None:
+    body = """
+import weakref
+class Thing: pass
+thing = Thing()
+reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+del thing
+time.sleep(0.1)
+print("never")
+"""
+    process = start(body)
+    output, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode in (130, -signal.SIGINT)  # to a shell they are the same
+    assert output == ""
+
+
+def test_other_exceptions_of_a_script_are_printed_as_ever(start: Start) -> None:
+    process = start("raise ValueError('boom')")
+    output, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 1
+    assert "Traceback" in output
+    assert "ValueError: boom" in output
+
+
+def test_f52_ctrl_z_stops_the_launcher_and_no_worker(start: Start) -> None:
+    body = """
+class Ticks:
+    def run(self):
+        stop = lp.stop_event()
+        while not stop.wait(0.01):
+            with open(sys.argv[0] + ".ticks", "a") as file:
+                file.write(".")
+            print("tick", flush=True)
+lp.launch(program_of(lp.PyClassNode(Ticks)))
+"""
+    process = start(body, process_group=0)
+    read_until(process, "tick")
+    ticks = Path(str(process.args[1]) + ".ticks")  # type: ignore[index]
+
+    process.send_signal(signal.SIGTSTP)
+    launcher = psutil.Process(process.pid)
+    wait_until(lambda: launcher.status() == psutil.STATUS_STOPPED)
+    before = ticks.stat().st_size
+    wait_until(lambda: ticks.stat().st_size > before + 10)
+    process.send_signal(signal.SIGCONT)
+    read_until(process, "tick")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 130
+
+
+def test_f53_a_closed_terminal_ends_the_program(start: Start) -> None:
+    ours, theirs = pty.openpty()
+    body = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
+"""
+    process = start(body, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    seen = b""
+    while b"looping" not in seen:
+        seen += os.read(ours, 1024)
+    below = descendants(process)
+
+    os.close(ours)
+
+    assert process.wait(DEADLINE_S) == 129
+    assert_all_end(below)
+
+
+@both
+def test_f53_a_program_whose_output_nobody_reads_any_more_runs_to_its_end_and_never_spins(
+    start: Start, launch_type: str
+) -> None:
+    body = """
+class Prints:
+    def run(self):
+        print("first", flush=True)
+        for _ in range(100):
+            print("more", flush=True)
+            time.sleep(0.01)
+lp.launch(program_of(lp.PyClassNode(Prints))).wait()
+os._exit(7 if sum(os.times()[:2]) < 10 else 8)
+"""
+    process = start(body, launch_type)
+    read_until(process, "first")
+    assert process.stdout is not None
+
+    process.stdout.close()
+
+    assert process.wait(DEADLINE_S) == 7
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
