@@ -1,0 +1,253 @@
+"""Presses Ctrl-C in a terminal at a random moment of a script, again and again, and looks at the screen.
+
+    python benchmarks/ctrl_c.py --trials 200              once
+    python benchmarks/ctrl_c.py --trials 200 --presses 2  and once more soon after it
+
+Each trial runs a script in a pseudo-terminal of its own, as a shell would: in the foreground, on its
+controlling terminal. The script launches four workers as processes. The key comes at a random moment
+between the script's first line and the moment when all workers run: imports of the script, launch(), the
+start of the workers. Before that the interpreter prints what it likes: while it makes itself, and until
+it has found launchpad. So the first line of the script says that it is there, the second one is
+`import launchpad`, and the key comes 5 ms after the first at the earliest.
+
+Afterwards: no traceback on the screen, exit code 130, the prompt back within 1 s of the (last) key, or
+within 300 ms of the second one; no process left, and no file but logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import pty
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.orphans import MARK, children, marked, percentile
+
+LIMITS_S = {1: 1.0, 2: 0.3}
+PATIENCE_S = 15.0
+FOUND_AFTER_S = 0.005
+CTRL_C = b"\x03"
+
+SCRIPT = """
+print("@begun", flush=True)
+import launchpad as lp
+import json, logging, sqlite3, urllib.request, xml.dom.minidom  # what scripts import
+
+class Server:
+    def ping(self):
+        return "pong"
+
+class Caller:
+    def __init__(self, server):
+        self.server = server
+
+    def run(self):
+        while not lp.stop_event().wait(0.05):
+            self.server.ping()
+
+program = lp.Program("pressed")
+server = program.add_node(lp.CourierNode(Server), label="server")
+with program.group("caller"):
+    for _ in range(3):
+        program.add_node(lp.PyClassNode(Caller, server))
+running = lp.launch(program, "local_mp")
+running.client("server").ping()
+print("@runs", flush=True)
+"""
+
+
+@dataclass
+class Trial:
+    """What became of one script that was interrupted."""
+
+    after_s: float
+    seconds: float = 0.0
+    exit_code: int | None = None
+    screen: str = ""
+    left: list[str] = field(default_factory=list)
+
+    def faults(self, limit_s: float) -> list[str]:
+        """What is not as it should be."""
+        found = list(self.left)
+        if re.search(r"Traceback|KeyboardInterrupt|Exception ignored|Error", self.screen):
+            found.append("a traceback on the screen")
+        if self.exit_code != 130:
+            found.append(f"exit code {self.exit_code}")
+        if self.seconds > limit_s:
+            found.append(f"{self.seconds * 1000:.0f} ms")
+        return found
+
+
+class Terminal:
+    """A script in the foreground of a terminal of its own."""
+
+    def __init__(self, directory: str, mark: str) -> None:
+        self.screen = b""
+        self._keys, theirs = pty.openpty()
+        env = {**os.environ, MARK: mark, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
+        env.pop("XDG_RUNTIME_DIR", None)
+        script = Path(directory, "script.py")
+        script.write_text(SCRIPT)
+
+        def take_terminal() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job hears it
+
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=env,
+            start_new_session=True,
+            preexec_fn=take_terminal,
+        )
+        os.close(theirs)
+
+    def press(self) -> None:
+        os.write(self._keys, CTRL_C)
+
+    def read_until(self, text: bytes, within_s: float) -> bool:
+        """Whether the text is on the screen in time."""
+        deadline = time.monotonic() + within_s
+        while text not in self.screen and (left_s := deadline - time.monotonic()) > 0:
+            if not self._read(left_s):
+                break
+        return text in self.screen
+
+    def wait(self, within_s: float) -> int | None:
+        """The exit code as a shell says it; None if the script has not ended in time."""
+        deadline = time.monotonic() + within_s
+        while (code := self.process.poll()) is None and time.monotonic() < deadline:
+            self._read(0.002)
+        while self._read(0.0):
+            pass
+        return 128 - code if code is not None and code < 0 else code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._keys)
+
+    def _read(self, within_s: float) -> bool:
+        if not select.select([self._keys], [], [], within_s)[0]:
+            return False
+        with contextlib.suppress(OSError):  # EIO: nobody has the other end open any more
+            data = os.read(self._keys, 65536)
+            self.screen += data
+            return bool(data)
+        return False
+
+
+@contextlib.contextmanager
+def terminal(number: int) -> Iterator[tuple[Terminal, str, Path]]:
+    value = f"ctrl-c-{os.getpid()}-{number}"
+    with tempfile.TemporaryDirectory() as directory:
+        opened = Terminal(directory, value)
+        try:
+            yield opened, f"{MARK}={value}", Path(directory)
+        finally:
+            opened.close()
+
+
+def time_to_run() -> float:
+    """How long the script takes from its first line until all runs."""
+    with terminal(-1) as (screen, _, _):
+        assert screen.read_until(b"@begun", PATIENCE_S)
+        began = time.monotonic()
+        assert screen.read_until(b"@runs", PATIENCE_S), screen.screen.decode()
+        return time.monotonic() - began
+
+
+def trial(number: int, after_s: float, again_after_s: float | None) -> Trial:
+    """One script, interrupted once or twice."""
+    found = Trial(after_s)
+    with terminal(number) as (screen, mark, directory):
+        assert screen.read_until(b"@begun", PATIENCE_S)
+        time.sleep(after_s)
+        screen.press()
+        pressed = time.monotonic()
+        if again_after_s is not None and screen.wait(again_after_s) is None:
+            screen.press()
+            pressed = time.monotonic()
+        found.exit_code = screen.wait(PATIENCE_S)
+        found.seconds = time.monotonic() - pressed
+        found.left = left_over(mark, directory)
+        found.screen = screen.screen.decode(errors="replace")
+    return found
+
+
+def left_over(mark: str, directory: Path) -> list[str]:
+    """Processes that are there a moment after the prompt is back, and files."""
+    deadline = time.monotonic() + 0.25
+    while marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    left = [f"process {pid}, children {children(pid)}" for pid in marked(mark)]
+    return left + [str(p) for p in (directory / f"launchpad-{os.getuid()}").rglob("*")]
+
+
+def show(trials: list[Trial], limit_s: float) -> int:
+    """The table, then each trial with a fault; how many there are."""
+    times = [t.seconds for t in trials]
+    cells = [f"{percentile(times, p) * 1000:.0f} ms" for p in (50, 99, 100)]
+    print(f"{len(trials)} trials: prompt back after {cells[0]} (p50), {cells[1]} (p99), {cells[2]} (max)")
+    counts = {
+        "traceback on the screen": sum("a traceback on the screen" in t.faults(9) for t in trials),
+        "exit code not 130": sum(t.exit_code != 130 for t in trials),
+        f"later than {limit_s * 1000:.0f} ms": sum(t.seconds > limit_s for t in trials),
+        "something left": sum(bool(t.left) for t in trials),
+    }
+    print("; ".join(f"{what}: {count}" for what, count in counts.items()))
+    faulty = [t for t in trials if t.faults(limit_s)]
+    for t in faulty:
+        print(f"  pressed after {t.after_s:.3f} s: {', '.join(t.faults(limit_s))}\n{t.screen}")
+    return len(faulty)
+
+
+def main() -> None:
+    """Prints the table; exits with 1 if any trial was not as it should be."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--trials", "--rounds", type=int, default=200)
+    parser.add_argument("--presses", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
+    options = parser.parse_args()
+    if options.quick:
+        options.trials = 3
+    chance = random.Random(options.seed)
+    until_it_runs_s = max(time_to_run() for _ in range(2))
+    print(f"the script runs after {until_it_runs_s:.2f} s")
+    trials = []
+    for number in range(options.trials):
+        again = chance.uniform(0.0, 0.3) if options.presses == 2 else None
+        trials.append(trial(number, chance.uniform(FOUND_AFTER_S, until_it_runs_s * 1.1), again))
+    faulty = show(trials, LIMITS_S[options.presses])
+    if options.json:
+        from benchmarks.calls import report
+
+        rows = [vars(t) for t in trials]
+        report.write(options.json, {"ctrl_c": {"trials": rows, "faulty": faulty}})
+    raise SystemExit(1 if faulty else 0)
+
+
+if __name__ == "__main__":
+    main()
