@@ -134,6 +134,8 @@ def _made_log_directory(name: str) -> Path:
     logs = base / f"{name}-{os.urandom(2).hex()}"
     try:
         logs.mkdir(parents=True, mode=0o700)
+    except FileExistsError:  # of very many launches in one second two drew the same
+        return _made_log_directory(name)
     except OSError as error:
         text = f"no directory for logs: {error}. Set LAUNCHPAD_LOGGING_DIR to one that can be written to."
         raise LaunchError(text) from error
