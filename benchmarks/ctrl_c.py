@@ -206,7 +206,9 @@ def show(trials: list[Trial], limit_s: float) -> int:
     """The table, then each trial with a fault; how many there are."""
     times = [t.seconds for t in trials]
     cells = [f"{percentile(times, p) * 1000:.0f} ms" for p in (50, 99, 100)]
-    print(f"{len(trials)} trials: prompt back after {cells[0]} (p50), {cells[1]} (p99), {cells[2]} (max)")
+    print(
+        f"{len(trials)} trials: prompt back after {cells[0]} (p50), {cells[1]} (p99), {cells[2]} (max)"
+    )
     counts = {
         "traceback on the screen": sum("a traceback on the screen" in t.faults(9) for t in trials),
         "exit code not 130": sum(t.exit_code != 130 for t in trials),
