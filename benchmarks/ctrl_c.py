@@ -34,11 +34,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.orphans import MARK, children, marked, percentile
 
+ROOT = Path(__file__).resolve().parent.parent
 LIMITS_S = {1: 1.0, 2: 0.3}
 PATIENCE_S = 15.0
 FOUND_AFTER_S = 0.005

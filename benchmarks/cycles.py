@@ -9,7 +9,7 @@ caches and heaps. Printed are the time of a cycle and, from the first counted cy
     zombies         children that have ended and were not waited for      0
     threads         more than before                                      0
     descriptors     more than before                                      ≤ 1
-    memory          more than before (what is this process alone)               ≤ 2 MiB
+    memory          more than before (what is this process's alone)      ≤ 2 MiB
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.orphans import MARK, marked
 
+ROOT = Path(__file__).resolve().parent.parent
 ANSWER_S, MEMORY_BYTES, PROMPT_S = 15.0, 5 << 30, 3.0
 
 SCRIPT = """
