@@ -69,7 +69,7 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.launch.registry import is_local_launch as is_local_launch
     from launchpad.launch.registry import is_local_launch_or_test as is_local_launch_or_test
     from launchpad.launch.running import Running as Running
-    from launchpad.launch.running import WorkerStatus as WorkerStatus
+    from launchpad.launch.status import WorkerStatus as WorkerStatus
     from launchpad.nodes.base import Node as Node
     from launchpad.nodes.cacher import CacherNode as CacherNode
     from launchpad.nodes.colocation import MultiProcessingColocation as MultiProcessingColocation
@@ -118,7 +118,8 @@ _NAMES = {
     "launchpad.courier.clients.typed": "CourierClient submit with_options",
     # Launching.
     "launchpad.launch.registry": "LaunchType is_local_launch is_local_launch_or_test",
-    "launchpad.launch.running": "Running WorkerStatus",
+    "launchpad.launch.running": "Running",
+    "launchpad.launch.status": "WorkerStatus",
     "launchpad.launch.plan": "LaunchPlan WorkerPlan",
     "launchpad.launch.backend": "Backend Workers",
     "launchpad.outcome": "Outcome",

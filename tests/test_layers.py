@@ -21,7 +21,7 @@ LAYERS = [
     ["graph"],
     ["program"],
     ["launch"],
-    ["testing"],
+    ["testing", "cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

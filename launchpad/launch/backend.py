@@ -112,6 +112,10 @@ class Workers(abc.ABC):
         An empty `why` takes that back: it has been started again.
         """
 
+    def stacks(self, worker: str) -> str:
+        """What a worker's threads are doing, as text; may wait a moment. From any thread."""
+        return "(this backend cannot show stacks)\n"
+
     @abc.abstractmethod
     def close(self) -> None:
         """Leaves nothing behind. Called once, when all have ended or after a failed start; may wait."""
@@ -122,9 +126,6 @@ class Backend(abc.ABC):
 
     max_payload_bytes: int = 1 << 30
     """The largest executable, in bytes, that it carries to a worker."""
-
-    uses_runtime_directory = True
-    """Whether its workers need `run.runtime`, a private directory. It is made right after `start`."""
 
     is_test = False
     """Whether its programs belong to a test: they do not keep the interpreter alive, and print nothing."""

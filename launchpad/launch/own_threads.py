@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from launchpad import context, outcome
 from launchpad.context import RunContext
+from launchpad.launch import stacks
 from launchpad.launch.backend import Ended, Report, Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.run_directory import RunDirectory
@@ -68,6 +69,11 @@ class OwnThreads(Workers):
         """Writes it into every context."""
         for me in list(self._contexts.values()):
             me.mark_gone(worker, why)
+
+    def stacks(self, worker: str) -> str:
+        """Those of its thread, and of the threads that it has started."""
+        mine = [thread for thread in self._threads if thread.name == worker]
+        return stacks.of_worker(self._contexts[worker], mine) if worker in self._contexts else ""
 
     def close(self) -> None:
         """Waits a moment for the threads, which have all reported their end."""

@@ -43,9 +43,8 @@ class Progress:
 
     def __call__(self, now: float) -> list[str]:
         """What there is to say at this time, in monotonic seconds."""
-        if self._began is None:
-            self._began = now
         workers = self._workers()
+        self._age_s(now)
         if any(w.state is State.STOPPING for w in workers):
             return list(self._of_stop(workers, now))
         return [
@@ -54,9 +53,14 @@ class Progress:
             *self._of_ends(workers, now),
         ]
 
+    def _age_s(self, now: float) -> float:
+        if self._began is None:
+            self._began = now
+        return now - self._began
+
     def _of_start(self, workers: Sequence[Watched], now: float) -> Iterator[str]:
         late = [w for w in workers if w.state in (State.PENDING, State.STARTING) and w.attempt <= 1]
-        age_s = now - (self._began or now)
+        age_s = self._age_s(now)
         if late and self._starting.is_due(now, len(late)):
             yield (
                 f"{_of(len(workers) - len(late), len(workers))} ready after {age_s:.0f} s;"
@@ -77,7 +81,7 @@ class Progress:
         over = [w for w in workers if w.state is State.ENDED and w.name not in self._ended]
         self._ended |= {w.name for w in over}
         left = sum(w.state is not State.ENDED for w in workers)
-        if over and left and now - (self._began or now) > _OLD_ENOUGH_S:
+        if over and left and self._age_s(now) > _OLD_ENOUGH_S:
             yield f"ended: {_named(over)}; {_of(left, len(workers))} left"
 
     def _of_stop(self, workers: Sequence[Watched], now: float) -> Iterator[str]:

@@ -1,15 +1,16 @@
 """The places on disk that belong to one run.
 
-    <runtime base>/<run id>/            0700, sockets and lock; removed at the end
+    <runtime base>/<run id>/            0700; removed at the end
         lock                            held (flock) by the launching process
+        run.json                        the record of the run
         learner-0.courier               a socket for each address
+        control.socket, control.token   the control endpoint
+        learner-0.stacks                what a worker writes when it is asked for its stacks
     <log base>/<run id>/                kept
         learner-0.log
-        state/learner-0/            `lp.current().state_dir`, made when it is asked for
+        run.json
 
-The runtime base is the first of $XDG_RUNTIME_DIR/launchpad, $TMPDIR/launchpad-<uid>, /tmp/launchpad-<uid>
-that keeps every socket path within the 107 bytes that the kernel allows. What a killed run left is swept
-at the next launch: a directory whose lock nobody holds has no owner.
+What a killed run left is swept at the next launch: a directory whose lock nobody holds has no owner.
 """
 
 from __future__ import annotations
@@ -19,20 +20,18 @@ import hashlib
 import os
 import re
 import shutil
-import stat
-import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from launchpad.errors import LaunchError
+from launchpad.launch import bases
 from launchpad.launch.logs.files import LogFiles
 from launchpad.launch.logs.rotation import Rotation
+from launchpad.launch.logs.sweeping import sweep_old_logs
 
 _SHORT_ID = 8
-MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 
 
 @dataclass
@@ -51,8 +50,10 @@ class RunDirectory:
         rotation = Rotation.from_environment()
         name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
         logs = _made_log_directory(f"{name}-{time.strftime('%m%d-%H%M%S')}")
-        base = _runtime_base(1 + _SHORT_ID, [socket_name(a) for a in addresses])
-        sweep(base)
+        names = ["control.socket", *(socket_name(address) for address in addresses)]
+        base = bases.runtime_base(1 + _SHORT_ID, names)
+        bases.sweep(base)
+        sweep_old_logs(logs.parent)
         return cls(logs.name, base / os.urandom(_SHORT_ID // 2).hex(), logs, rotation)
 
     def make_runtime(self) -> None:
@@ -63,7 +64,7 @@ class RunDirectory:
         """
         while self._lock < 0:
             self.runtime.mkdir(mode=0o700, exist_ok=True)
-            lock = os.open(self.runtime / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(self.runtime / bases.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(lock, fcntl.LOCK_SH)
             if os.fstat(lock).st_nlink:
                 self._lock = lock
@@ -92,6 +93,10 @@ class RunDirectory:
         """Where a worker may leave what its next attempt is to find; made when it is first asked for."""
         return self.logs / "state" / worker
 
+    def stacks(self, worker: str) -> Path:
+        """The file into which a worker's process writes its stacks when it is asked."""
+        return self.runtime / f"{worker}.stacks"
+
     @property
     def scope(self) -> str:
         """What all addresses of this run that are sockets begin with."""
@@ -113,25 +118,8 @@ def socket_name(address: str) -> str:
     return f"{name[:23]}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
 
-def sweep(base: Path) -> None:
-    """Removes the directories of runs that nobody holds any more."""
-    for directory in base.iterdir() if base.is_dir() else ():
-        try:
-            fd = os.open(directory / "lock", os.O_RDWR)
-        except OSError:
-            continue  # just being made or removed by another run
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(directory, ignore_errors=True)
-        except OSError:
-            pass  # somebody lives there
-        finally:
-            os.close(fd)
-
-
 def _made_log_directory(name: str) -> Path:
-    base = _log_base()
-    logs = base / f"{name}-{os.urandom(2).hex()}"
+    logs = bases.log_base() / f"{name}-{os.urandom(2).hex()}"
     try:
         logs.mkdir(parents=True, mode=0o700)
     except FileExistsError:  # of very many launches in one second two drew the same
@@ -140,43 +128,3 @@ def _made_log_directory(name: str) -> Path:
         text = f"no directory for logs: {error}. Set LAUNCHPAD_LOGGING_DIR to one that can be written to."
         raise LaunchError(text) from error
     return logs
-
-
-def _runtime_base(id_length: int, names: list[str]) -> Path:
-    longest = max((len(os.fsencode(name)) for name in names), default=0)
-    uid = os.getuid()
-    candidates = [os.path.join(tempfile.gettempdir(), f"launchpad-{uid}"), f"/tmp/launchpad-{uid}"]
-    if os.environ.get("XDG_RUNTIME_DIR"):
-        candidates.insert(0, os.path.join(os.environ["XDG_RUNTIME_DIR"], "launchpad"))
-    # the server binds under a temporary name first: leave it room
-    fitting = [
-        c
-        for c in candidates
-        if len(os.fsencode(c)) + id_length + 1 + longest + 10 <= MAX_SOCKET_PATH
-    ]
-    for candidate in fitting:
-        if _is_private(Path(candidate)):
-            return Path(candidate)
-    raise LaunchError(
-        f"no directory for sockets: tried {candidates}. It must be yours alone (mode 0700) and short"
-        f" enough for socket paths of {MAX_SOCKET_PATH} bytes; set TMPDIR to one that is."
-    )
-
-
-def _is_private(directory: Path) -> bool:
-    """Whether the directory, made if need be, is ours and closed to others."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = directory.lstat()
-    except OSError:
-        return False
-    return (
-        stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    )
-
-
-def _log_base() -> Path:
-    chosen = os.environ.get("LAUNCHPAD_LOGGING_DIR")
-    if chosen:
-        return Path(chosen).absolute()  # workers may change their directory
-    return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"

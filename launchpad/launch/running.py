@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,30 +15,11 @@ from launchpad.launch.ctrl_c import CtrlC
 from launchpad.launch.output import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.status import WorkerStatus
 from launchpad.launch.supervising import StopAsked, Supervising
 from launchpad.launch.watched import State
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
-
-
-@dataclass(frozen=True)
-class WorkerStatus:
-    """A row of `Running.status()`.
-
-    `state` is pending, starting, running, stopping, restarting, or how it ended: succeeded, failed, stopped,
-    lost. `cause` is why its last attempt ended, also when another one runs. `pid` is its own process, None
-    while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
-    `time.monotonic()`.
-    """
-
-    worker: str
-    label: str
-    state: str
-    attempt: int
-    cause: str
-    log_path: str
-    pid: int | None = None
-    started_at: float | None = None
 
 
 class Running:
@@ -154,19 +134,7 @@ class Running:
 
     def status(self) -> list[WorkerStatus]:
         """A row for each worker."""
-        return [
-            WorkerStatus(
-                worker=w.plan.name,
-                label=w.plan.group,
-                state=w.outcome.kind if w.outcome and w.state is State.ENDED else w.state,
-                attempt=w.attempt,
-                cause=w.outcome.cause if w.outcome is not None else "",
-                log_path=str(self._run.log(w.plan.name, max(1, w.attempt))),
-                pid=w.pid or None,
-                started_at=w.started_at,
-            )
-            for w in self._supervising.workers()
-        ]
+        return self._supervising.status()
 
     def logs(self, label: str) -> str:
         """What the workers of a group, or one worker, have printed so far, in all attempts.

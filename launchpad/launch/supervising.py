@@ -20,13 +20,16 @@ from launchpad import context, outcome
 from launchpad.context import Place
 from launchpad.courier import WorkerFailed, keyring
 from launchpad.errors import LaunchError, ProgramFailed
+from launchpad.launch import record
 from launchpad.launch.backend import Backend, Ended, Noted, Report, Workers
+from launchpad.launch.control import Control
 from launchpad.launch.logs.files import last_lines
 from launchpad.launch.output import Output
 from launchpad.launch.own_threads import OwnThreads
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.progress import Progress
 from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.status import WorkerStatus, status_of
 from launchpad.launch.supervisor import Ask, Command, Kill, Note, Start, Supervisor, TellGone
 from launchpad.launch.watched import State, Watched
 from launchpad.outcome import Outcome
@@ -73,7 +76,7 @@ class Supervising:
         self._own = OwnThreads(plan, run, self._inbox.put)
         output.show(Progress(self.workers))
         self._workers: Workers = backend.start(plan, run, self._inbox.put)
-        self._make_room(backend)
+        self._control = self._make_room()
         name = f"launchpad-{plan.program}"
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=False)
 
@@ -106,6 +109,14 @@ class Supervising:
         with self._changed:
             return list(self._supervisor.workers.values())
 
+    def status(self) -> list[WorkerStatus]:
+        """A row for each worker."""
+        return [status_of(worker, self._run) for worker in self.workers()]
+
+    def stacks(self, worker: str) -> str:
+        """What the threads of a worker are doing; may take a moment."""
+        return self._home_of(worker).stacks(worker)
+
     def failure(self) -> ProgramFailed | LaunchError | None:
         """What ended the program badly, if anything has."""
         failures = list(self._supervisor.failures)
@@ -134,14 +145,27 @@ class Supervising:
             return None
         return WorkerFailed(watched.outcome.headline(), server=worker)
 
-    def _make_room(self, backend: Backend) -> None:
-        """The runtime directory; made after the backend has begun, which can clear it up from then on."""
+    def _make_room(self) -> Control | None:
+        """The runtime directory and what is in it; made when there is a backend that can clear it up."""
         try:
-            if backend.uses_runtime_directory:
-                self._run.make_runtime()
+            self._run.make_runtime()
         except OSError as error:
             self._workers.close()
             raise LaunchError(f"no directory for sockets: {error}") from error
+        record.write(self._run, self._plan)
+        try:
+            return Control(
+                self._run.runtime,
+                status=self.status,
+                stop=self._stop_from_outside,
+                stacks=self.stacks,
+            )
+        except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
+            self.note(f"`python -m launchpad` cannot reach this program: {error}")
+            return None
+
+    def _stop_from_outside(self, at_once: bool) -> None:
+        self.put(StopAsked("stopped by `python -m launchpad stop`", at_once, "stopping, as asked"))
 
     def _place(self, address: str) -> Place:
         worker = address.partition("/")[0]
@@ -228,9 +252,11 @@ class Supervising:
         return self._own if worker in self._own else self._workers
 
     def _tear_down(self) -> None:
-        for leave in (self._own.close, self._workers.close, self._output.close):
+        parts = (self._control, self._own, self._workers, self._output)
+        for part in parts:
             with contextlib.suppress(Exception):
-                leave()
+                if part is not None:
+                    part.close()
         context.retract(self._published)
         keyring.remove(self._run.scope)
         self._run.remove()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from launchpad import context, outcome
 from launchpad.address import COURIER
 from launchpad.interruption import raise_in
-from launchpad.launch import capture
+from launchpad.launch import capture, stacks
 from launchpad.launch.backend import Backend, Ended, Noted, Report, Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory
@@ -33,8 +33,6 @@ _UNWIND_S = 0.2
 
 class Threads(Backend):
     """`local_mt`: for debugging, and for programs that wait more than they compute."""
-
-    uses_runtime_directory = False
 
     def endpoint(self, address: str, kind: str) -> str:
         """In this process, or a free port."""
@@ -131,6 +129,11 @@ class ThreadWorkers(Workers):
         """Writes it into every context."""
         for live in list(self._live.values()):
             live.context.mark_gone(worker, why)
+
+    def stacks(self, worker: str) -> str:
+        """Those of its own thread, and of the threads that it has started."""
+        live = self._live.get(worker)
+        return stacks.of_worker(live.context, [live.thread]) if live is not None else ""
 
     def close(self) -> None:
         """Waits a moment for the threads, which have reported their end or were given up."""

@@ -17,17 +17,19 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Backend, Born, Ended, Ready, Report, Workers
-from launchpad.launch.backends.processes import briefing, endings, interpreter, messages
+from launchpad.launch.backends.processes import briefing, endings, interpreter, messages, stacks
 from launchpad.launch.backends.processes.endings import Attempt
 from launchpad.launch.backends.processes.messages import (
     Ask,
     Bye,
+    Dump,
     Forked,
     Gone,
     Hello,
@@ -60,7 +62,7 @@ class Processes(Backend):
         """Starts the host, and does not wait until it is there."""
         try:
             with open(briefing.create(), "wb") as file:
-                workers = ProcessWorkers(*_start_keeper(file.fileno(), run), report)
+                workers = ProcessWorkers(*_start_keeper(file.fileno(), run), report, run.stacks)
                 _brief(workers, file.fileno(), plan, run)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
             why = f"{error}. {endings.limit_behind(error)}"
@@ -82,6 +84,7 @@ class ProcessWorkers(Workers):
       keeper: The host's parent; it ends as the host does, when nothing of the launch is left.
       control: The connection to the host, which is also its lifeline.
       report: Where reports go, from the reading thread or from a caller's.
+      stacks: The file into which a worker writes its stacks.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class ProcessWorkers(Workers):
         keeper: subprocess.Popen[bytes],
         control: socket.socket,
         report: Callable[[Report], None],
+        stacks: Callable[[str], Path],
     ):
+        self._stacks = stacks
         self._keeper, self._control, self._report = keeper, control, report
         self._lock = threading.Lock()
         self._attempts: dict[str, Attempt] = {}
@@ -132,6 +137,10 @@ class ProcessWorkers(Workers):
     def tell_gone(self, worker: str, why: str) -> None:
         """Tells all."""
         self.send(Over(worker, why))
+
+    def stacks(self, worker: str) -> str:
+        """What faulthandler writes in its process, even when that hangs in C code."""
+        return stacks.shown(self._stacks(worker), lambda: self.send(Dump(worker)))
 
     def close(self) -> None:
         """Ends the host, and with it what may still run."""

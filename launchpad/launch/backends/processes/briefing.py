@@ -46,6 +46,7 @@ class Briefing:
     logs: LogFiles
     rotation: Rotation
     states: Mapping[str, str]
+    stacks: Mapping[str, str]
     argv: Sequence[str]
     flags: bytes
     scope: str
@@ -100,6 +101,7 @@ def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
         logs=run.log_files,
         rotation=run.rotation,
         states={name: str(run.state(name)) for name in names},
+        stacks={name: str(run.stacks(name)) for name in names},
         argv=tuple(sys.argv),
         flags=flag_values.capture(sys.argv[0]),
         scope=run.scope,

@@ -164,6 +164,9 @@ def _furnish(plan: WorkerPlan, given: Briefing, log: ProcessLog) -> None:
     log.watch()
     faulthandler.enable(log.fd)
     faulthandler.register(_STACKS, log.fd)
+    with contextlib.suppress(OSError):  # a launcher that keeps no such files
+        stacks = os.open(given.stacks[plan.name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        faulthandler.register(kernel.SHOW_STACKS, stacks)
     keyring.add(given.scope, given.token)
 
 

@@ -34,6 +34,7 @@ from launchpad.launch.backends.processes.child import Birth
 from launchpad.launch.backends.processes.messages import (
     Ask,
     Bye,
+    Dump,
     Forked,
     Gone,
     Hello,
@@ -95,6 +96,7 @@ class Host:
             Hello: self._on_hello,
             Start: self._on_start,
             Ask: self._on_ask,
+            Dump: self._on_dump,
             Kill: self._on_kill,
             Over: self._on_over,
             Bye: self._on_bye,
@@ -140,6 +142,12 @@ class Host:
 
     def _on_ask(self, ask: Ask) -> None:
         self._tell(ask.worker, ask)
+
+    def _on_dump(self, dump: Dump) -> None:
+        member = self._members.get(dump.worker)
+        if member is not None:
+            with contextlib.suppress(OSError):
+                os.kill(member.pid, kernel.SHOW_STACKS)
 
     def _on_kill(self, kill: Kill) -> None:
         member = self._members.get(kill.worker)

@@ -13,12 +13,16 @@ OpenFiles = tuple[int, int]
 
 _PR_SET_CHILD_SUBREAPER = 36
 
+SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signal.SIGQUIT
+"""Has a worker write its stacks into a file of its own; one of the signals that nobody uses."""
+
 
 def ignore_terminal() -> None:
     """No signal of a terminal or a careless launcher concerns this process."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # until a worker is ready for it: see `child`
+    signal.signal(SHOW_STACKS, signal.SIG_IGN)  # the same
 
 
 def adopt_orphans() -> None:

@@ -1,6 +1,6 @@
 """What launcher, host and workers say to each other, and how it travels.
 
-    launcher ──Hello · Start · Ask · Kill · Over · Bye──▶ host ──Ask · Over──▶ worker
+    launcher ──Hello · Start · Ask · Dump · Kill · Over · Bye──▶ host ──Ask · Over──▶ worker
     launcher ◀──Forked · NotForked · Said · Gone────────── host ◀──Phase · reports · Outcome── worker
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The host does not look into what
@@ -45,6 +45,13 @@ class Ask:
 @dataclass(frozen=True)
 class Kill:
     """End this worker and its process group."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Have this worker write its stacks into the file that is there for it."""
 
     worker: str
 

@@ -1,0 +1,1 @@
+"""The command line: `python -m launchpad ps | logs | stop | stacks`, one file for each."""

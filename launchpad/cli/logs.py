@@ -1,0 +1,108 @@
+"""Print what the workers of a group, or one worker, have printed.
+
+Also for a run that has ended, while its logs are there. All attempts and parts, in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from launchpad.cli import runs
+from launchpad.cli.runs import CommandError
+from launchpad.launch import record, terminal
+from launchpad.launch.logs.files import LogFiles
+from launchpad.launch.logs.tail import Tail
+from launchpad.launch.record import RunRecord
+
+_PAUSE_S = 0.1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`logs [-f] [RUN] LABEL`."""
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on until the program has ended"
+    )
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", help="of this run, also of one that has ended"
+    )
+    parser.add_argument("label", metavar="LABEL", help="a group, or one worker of it")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints the logs; each line with its worker's name in front if there are several."""
+    one = _chosen(options.run)
+    workers = runs.workers_of(one, options.label)
+    tails = {worker: _Following(one, worker) for worker in workers}
+    prefixes = _prefixes(workers)
+    while True:
+        lives = options.follow and one.lives  # asked first: what it has printed by its end is shown
+        for worker, tail in tails.items():
+            tail.show(prefixes[worker])
+        sys.stdout.flush()
+        if not lives:
+            break
+        time.sleep(_PAUSE_S)
+    for worker, tail in tails.items():
+        tail.show_rest(prefixes[worker])
+
+
+def _chosen(wanted: str | None) -> RunRecord:
+    """A run that lives, if it can be one; else one that has ended, the last if none is named."""
+    alive = runs.matching(record.living(), wanted)
+    if alive:
+        return runs.only(alive, wanted, alive)
+    over = record.ended()
+    found = runs.matching(over, wanted)
+    if not over:
+        raise CommandError("no program of yours runs, and there are no logs of one that has ended")
+    if wanted is None or any(run.program == wanted for run in found):
+        found = found[-1:]
+    one = runs.only(found, wanted, over)
+    print(f"{one.run_id} has ended; its logs are in {one.logs}", file=sys.stderr)
+    return one
+
+
+class _Following:
+    """One worker's lines as they come, over all its attempts."""
+
+    def __init__(self, one: RunRecord, worker: str) -> None:
+        self._files, self._worker = LogFiles(Path(one.logs)), worker
+        self._tail: Tail | None = None
+
+    def show(self, prefix: str) -> None:
+        """Prints what is new."""
+        for attempt in self._files.attempts(self._worker):
+            log = self._files.path(self._worker, attempt)
+            if self._tail is None:
+                self._tail = Tail(log)
+            self._tail.follow(log)
+        while self._tail is not None and self._tail.has_more():
+            if lines := self._tail.lines():
+                sys.stdout.write(_text(prefix, lines))
+
+    def show_rest(self, prefix: str) -> None:
+        """Prints the last line, if nothing has ended it."""
+        rest = self._tail.remainder() if self._tail is not None else b""
+        if rest:
+            sys.stdout.write(_text(prefix, [rest]))
+
+
+def _prefixes(workers: Sequence[str]) -> dict[str, str]:
+    """As the launching script shows them; none for one worker alone."""
+    if len(workers) == 1:
+        return {workers[0]: ""}
+    style, width = terminal.style_for(sys.stdout), max(map(len, workers))
+    return {
+        name: style(f"{name.ljust(width)} | ", terminal.color(i)) for i, name in enumerate(workers)
+    }
+
+
+def _text(prefix: str, lines: Sequence[bytes]) -> str:
+    """For a terminal without what could take it over; else as it is."""
+    if terminal.is_terminal(sys.stdout):
+        return terminal.prefixed(prefix, lines)
+    return "".join(f"{prefix}{line.decode(errors='replace')}\n" for line in lines)

@@ -1,0 +1,58 @@
+"""Reads the command line and calls the command.
+
+Exit codes: 0 it is done · 1 it could not be done, and stderr says why · 2 the command line is wrong ·
+130 interrupted by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from launchpad.cli import logs, ps, stacks, stop
+from launchpad.cli.runs import CommandError
+from launchpad.courier import CourierError
+
+_RUN = (
+    "RUN is a program's name, the id of a run or its beginning, or a pid; if only one program runs, it may be"
+    " left out."
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command; its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+        sys.stdout.flush()
+    except (CommandError, CourierError) as error:
+        print(f"launchpad: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `… | head` has seen enough
+        _print_nothing_more()
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m launchpad",
+        description="Looks at the programs of this user that run on this machine.",
+        epilog=_RUN,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, module in (("ps", ps), ("logs", logs), ("stop", stop), ("stacks", stacks)):
+        summary = (module.__doc__ or "").split("\n")[0]
+        command = commands.add_parser(name, help=summary, description=summary, epilog=_RUN)
+        module.add_arguments(command)
+        command.set_defaults(command=module.run)
+    return parser
+
+
+def _print_nothing_more() -> None:
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,85 @@
+"""List the programs that run; with RUN, the workers of one."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+
+from launchpad.cli import runs, tables
+from launchpad.cli.runs import CommandError
+from launchpad.courier import CourierError
+from launchpad.launch import record
+from launchpad.launch.record import RunRecord
+
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`ps [RUN]`."""
+    parser.add_argument("run", metavar="RUN", nargs="?", help="show the workers of this one")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints one table."""
+    if options.run is not None:
+        _show_workers(runs.living(options.run))
+        return
+    found = record.living()
+    if not found:
+        print("no program of yours runs on this machine now")
+        return
+    header = ("RUN", "PROGRAM", "PID", "TYPE", "AGE", "WORKERS")
+    tables.show(header, [_row(one) for one in found])
+
+
+def _row(one: RunRecord) -> tuple[str, ...]:
+    return (
+        one.run_id,
+        one.program,
+        str(one.pid),
+        one.launch_type,
+        age(time.time() - one.began),
+        _workers(one),
+    )
+
+
+def _workers(one: RunRecord) -> str:
+    """How many are in which state."""
+    try:
+        with runs.connected(one) as client:
+            counts = Counter(row["state"] for row in client.status())
+    except (CommandError, CourierError):
+        return f"{len(one.workers)}, does not answer"
+    return ", ".join(f"{count} {state}" for state, count in counts.most_common())
+
+
+def _show_workers(one: RunRecord) -> None:
+    with runs.connected(one) as client:
+        rows = client.status()
+    header = ("WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE")
+    tables.show(
+        header,
+        [
+            (
+                row["worker"],
+                row["state"],
+                str(row["attempt"]),
+                str(row["pid"] or "-"),
+                row["log_path"],
+                row["cause"],
+            )
+            for row in rows
+        ],
+    )
+
+
+def age(seconds: float) -> str:
+    """A length of time in its two largest units."""
+    parts: list[str] = []
+    left = int(max(seconds, 0))
+    for name, length in _UNITS:
+        if left >= length or parts:
+            parts.append(f"{left // length} {name}")
+            left %= length
+    return " ".join([*parts, f"{left} s"][:2])

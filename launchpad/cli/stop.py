@@ -1,0 +1,29 @@
+"""Stop a program as one Ctrl-C does, and wait until it has ended."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from launchpad.cli import runs
+from launchpad.launch import bases
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`stop [--now] [RUN]`."""
+    parser.add_argument("run", metavar="RUN", nargs="?", help="which")
+    parser.add_argument(
+        "--now", action="store_true", help="by force, as two Ctrl-C: workers get no time"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Asks, and returns when nothing of the program runs any more."""
+    one = runs.living(options.run)
+    print(f"stopping {one.run_id} (pid {one.pid}) …", flush=True)
+    began = time.monotonic()
+    with runs.connected(one) as client:
+        client.stop(options.now)
+    bases.wait_until_free(Path(one.runtime))
+    print(f"stopped after {time.monotonic() - began:.1f} s")

@@ -1,0 +1,412 @@
+"""`python -m launchpad`: from one terminal, look at what runs in another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launchpad.cli import ps, stacks
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 30.0
+both = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+
+SCRIPT = """
+import sys
+import launchpad as lp
+from tests import nodes, talkers
+
+program = lp.Program(sys.argv[1])
+server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
+with program.group("talker"):
+    for number in range(2):
+        program.add_node(lp.PyNode(talkers.talk, server, number))
+lp.launch(program, sys.argv[2])
+"""
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No other program of this user is seen from here. Sockets need short paths."""
+    with tempfile.TemporaryDirectory(prefix="lp-", dir="/tmp") as runtime:
+        monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", runtime)
+        monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        yield
+
+
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def launch(places: None) -> Iterator[Launch]:
+    """Starts a script that launches a program, and waits until its workers talk."""
+    with contextlib.ExitStack() as at_the_end:
+
+        def start(launch_type: str, name: str = "demo") -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, name, launch_type], stdout=subprocess.PIPE, text=True
+            )
+            at_the_end.enter_context(process)
+            at_the_end.callback(process.kill)
+            wait_for(process, "talker-0", "talker-1")
+            return process
+
+        yield start
+
+
+def wait_for(process: subprocess.Popen[str], *workers: str) -> None:
+    """Until each of them has printed something."""
+    missing = set(workers)
+    assert process.stdout is not None
+    while missing:
+        line = process.stdout.readline()
+        assert line, f"it has ended, and {missing} never said anything"
+        missing.discard(line.split(" ")[0])
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "launchpad", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        cwd="/",
+    )
+
+
+def output_of(*arguments: str) -> str:
+    done = command(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def error_of(*arguments: str) -> str:
+    done = command(*arguments)
+    assert done.returncode == 1, done.stdout
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+# ps
+
+
+@both
+def test_ps_lists_the_program_and_how_many_workers_are_in_which_state(
+    launch: Launch, launch_type: str
+) -> None:
+    process = launch(launch_type)
+
+    header, row = output_of("ps").splitlines()
+
+    assert header.split() == ["RUN", "PROGRAM", "PID", "TYPE", "AGE", "WORKERS"]
+    run_id, program, pid, kind, *_ = row.split()
+    assert run_id.startswith("demo-")
+    assert (program, int(pid), kind) == ("demo", process.pid, launch_type)
+    assert row.endswith("3 running")
+
+
+@both
+def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
+    launch: Launch, launch_type: str
+) -> None:
+    process = launch(launch_type)
+
+    header, *rows = output_of("ps", "demo").splitlines()
+
+    assert header.split() == ["WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE"]
+    table = {row.split()[0]: row.split()[1:] for row in rows}
+    assert list(table) == ["server-0", "talker-0", "talker-1"]
+    for worker, (state, attempt, pid, log) in table.items():
+        assert (state, attempt) == ("running", "1")
+        assert Path(log).name == f"{worker}.log"
+        assert (pid == "-") is (launch_type == "local_mt")
+        assert pid == "-" or process.pid in [p.pid for p in psutil.Process(int(pid)).parents()]
+
+
+def test_when_nothing_runs_ps_says_so(places: None) -> None:
+    assert output_of("ps") == "no program of yours runs on this machine now\n"
+
+
+@both
+def test_a_run_whose_launcher_was_killed_is_not_listed(launch: Launch, launch_type: str) -> None:
+    process = launch(launch_type)
+    process.kill()
+    process.wait(DEADLINE_S)
+
+    assert "no program of yours runs" in output_of("ps")
+
+
+def test_a_launcher_that_does_not_answer_is_listed_as_such(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from launchpad.cli.main import main
+    from launchpad.launch import control
+
+    monkeypatch.setattr(control, "_CALL_S", 0.2)
+    process = launch("local_mt")
+    process.send_signal(signal.SIGSTOP)
+
+    code = main(["ps"])
+
+    process.send_signal(signal.SIGCONT)
+    assert code == 0
+    assert "3, does not answer" in capsys.readouterr().out
+
+
+# logs
+
+
+@both
+def test_logs_of_one_worker_are_its_lines_as_they_are(launch: Launch, launch_type: str) -> None:
+    launch(launch_type)
+
+    first, *_ = output_of("logs", "talker-1").splitlines()
+
+    assert first == "this is talker 1, line 0"
+
+
+def test_logs_of_a_group_have_the_name_of_the_worker_in_front(launch: Launch) -> None:
+    launch("local_mp")
+
+    lines = output_of("logs", "demo", "talker").splitlines()
+
+    assert {line.split(" | ")[0] for line in lines} == {"talker-0", "talker-1"}
+
+
+@both
+def test_logs_can_be_followed_until_the_program_has_ended(launch: Launch, launch_type: str) -> None:
+    launch(launch_type)
+    with subprocess.Popen(
+        [sys.executable, "-m", "launchpad", "logs", "-f", "demo", "talker-0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stdout is not None
+        lines = [following.stdout.readline() for _ in range(30)]
+        output_of("stop")
+        lines += following.stdout.readlines()
+
+    numbers = [int(line.split()[-1]) for line in lines]
+    assert following.returncode == 0
+    assert numbers == list(range(len(numbers)))
+
+
+def test_logs_are_there_when_the_run_has_ended(launch: Launch) -> None:
+    launch("local_mp")
+    output_of("stop")
+
+    done = command("logs", "talker-0")
+
+    assert done.stdout.startswith("this is talker 0, line 0\n")
+    assert "has ended; its logs are in" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(launch: Launch) -> None:
+    launch("local_mp")
+
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m launchpad logs -f talker | head -n 1"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+    assert done.stdout.startswith("talker-0 | this is talker 0")
+    assert done.stderr == ""
+
+
+# stop
+
+
+@both
+@pytest.mark.parametrize("options", [[], ["--now"]])
+def test_stop_returns_when_the_program_has_ended(
+    launch: Launch, launch_type: str, options: list[str]
+) -> None:
+    process = launch(launch_type)
+
+    text = output_of("stop", *options)
+
+    assert re.fullmatch(r"stopping demo-\S+ \(pid \d+\) …\nstopped after [\d.]+ s\n", text)
+    assert "no program of yours runs" in output_of("ps")
+    assert process.wait(DEADLINE_S) == 0
+
+
+def test_stop_by_force_takes_no_regard_of_a_worker_that_does_not_stop(launch: Launch) -> None:
+    process = launch("local_mp", "stubborn")
+    began = time.monotonic()
+
+    output_of("stop", "--now", "stubborn")
+
+    assert time.monotonic() - began < 5  # its grace period is ten seconds
+    process.wait(DEADLINE_S)
+
+
+# stacks
+
+
+@both
+def test_stacks_show_where_each_worker_is(launch: Launch, launch_type: str) -> None:
+    launch(launch_type)
+
+    text = output_of("stacks", "demo", "talker-0")
+
+    assert re.match(r"=== talker-0 \(pid \d+, running\)\n", text)
+    assert "talkers.py" in text
+    assert "in talk" in text
+    assert "_watch" not in text
+    assert "threads of launchpad's own; --all shows them" in text or launch_type == "local_mt"
+    assert "talker-1" not in text
+
+
+def test_all_stacks_are_shown_when_asked_and_a_label_alone_is_enough(launch: Launch) -> None:
+    launch("local_mp")
+
+    text = output_of("stacks", "--all", "server")
+
+    assert "=== server-0" in text
+    assert "launchpad/courier/servers" in text
+
+
+def test_stacks_leave_nothing_in_the_logs(launch: Launch) -> None:
+    launch("local_mp")
+    output_of("stacks")
+
+    assert "Thread 0x" not in output_of("logs", "talker")
+
+
+def test_a_worker_that_hangs_in_c_code_shows_its_stack_too(launch: Launch) -> None:
+    launch("local_mp", "stuck")
+
+    text = output_of("stacks", "talker-1")
+
+    assert "in _hold_the_interpreter" in text
+
+
+# Which run is meant
+
+
+def test_of_several_programs_one_has_to_be_named(launch: Launch) -> None:
+    first, second = launch("local_mt", "one"), launch("local_mt", "two")
+
+    text = error_of("stop")
+
+    assert "several programs run; name one of them" in text
+    assert str(first.pid) in text
+    assert str(second.pid) in text
+    assert "stopped" in output_of("stop", str(first.pid))
+    assert "stopped" in output_of("stop", "two")
+
+
+def test_of_two_runs_of_one_program_the_id_is_needed(launch: Launch) -> None:
+    launch("local_mt")
+    launch("local_mt")
+
+    assert "several runs are called 'demo'" in error_of("ps", "demo")
+    run_id = output_of("ps").splitlines()[1].split()[0]
+    assert "talker-0" in output_of("ps", run_id)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["ps", "nothing"], "no run is called 'nothing'; there are:\n  demo-"),
+        (["logs", "nobody"], "has no group or worker 'nobody'; its groups are server, talker"),
+        (["stacks", "demo", "nobody"], "has no group or worker 'nobody'"),
+        (["stop", "nothing"], "no run is called 'nothing'"),
+    ],
+)
+def test_what_is_not_there_is_an_error_that_lists_what_is(
+    launch: Launch, arguments: list[str], error: str
+) -> None:
+    launch("local_mt")
+
+    assert error in error_of(*arguments)
+
+
+@pytest.mark.parametrize("name", ["stop", "stacks", "logs"])
+def test_when_nothing_runs_that_is_the_error(places: None, name: str) -> None:
+    arguments = [name, "label"] if name == "logs" else [name]
+
+    assert "no program of yours" in error_of(*arguments)
+
+
+def test_a_wrong_command_line_is_another_exit_code(places: None) -> None:
+    assert command("pss").returncode == 2
+    assert command("logs").returncode == 2
+
+
+def test_every_command_explains_itself(places: None) -> None:
+    assert output_of("--help").count("\n    ") >= 4
+    assert "RUN is a program's name" in output_of("stop", "--help")
+
+
+# What a run leaves
+
+
+def test_a_run_leaves_a_record_with_its_logs_and_nothing_else_when_it_has_ended(
+    launch: Launch,
+) -> None:
+    process = launch("local_mp")
+    runtime, logs = (
+        Path(os.environ[name]) for name in ("LAUNCHPAD_RUNTIME_DIR", "LAUNCHPAD_LOGGING_DIR")
+    )
+    (own,) = runtime.iterdir()
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert (own / "control.token").stat().st_mode & 0o777 == 0o600
+
+    output_of("stop")
+
+    assert list(runtime.iterdir()) == []
+    (record,) = logs.glob("*/run.json")
+    assert json.loads(record.read_text())["pid"] == process.pid
+
+
+def test_another_users_token_opens_nothing(launch: Launch) -> None:
+    launch("local_mt")
+    (own,) = Path(os.environ["LAUNCHPAD_RUNTIME_DIR"]).iterdir()
+    (own / "control.token").chmod(0o600)
+    (own / "control.token").write_bytes(b"x" * 32)
+
+    assert "launchpad: " in error_of("stop")
+
+
+# Pure parts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min 0 s"),
+        (3725, "1 h 2 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_an_age_is_said_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert ps.age(seconds) == text
+
+
+def test_threads_without_code_of_the_users_are_only_counted() -> None:
+    ours = (
+        'Thread 0x1 (most recent call first):\n  File "/usr/lib/python3.11/queue.py", line 1 in get'
+    )
+    theirs = 'Thread 0x2 (most recent call first):\n  File "/home/me/train.py", line 7 in step'
+
+    assert stacks.without_ours(f"{ours}\n\n{theirs}\n\n{ours}") == (
+        f"{theirs}\n\n(2 threads of launchpad's own; --all shows them)"
+    )

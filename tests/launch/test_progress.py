@@ -1,0 +1,182 @@
+"""What a user is told of the workers' states, for three of them and for five hundred. F14, F53."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.progress import Progress
+from launchpad.launch.watched import Watched
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 30.0
+
+
+def workers(count: int) -> list[Watched]:
+    plans = [WorkerPlan(f"w-{i}", "w", i, count, "", 0) for i in range(count)]
+    watched = [Watched(plan) for plan in plans]
+    for worker in watched:
+        worker.begin(0.0)
+    return watched
+
+
+def said(
+    program: list[Watched], until_s: int, change: Callable[[float], None] = lambda now: None
+) -> list[tuple[float, str]]:
+    """All that is said in so many seconds, and when, looking twice a second."""
+    progress = Progress(lambda: program)
+    lines = []
+    for half_seconds in range(2 * until_s + 1):
+        now = half_seconds / 2
+        change(now)
+        lines += [(now, line) for line in progress(now)]
+    return lines
+
+
+def test_a_program_that_starts_quickly_says_nothing() -> None:
+    program = workers(500)
+
+    def change(now: float) -> None:
+        for worker in program:
+            if now >= 1:
+                worker.move("ready")
+
+    assert said(program, 600, change) == []
+
+
+def test_f14_a_slow_constructor_is_named_later_and_later_and_its_end_is_said() -> None:
+    program = workers(3)
+
+    def change(now: float) -> None:
+        for worker in program[:2]:
+            worker.move("ready")
+        if now == 100:
+            program[2].move("ready")
+
+    lines = said(program, 200, change)
+
+    assert lines[0] == (3.0, "2 of 3 workers are ready after 3 s; still starting: w-2")
+    assert lines[-1] == (100.0, "all 3 workers are ready after 100 s")
+    pauses = [after - before for (before, _), (after, _) in itertools.pairwise(lines[:-1])]
+    assert pauses == sorted(pauses)
+    assert 4 <= len(lines) <= 10
+
+
+def test_of_many_workers_their_number_is_said_about_once_a_second() -> None:
+    program = workers(500)
+
+    def change(now: float) -> None:
+        for worker in program[: int(now * 50)]:
+            worker.move("ready")
+
+    lines = said(program, 20, change)
+
+    assert lines[0][1] == (
+        "150 of 500 workers are ready after 3 s; still starting: w-150, w-151, w-152 and 347 more"
+    )
+    assert lines[-1][1] == "all 500 workers are ready after 10 s"
+    assert len(lines) <= 10
+
+
+def test_a_worker_that_was_started_again_is_said_to_be_ready() -> None:
+    program = workers(2)
+
+    def change(now: float) -> None:
+        for worker in program:
+            worker.move("ready")
+        if now == 5:
+            program[0].move("end")
+            program[0].move("restart")
+            program[0].begin(now)
+
+    assert [line for _, line in said(program, 10, change)] == ["ready again: w-0 (attempt 2)"]
+
+
+def test_who_ends_in_a_program_that_goes_on_is_said_when_that_is_not_new() -> None:
+    program = workers(4)
+
+    def change(now: float) -> None:
+        for worker in program:
+            worker.move("ready")
+        if now >= 2:
+            program[0].move("end")
+        if now >= 20:
+            program[1].move("end")
+
+    assert said(program, 30, change) == [(20.0, "ended: w-1; 2 of 4 workers are left")]
+
+
+def test_a_slow_stop_names_who_is_waited_for() -> None:
+    program = workers(2)
+    for worker in program:
+        worker.move("ready")
+        worker.move("ask")
+    program[0].move("end")
+
+    assert said(program, 4) == [(2.0, "still stopping: w-1")]
+
+
+# F53: the terminal goes away.
+
+SCRIPT = """
+import time
+import launchpad as lp
+
+def talk(go_on):
+    while True:
+        print("talking")
+        time.sleep(0.001)
+
+program = lp.Program("talk")
+program.add_node(lp.PyNode(talk, True), label="talker")
+lp.launch(program, "{launch_type}")
+"""
+
+
+def start(launch_type: str, stdout: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(launch_type=launch_type)],
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+
+
+def read_until_it_talks(fd: int) -> None:
+    seen = b""
+    while not re.search(rb"talker-0 .*talking", seen):
+        seen += os.read(fd, 4096)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", ["pipe", "terminal"])
+def test_f53_a_launcher_whose_output_nobody_reads_any_more_runs_on_and_never_spins(
+    gone: str,
+) -> None:
+    ours, theirs = pty.openpty() if gone == "terminal" else os.pipe()
+    process = start("local_mp", theirs)
+    os.close(theirs)
+    try:
+        read_until_it_talks(ours)
+        os.close(ours)
+        launcher = psutil.Process(process.pid)
+        launcher.cpu_percent()
+        time.sleep(1.0)  # what is measured: the share of this second that it computes
+
+        assert launcher.cpu_percent() < 50
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
