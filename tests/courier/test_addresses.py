@@ -10,6 +10,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.carriers import sockets
+from launchpad.courier.servers import poller
 
 
 def path_of(address: str) -> str:
@@ -162,3 +163,58 @@ def test_skipping_what_was_sent_counts_across_pieces() -> None:
     sockets.skip_sent(rest, 6)
 
     assert [bytes(piece) for piece in rest] == [b"gh"]
+
+
+# --- a socket that is taken away -------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "_LOOK_S", 0.01)
+
+
+def test_f17_a_socket_that_was_removed_is_published_again_loudly(
+    serve, connect, unix_address, looks_often, caplog
+) -> None:
+    serve(unix_address, ping=lambda: "pong")
+    old = connect(unix_address)
+    old.ping()
+
+    os.unlink(unix_address.removeprefix("unix:"))
+
+    assert connect(unix_address, call_timeout=20).ping() == "pong"
+    assert old.ping() == "pong"
+    assert "was taken away; it is back" in caplog.text
+
+
+def test_f17_a_socket_that_was_replaced_is_published_again(
+    serve, connect, unix_address, looks_often
+) -> None:
+    serve(unix_address, ping=lambda: "pong")
+    path = unix_address.removeprefix("unix:")
+    with socket.socket(socket.AF_UNIX) as thief:
+        thief.bind(f"{path}.new")
+        os.rename(f"{path}.new", path)
+
+    assert connect(unix_address, call_timeout=20).ping() == "pong"
+
+
+def test_f17_a_living_server_at_our_path_is_not_replaced_and_we_say_so_once(
+    serve, connect, unix_address, looks_often, caplog
+) -> None:
+    serve(unix_address, ping=lambda: "ours")
+    old = connect(unix_address)
+    old.ping()
+    path = unix_address.removeprefix("unix:")
+    with socket.socket(socket.AF_UNIX) as thief:
+        thief.bind(f"{path}.new")
+        thief.listen()
+        os.rename(f"{path}.new", path)
+        while "do not find this server" not in caplog.text:
+            assert old.ping() == "ours"
+        for _ in range(10):
+            old.ping()
+        assert caplog.text.count("do not find this server") == 1
+    os.unlink(path)
+
+    assert connect(unix_address, call_timeout=20).ping() == "ours"

@@ -48,6 +48,11 @@ class Listener(Protocol):
     address: str
     sock: socket.socket  # becomes readable when somebody has come
 
+    @property
+    def is_lost(self) -> bool: ...  # nobody who comes to the address arrives here any more
+
+    def publish_again(self) -> None: ...  # on another `sock`
+
     def accept(self) -> Socket: ...
 
     def close(self) -> None: ...

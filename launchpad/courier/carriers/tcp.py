@@ -55,6 +55,8 @@ class Listener:
     they are read (`TlsSocket.recv`), so that a slow one holds up nobody.
     """
 
+    is_lost = False  # a port stays with who has it
+
     def __init__(self, address: str) -> None:
         wanted = endpoints.parse(address)
         self._credentials = find_credentials(wanted)
@@ -83,6 +85,9 @@ class Listener:
         except OSError as error:
             sock.close()
             raise ConnectionAbortedError(errno.ECONNABORTED, "it has gone again") from error
+
+    def publish_again(self) -> None:
+        """Never needed."""
 
     def close(self) -> None:
         self.sock.close()

@@ -86,8 +86,25 @@ class Listener:
         except BaseException:
             self._remove_directory()
             raise
-        status = os.stat(path)
-        self._identity = (status.st_dev, status.st_ino)
+        self._identity = _identity_of(path)
+
+    @property
+    def is_lost(self) -> bool:
+        """Somebody has removed the file, or put another in its place."""
+        try:
+            return _identity_of(self.path) != self._identity
+        except OSError:
+            return True
+
+    def publish_again(self) -> None:
+        """Listens on another socket, at the same path.
+
+        Raises OSError: another server lives there, or the directory is gone too (it may have been
+        removed for good, so it is not made again).
+        """
+        sock = self._publish()
+        self.sock.close()
+        self.sock, self._identity = sock, _identity_of(self.path)
 
     def accept(self) -> socket.socket:
         """The next client. Raises OSError, BlockingIOError among them, when there is none."""
@@ -98,8 +115,7 @@ class Listener:
     def close(self) -> None:
         self.sock.close()
         with contextlib.suppress(OSError):
-            status = os.lstat(self.path)
-            if (status.st_dev, status.st_ino) == self._identity:
+            if _identity_of(self.path) == self._identity:
                 os.unlink(self.path)
         self._remove_directory()
 
@@ -132,6 +148,11 @@ class Listener:
                 os.unlink(temporary)
             raise
         return sock
+
+
+def _identity_of(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
 
 
 @contextlib.contextmanager

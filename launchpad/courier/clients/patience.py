@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launchpad.courier.clients.peer import Peer
 from launchpad.courier.protocol import greeting
+from launchpad.courier.watching.log import warn
 
 STOPPED_AFTER_S = 2.0
 RING_AFTER_S = 10.0
@@ -70,10 +71,3 @@ def is_stopped(welcome: greeting.Welcome | None) -> int:
         return 0
     state = status.rpartition(")")[2].split()[0]  # a program's name may contain anything
     return welcome.pid if state in "Tt" else 0
-
-
-def warn(text: str) -> None:
-    """A warning on stderr, unless the program handles this logger otherwise."""
-    import logging
-
-    logging.getLogger("launchpad.courier").warning(text)

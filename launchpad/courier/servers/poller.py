@@ -19,7 +19,9 @@ from typing import Protocol
 
 from launchpad.courier.carriers.sockets import Listener, Socket, has_pending
 from launchpad.courier.servers.pool import Job
+from launchpad.courier.watching.log import warn
 
+_LOOK_S = 1.0  # how often a listener's address is looked at
 _REST_S = 0.05  # for a listener that can't accept, because there are no descriptors left
 
 
@@ -57,6 +59,8 @@ class Poller:
         self._bell.setblocking(False)
         self._selector.register(self._ears, selectors.EVENT_READ)
         self._listeners = tuple(listeners)
+        self._look_at = time.monotonic() + _LOOK_S
+        self._lost: set[Listener] = set()  # and could not be published again
         for listener in self._listeners:
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
@@ -76,6 +80,9 @@ class Poller:
             self._expire()
         if self._resting:
             self._end_rests()
+        if self._listeners and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_S
+            self._look_for_thieves()
         return jobs
 
     def park(self, parked: Parked) -> None:
@@ -133,6 +140,7 @@ class Poller:
             0.0 if self._ready else None,
             _REST_S if self._resting else None,
             0.5 if self._expiring else None,
+            _LOOK_S if self._listeners else None,
             timeout_s,
         ]
         return min([limit for limit in limits if limit is not None], default=None)
@@ -182,6 +190,29 @@ class Poller:
             for listener in [each for each, until in self._resting.items() if until <= now]:
                 del self._resting[listener]
                 self._selector.register(listener.sock, selectors.EVENT_READ, listener)
+
+    def _look_for_thieves(self) -> None:
+        """A cleaner of old files or a careless person may have removed a socket that is in use."""
+        for listener in self._listeners:
+            if listener not in self._resting and listener.is_lost:
+                self._publish_again(listener)
+
+    def _publish_again(self, listener: Listener) -> None:
+        with self._lock:
+            if listener not in self._listeners:
+                return
+            self._selector.unregister(listener.sock)
+            taken = f"the socket at {listener.address} was taken away"
+            try:
+                listener.publish_again()
+            except OSError as error:
+                if listener not in self._lost:
+                    self._lost.add(listener)
+                    warn(f"{taken}, and new clients do not find this server: {error}")
+            else:
+                self._lost.discard(listener)
+                warn(f"{taken}; it is back")
+            self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
     def _unpark(self, parked: Parked) -> bool:
         with self._lock:
