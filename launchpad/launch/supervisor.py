@@ -300,8 +300,8 @@ def _announcement(worker: Watched, ended: Outcome, decision: Decision) -> str:
 def _too_often(worker: Watched, n_restarts: int) -> str:
     policy = worker.plan.restart
     return (
-        f"not started again: {n_restarts} restarts within {policy.within_s:g} s are all that its policy"
-        f" allows (max_restarts={policy.max_restarts}, within_s={policy.within_s:g})"
+        f"not started again: it had {n_restarts} of the restarts that its policy allows"
+        f" (max_restarts={policy.max_restarts}, within_s={policy.within_s:g})"
     )
 
 

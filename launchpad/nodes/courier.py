@@ -177,6 +177,9 @@ class _Verdict:
         why = self._me.why_gone(self._worker)
         if why:
             return WorkerFailed(why, server=self._worker)
+        if self._me.stop_event.is_set():  # who is not there by now will not come any more
+            why = f"{self._worker} does not serve, and {self._me.name} was asked to stop"
+            return WorkerFailed(why, server=self._worker)
         self._me.note_waiting(self._worker)
         return None
 

@@ -42,7 +42,7 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("token", [b"", b"wrong", b"right-but-longer"])
-def test_a_wrong_token_is_refused_and_nothing_is_unpickled(serve, unix_address, token) -> None:
+def test_f40_a_wrong_token_is_refused_and_nothing_is_unpickled(serve, unix_address, token) -> None:
     touched.clear()
     serve(unix_address, token=b"right", m=lambda value: value)
 
@@ -165,7 +165,7 @@ def test_noise_ends_its_own_connection_and_nobody_elses(
     assert client.m() == 1
 
 
-def test_malformed_frames_end_their_own_connection_and_nobody_elses(
+def test_f39_malformed_frames_end_their_own_connection_and_nobody_elses(
     serve, connect, unix_address
 ) -> None:
     serve(unix_address, m=lambda: 1)

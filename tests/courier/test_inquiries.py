@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from launchpad import courier
-from launchpad.courier.clients import patience
+from launchpad.courier.clients import patience, rings
 
 
 def test_a_server_says_how_it_is(serve, connect, address) -> None:
@@ -144,11 +144,11 @@ server.join()
     assert texts == []
 
 
-def test_a_ring_of_waiting_calls_is_named(serve, connect, short_directory, monkeypatch) -> None:
+def test_f30_a_ring_of_waiting_calls_is_named(serve, connect, short_directory, monkeypatch) -> None:
     monkeypatch.setattr(patience, "RING_AFTER_S", 0.5)
     said = threading.Event()
     texts: list[str] = []
-    monkeypatch.setattr(patience, "warn", lambda text: (texts.append(text), said.set()))
+    monkeypatch.setattr(rings, "warn", lambda text: (texts.append(text), said.set()))
     at = {name: f"unix:{short_directory}/{name}" for name in "ABC"}
     release = threading.Event()
     depth: list[int] = []
@@ -183,7 +183,7 @@ def test_a_chain_of_calls_that_is_no_ring_is_not_called_one(
 ) -> None:
     monkeypatch.setattr(patience, "RING_AFTER_S", 0.5)
     texts: list[str] = []
-    monkeypatch.setattr(patience, "warn", texts.append)
+    monkeypatch.setattr(rings, "warn", texts.append)
     at = {name: f"unix:{short_directory}/{name}" for name in "AB"}
     serve(at["B"], name="B", g=lambda: threading.Event().wait(2.5))
     serve(at["A"], name="A", f=lambda: connect(at["B"]).g())

@@ -52,13 +52,7 @@ class Patience:
     def _look_for_a_ring(self) -> None:
         from launchpad.courier.clients import rings
 
-        self._looked_for_ring = True
-        ring = rings.find(self._peer, self._method)
-        if ring:
-            warn(
-                f"these calls wait for each other, and none will ever be answered: {' → '.join(ring)}. "
-                "Call with futures and do not wait, or set a call_timeout."
-            )
+        self._looked_for_ring = rings.look(self._peer)
 
 
 def is_stopped(welcome: greeting.Welcome | None) -> int:

@@ -14,23 +14,59 @@ the server that it waits for, then those which that one waits for, and so on, un
 from __future__ import annotations
 
 import sys
+import threading
 from types import FrameType
 from typing import Any
 
 from launchpad.courier.clients.options import Options
 from launchpad.courier.clients.peer import Peer
+from launchpad.courier.watching.log import warn
 
 _LIMIT_S = 2.0  # a server that does not tell within this time is passed over
 _MAX_SERVERS = 64
+
+_looking = threading.Lock()
+_told: set[frozenset[str]] = set()
 
 Place = tuple[str, str]  # address of a server, method
 Edge = tuple[Place, Place, str, str]  # from, to, and what the two servers are called
 
 
-def find(peer: Peer, method: str) -> list[str]:
+def look(peer: Peer | None = None) -> bool:
+    """Looks for a ring that this thread's call is part of; without a `peer`, for any through this process.
+
+    Says so if there is one, each ring once. False when somebody is looking already: where many wait, they
+    would keep each other from being answered.
+    """
+    if not _looking.acquire(blocking=False):
+        return False
+    try:
+        if ring := find_any() if peer is None else find(peer):
+            _tell(ring)
+    finally:
+        _looking.release()
+    return True
+
+
+def find(peer: Peer) -> list[str]:
     """The ring that a call of the calling thread is part of, as `server.method`; empty if there is none."""
     mine = _edges_of(sys._getframe())
     return _search(mine[0], _Asker(peer)) if mine else []
+
+
+def find_any() -> list[str]:
+    """A ring that any call of this process is part of."""
+    asker = _Asker()
+    return next((ring for edge in dict.fromkeys(edges()) if (ring := _search(edge, asker))), [])
+
+
+def _tell(ring: list[str]) -> None:
+    if frozenset(ring) not in _told:
+        _told.add(frozenset(ring))
+        warn(
+            f"these calls wait for each other, and none will ever be answered: {' → '.join(ring)}. "
+            "Call with futures and do not wait, or set a call_timeout."
+        )
 
 
 def edges() -> list[Edge]:
@@ -64,7 +100,7 @@ def _search(start: Edge, asker: _Asker) -> list[str]:
 class _Asker:
     """Asks servers for their edges, each once."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer | None = None) -> None:
         self._peer = peer
         self._known: dict[str, list[Edge]] = {}
 
@@ -78,7 +114,8 @@ class _Asker:
         from launchpad.courier.clients.client import Client
         from launchpad.courier.servers.methods import WAITS
 
-        token = self._peer.own_token if address == self._peer.address else None
+        peer = self._peer
+        token = peer.own_token if peer is not None and address == peer.address else None
         client: Client[Any] = Client(address, token=token, wait_for_ready=False)
         try:
             channel = client._channel.with_options(Options(timeout_s=_LIMIT_S))

@@ -83,7 +83,9 @@ class House:
         self._has_closed = False
         self._owed: set[Later] = set()
         self._poller = Poller(listeners, lambda sock: Greeter(sock, self))
-        self.pool = ThreadPool(name, thread_pool_size, self._poll, self._poller.wake)
+        self.pool = ThreadPool(
+            name, thread_pool_size, self._poll, self._poller.wake, _look_for_a_ring
+        )
 
     @property
     def is_closing(self) -> bool:
@@ -235,3 +237,9 @@ class House:
         for call in calls:
             if call.thread_id != threading.get_ident():  # a method may stop its own server
                 call.abandon()
+
+
+def _look_for_a_ring() -> None:
+    from launchpad.courier.clients import rings
+
+    rings.look()

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
+CROWD = 128
 IDLE_S = 3.0  # a thread without work this long retires
 _PATIENCE_S = 0.005  # no job ended for this long: the running ones are taken to be blocked
 
@@ -51,6 +52,8 @@ class ThreadPool:
         poll: waits up to so many seconds (None: without limit) and returns jobs; only ever called
             by one thread at a time.
         wake: makes `poll` return soon; called from any thread.
+        on_crowd: called in a thread of its own when so many jobs wait for something that there are
+            `CROWD` threads: they may be waiting for each other.
     """
 
     def __init__(
@@ -59,11 +62,13 @@ class ThreadPool:
         size: int,
         poll: Callable[[float | None], Iterable[Job]],
         wake: Callable[[], None],
+        on_crowd: Callable[[], object] = lambda: None,
     ) -> None:
         self._name = name
         self._size = max(1, size)
         self._poll = poll
         self._wake = wake
+        self._on_crowd = on_crowd
         self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
         self._running: set[Job] = set()
@@ -174,8 +179,13 @@ class ThreadPool:
             )
             self._threads.add(thread)
             self._coming.add(thread)
+            is_crowd = len(self._threads) == CROWD
         try:
             thread.start()
+            if is_crowd:
+                threading.Thread(
+                    target=self._on_crowd, name=f"{self._name}-crowd", daemon=True
+                ).start()
         except RuntimeError:  # out of threads: the ones we have must do, and lead when they can
             with self._lock:
                 self._threads.discard(thread)

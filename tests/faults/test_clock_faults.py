@@ -1,0 +1,80 @@
+"""The wall clock jumps by an hour: nothing happens, because nothing looks at it."""
+
+from __future__ import annotations
+
+import ast
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from tests import nodes
+
+PACKAGE = Path(lp.__file__).parent
+MAY_LOOK = {
+    "courier/trust/certificates.py": "a certificate has dates, which allow for a day either way",
+    "launch/run_directory.py": "the name of a log directory has the date in it",
+    "launch/log_files.py": "files that are days old are swept",
+    "launch/sweeping.py": "files that are days old are swept",
+}
+WALL = {"time", "now", "utcnow", "today", "localtime", "gmtime", "ctime"}
+
+
+def wall_clock_reads(path: Path) -> list[int]:
+    """The lines that read the wall clock, `time.time()` and the like."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in WALL
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and ast.unparse(node.value) in ("time", "datetime", "datetime.datetime")
+    ]
+
+
+def test_f43_nothing_but_names_and_certificates_reads_the_wall_clock() -> None:
+    readers = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in PACKAGE.rglob("*.py")
+        if (lines := wall_clock_reads(path))
+    }
+
+    assert set(readers) <= set(MAY_LOOK), readers
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_f43_calls_deadlines_and_restarts_go_on_when_the_clock_jumps(
+    monkeypatch: pytest.MonkeyPatch, launch_type: str, hours: int
+) -> None:
+    program = lp.Program("clock")
+    counter = program.add_node(lp.CourierNode(SlowCounter), label="counter")
+    with program.group("caller", restart=lp.RestartPolicy(max_restarts=1, backoff=0)):
+        program.add_node(lp.PyNode(call_while_the_clock_jumps, counter, hours))
+    monkeypatch.setattr(time, "time", time.time)  # in threads, the workers' change is ours too
+
+    running = lp.testing.run(program, 30, launch_type)
+
+    assert [(s.worker, s.state, s.attempt) for s in running.status()] == [
+        ("counter-0", "stopped", 1),
+        ("caller-0", "succeeded", 2),
+    ]
+
+
+class SlowCounter(nodes.Counter):
+    def doze(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def call_while_the_clock_jumps(counter: Any, hours: int) -> None:
+    patient = lp.with_options(counter, timeout_s=20)
+    before = patient.add(1)
+    now = time.time
+    time.time = lambda: now() + hours * 3600
+    assert patient.add(1) == before + 1
+    with pytest.raises(lp.courier.DeadlineExceeded):
+        lp.with_options(counter, timeout_s=0.05).doze(0.5)
+    if lp.current().attempt == 1:
+        raise ValueError("once more")
