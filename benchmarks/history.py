@@ -2,14 +2,15 @@
 
     python benchmarks/history.py [--calls N] [--kills K] [--seed S] [--json FILE] [--quick]
 
-A server in a process of its own writes down every call that it runs, before it answers. It is killed
+A server in a process of its own notes every call that it runs, before it answers. It is killed
 (SIGKILL) K times at random moments and started again at the same address. Meanwhile four threads make N
 calls, each with a number of its own, half of them as futures, over connections that lose requests and
-responses (testing.Faults). Then what the callers were told is compared with what was written down:
+responses (testing.Faults). Then what the callers were told is compared with what ran (testing.History):
 
-    acknowledged and not run      must be 0
-    run twice                     must be 0
+    told ok, and never run        must be 0
+    run more than once            must be 0
     NotSent, and run all the same must be 0
+    never answered                must be 0
 
 A second history has `with_options(idempotent=True)`: there every call must end with its result, and a
 call may have run more than once.
@@ -18,36 +19,37 @@ call may have run more than once.
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
 import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from launchpad import courier
-from launchpad.courier.faults import Faults
+from launchpad.testing import Faults, Findings, History
+from launchpad.testing.history import OK
 
-NUMBER = struct.Struct("<Q")
 THREADS = 4
+ZEROS = ["told ok, and never run", "NotSent, and run all the same", "never answered"]
 SERVER = """
-import os, struct, sys
+import sys
 sys.path.insert(0, {root!r})
 from launchpad import courier
-log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+from launchpad.testing.history import History
+history = History({path!r})
 
 def run(number):
-    os.write(log, struct.pack("<Q", number))
+    history.ran(number)
     return number
 
 server = courier.Server("noted", address={address!r})
@@ -58,13 +60,13 @@ server.join()
 
 
 class Noted:
-    """The server, its log, and who kills it."""
+    """The server, the history, and who kills it."""
 
     def __init__(self, directory: str) -> None:
         self.address = f"unix:{directory}/s"
-        self._log = f"{directory}/log"
+        self.history = History(f"{directory}/history")
         root = str(Path(__file__).resolve().parent.parent)
-        self._source = SERVER.format(root=root, log=self._log, address=self.address)
+        self._source = SERVER.format(root=root, path=self.history.path, address=self.address)
         self._process = self._start()
         self.kills = 0
 
@@ -77,10 +79,6 @@ class Noted:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-
-    def read_log(self) -> collections.Counter[int]:
-        data = Path(self._log).read_bytes()
-        return collections.Counter(number for (number,) in NUMBER.iter_unpack(data))
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", self._source])
@@ -96,29 +94,23 @@ def noted() -> Iterator[Noted]:
             server.close()
 
 
-def call_one_by_one(client: courier.Client[Any], numbers: range, told: dict[int, str]) -> None:
+def call_one_by_one(client: courier.Client[Any], numbers: range, history: History) -> None:
     for number in numbers:
-        told[number] = outcome(lambda n=number: client.run(n))
+        with contextlib.suppress(courier.CourierError), history.call(number):
+            client.run(number)
 
 
-def call_with_futures(client: courier.Client[Any], numbers: range, told: dict[int, str]) -> None:
+def call_with_futures(client: courier.Client[Any], numbers: range, history: History) -> None:
     for start in range(0, len(numbers), 100):
-        futures = {number: client.futures.run(number) for number in numbers[start : start + 100]}
-        for number, future in futures.items():
-            told[number] = outcome(future.result)
-
-
-def outcome(ask: Callable[[], Any]) -> str:
-    try:
-        ask()
-        return "ok"
-    except courier.CourierError as error:
-        return type(error).__name__
+        futures = []
+        for number in numbers[start : start + 100]:
+            futures.append(client.futures.run(number))
+            history.follow(number, futures[-1])
+        wait(futures)
 
 
 def make_history(calls: int, kills: int, seed: int, idempotent: bool) -> dict[str, Any]:
     """Makes the calls, kills meanwhile, compares."""
-    told: dict[int, str] = {}
     began = time.perf_counter()
     with noted() as server, Faults(seed=seed, drop_request=0.002, drop_response=0.002) as faults:
         with courier.Client[Any](server.address) as client:
@@ -127,16 +119,15 @@ def make_history(calls: int, kills: int, seed: int, idempotent: bool) -> dict[st
             threads = [
                 threading.Thread(
                     target=call_with_futures if i % 2 else call_one_by_one,
-                    args=(client, range(i * share, (i + 1) * share), told),
+                    args=(client, range(i * share, (i + 1) * share), server.history),
                 )
                 for i in range(THREADS)
             ]
             for thread in threads:
                 thread.start()
-            kill_meanwhile(server, threads, told, share * THREADS, kills, random.Random(seed))
+            kill_meanwhile(server, threads, client, share * THREADS, kills, random.Random(seed))
             courier.close(client)
-        ran = server.read_log()
-        return judge(told, ran) | {
+        return judge(server.history.read()) | {
             "calls": share * THREADS,
             "kills": server.kills,
             "faults": faults.counts,
@@ -147,7 +138,7 @@ def make_history(calls: int, kills: int, seed: int, idempotent: bool) -> dict[st
 def kill_meanwhile(
     server: Noted,
     threads: list[threading.Thread],
-    told: dict[int, str],
+    client: courier.Client[Any],
     calls: int,
     kills: int,
     rng: random.Random,
@@ -155,20 +146,25 @@ def kill_meanwhile(
     """Spreads the kills over the calls, each at a random moment within its share."""
     for i in range(kills):
         due = (i + rng.random()) * calls / kills
-        while len(told) < due and any(thread.is_alive() for thread in threads):
+        while n_begun(client) < due and any(thread.is_alive() for thread in threads):
             time.sleep(rng.random() * 0.002)
         server.kill()
     for thread in threads:
         thread.join()
 
 
-def judge(told: dict[int, str], ran: collections.Counter[int]) -> dict[str, Any]:
+def n_begun(client: courier.Client[Any]) -> int:
+    return sum(method.calls for method in courier.stats(client).methods.values())
+
+
+def judge(found: Findings) -> dict[str, Any]:
     return {
-        "told": dict(collections.Counter(told.values())),
-        "acknowledged and not run": sum(how == "ok" and not ran[n] for n, how in told.items()),
-        "run twice": sum(times > 1 for times in ran.values()),
-        "not sent, and run": sum(how == "NotSent" and ran[n] > 0 for n, how in told.items()),
-        "not completed": sum(how != "ok" for how in told.values()),
+        "told": dict(found.told),
+        "told ok, and never run": len(found.lost),
+        "run more than once": len(found.repeated),
+        "NotSent, and run all the same": len(found.run_all_the_same),
+        "never answered": len(found.unanswered),
+        "not completed": found.told.total() - found.told[OK],
     }
 
 
@@ -194,10 +190,8 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a server that compiles all anew starts late
     once = make_history(options.calls, options.kills, options.seed, idempotent=False)
     again = make_history(options.calls, options.kills, options.seed + 1, idempotent=True)
-    is_well = show(
-        "at most once", once, ["acknowledged and not run", "run twice", "not sent, and run"]
-    )
-    is_well &= show("idempotent", again, ["acknowledged and not run", "not completed"])
+    is_well = show("at most once", once, [*ZEROS, "run more than once"])
+    is_well &= show("idempotent", again, [*ZEROS, "not completed"])
     if options.json:
         options.json.write_text(json.dumps({"once": once, "idempotent": again}, indent=2) + "\n")
     sys.exit(0 if is_well else 1)

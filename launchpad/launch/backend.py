@@ -116,6 +116,13 @@ class Workers(abc.ABC):
         """What a worker's threads are doing, as text; may wait a moment. From any thread."""
         return "(this backend cannot show stacks)\n"
 
+    def crash(self, worker: str, why: str) -> bool:
+        """For tests: makes a worker fail that has no process to be killed. False where workers have one.
+
+        Called by any thread.
+        """
+        return False
+
     @abc.abstractmethod
     def close(self) -> None:
         """Leaves nothing behind. Called once, when all have ended or after a failed start; may wait."""

@@ -68,9 +68,10 @@ def decide(
         return Decision(Verdict.LEAVE, Reason.TOLD_TO)
     if ended.kind == SUCCEEDED and (policy.mode != ALWAYS or is_stopping):
         return Decision(Verdict.LEAVE, Reason.WORK_IS_DONE)
-    if is_stopping:
-        return Decision(Verdict.GIVE_UP, Reason.STOPPING)
-    if refusal := _refusal(policy, ended):
+    refusal = _refusal(policy, ended)
+    if is_stopping:  # a death that the policy covers does not spoil the end of the program
+        return Decision(Verdict.GIVE_UP if refusal else Verdict.LEAVE, Reason.STOPPING)
+    if refusal:
         return Decision(Verdict.GIVE_UP, refusal)
     n_before = len(within(policy, restarts, now))
     if n_before >= policy.max_restarts:
@@ -89,6 +90,6 @@ def _refusal(policy: RestartPolicy, ended: Outcome) -> Reason | None:
         return Reason.NO_POLICY
     if not ended.may_restart:
         return Reason.OPTED_OUT
-    if ended.kind != SUCCEEDED and ended.phase == "import":
+    if ended.kind != SUCCEEDED and ended.phase == "import" and not ended.signal:
         return Reason.CANNOT_IMPORT
     return None

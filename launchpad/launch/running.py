@@ -160,6 +160,13 @@ class Running:
         """
         self._supervising.add(name, function)
 
+    def crash(self, worker: str, why: str) -> bool:
+        """For tests: where workers are threads, interrupts one and counts its end as a failure.
+
+        `lp.testing.Kills` does it. False where a worker is a process, which can be killed instead.
+        """
+        return self._supervising.make_fail(worker, why)
+
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
         """A client of a CourierNode, for the launching script; of the first one in a colocation.
 

@@ -140,10 +140,15 @@ class Supervising:
 
     def verdict_on(self, worker: str) -> Exception | None:
         """What a waiting client of the launching script asks: has that worker ended for good?"""
-        watched = self._supervisor.workers[worker]
-        if watched.state is not State.ENDED or watched.outcome is None:
-            return None
-        return WorkerFailed(watched.outcome.headline(), server=worker)
+        with self._changed:  # one that has ended, and is about to be restarted, is not to be seen
+            watched = self._supervisor.workers[worker]
+            if watched.state is not State.ENDED or watched.outcome is None:
+                return None
+            return WorkerFailed(watched.outcome.headline(), server=worker)
+
+    def make_fail(self, worker: str, why: str) -> bool:
+        """For tests: makes a worker fail that is a thread of the backend's; whether it is one."""
+        return self._home_of(worker).crash(worker, why)
 
     def _make_room(self) -> Control | None:
         """The runtime directory and what is in it; made when there is a backend that can clear it up."""

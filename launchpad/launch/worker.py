@@ -50,6 +50,7 @@ class Worker:
         self._plan, self._context = plan, context
         self._report, self._on_phase = report, on_phase
         self._restarts = False
+        self._crash = ""
         self._executable: Executable | None = None
         context.interruption.raise_in_thread = interrupt
 
@@ -60,7 +61,8 @@ class Worker:
             ended = self._guarded(self._executable)
         except BaseException as error:
             ended = self._outcome_of(error)
-        return self._closed(self._executable, ended)
+        ended = self._closed(self._executable, ended)
+        return self._ended(outcome.FAILED, self._crash) if self._crash else ended
 
     def abandon(self) -> None:
         """Interrupts it and closes what it serves, from another thread: `main` does not return."""
@@ -69,6 +71,12 @@ class Worker:
         with contextlib.suppress(Exception):
             if self._executable is not None:
                 self._executable.close()
+
+    def crash(self, why: str) -> None:
+        """Interrupts it, from another thread, and makes its end a failure, however it takes it."""
+        self._crash = why
+        self._context.ask_to_stop()
+        self._context.interruption.ask()
 
     def ask_to_stop(self, restarts: bool = False) -> None:
         """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked.

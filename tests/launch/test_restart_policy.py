@@ -67,12 +67,12 @@ def test_a_failure_is_restarted_as_its_policy_says(
         ("always", STOPPED, True, Verdict.LEAVE, Reason.TOLD_TO),
         ("always", STOPPED, False, Verdict.LEAVE, Reason.TOLD_TO),
         ("never", FAILED, True, Verdict.GIVE_UP, Reason.STOPPING),
-        ("on_failure", FAILED, True, Verdict.GIVE_UP, Reason.STOPPING),
-        ("always", FAILED, True, Verdict.GIVE_UP, Reason.STOPPING),
+        ("on_failure", FAILED, True, Verdict.LEAVE, Reason.STOPPING),
+        ("always", FAILED, True, Verdict.LEAVE, Reason.STOPPING),
         ("never", LOST, False, Verdict.GIVE_UP, Reason.NO_POLICY),
         ("on_failure", LOST, False, Verdict.RESTART, Reason.FAILED),
         ("always", LOST, False, Verdict.RESTART, Reason.FAILED),
-        ("always", LOST, True, Verdict.GIVE_UP, Reason.STOPPING),
+        ("always", LOST, True, Verdict.LEAVE, Reason.STOPPING),
     ],
 )
 def test_other_ends_are_judged_by_kind_and_by_what_the_program_does(
@@ -91,6 +91,20 @@ def test_who_asks_not_to_be_started_again_is_not(mode: str, scope: str) -> None:
     decision = decide(policy(mode=mode, scope=scope), failed, [], NOW)
 
     assert (decision.verdict, decision.reason) == (Verdict.GIVE_UP, Reason.OPTED_OUT)
+
+
+def test_who_is_killed_while_its_code_is_imported_may_be_started_again() -> None:
+    killed = Outcome("a-0", FAILED, "import", signal="SIGKILL")
+
+    assert decide(policy(), killed, [], NOW).verdict is Verdict.RESTART
+
+
+def test_a_failure_that_no_restart_would_cover_counts_also_while_the_program_stops() -> None:
+    failed = Outcome("a-0", FAILED, may_restart=False)
+
+    decision = decide(policy(), failed, [], NOW, is_stopping=True)
+
+    assert (decision.verdict, decision.reason) == (Verdict.GIVE_UP, Reason.STOPPING)
 
 
 def test_without_restarts_the_first_failure_is_one_too_many() -> None:

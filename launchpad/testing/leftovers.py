@@ -1,0 +1,120 @@
+"""What a test leaves behind: processes, threads, descriptors, shared memory, files of sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from launchpad.launch.bases import runtime_bases
+
+
+@contextlib.contextmanager
+def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
+    """Fails if the block leaves something behind.
+
+    That is a process, a thread, a descriptor (of a file, of a socket), shared memory (a mapping, a file in
+    /dev/shm), or the directory of a run whose owner is dead.
+
+    Example:
+      with lp.testing.nothing_left_over():
+        lp.testing.run(make_program())
+
+    Raises:
+      AssertionError: naming what is left after `within_s` seconds of waiting for it to go.
+    """
+    before = _inventory()
+    yield
+    gc.collect()  # a client in a traceback closes its connections only then
+    deadline = time.monotonic() + within_s
+    while (left := _inventory() - before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left, f"left over: {sorted(left)}"
+
+
+def _inventory() -> set[str]:
+    import psutil
+
+    children = {
+        f"process {p.pid} {p.name()}"
+        for p in psutil.Process().children(recursive=True)
+        if _lives(p)
+    }
+    threads = {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
+    return children | threads | _descriptors() | _shared_memory() | _dead_runs()
+
+
+def _lives(process: object) -> bool:
+    import psutil
+
+    assert isinstance(process, psutil.Process)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid()
+    return False
+
+
+def _descriptors() -> set[str]:
+    """Each open one. Those without a name are only counted: gRPC renumbers its own after a fork."""
+    named: set[str] = set()
+    nameless: Counter[str] = Counter()
+    for fd in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/dev/fd/{fd}")
+            if target.startswith("anon_inode:"):
+                nameless[target] += 1
+            elif not target.startswith("/proc/"):
+                named.add(f"descriptor {fd} {target}")
+    return named | _counted("descriptor", nameless)
+
+
+def _shared_memory() -> set[str]:
+    """Mappings of this process that others may share, and named segments that nobody else uses."""
+    with contextlib.suppress(OSError):
+        lines = [
+            line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()
+        ]
+        shared = Counter(_place(line) for line in lines if line[1].endswith("s"))
+        return _counted("mapping of", shared) | {f"segment {path}" for path in _segments()}
+    return set()
+
+
+def _place(line: list[str]) -> str:
+    return line[5] if len(line) > 5 else "memory"
+
+
+def _segments() -> list[Path]:
+    """Files in /dev/shm, but for those of other programs that run now."""
+    folder = Path("/dev/shm")
+    ours = [p for p in folder.iterdir() if p.is_file() and p.stat().st_uid == os.getuid()]
+    used = _mapped_by_others() if ours else ""
+    return [path for path in ours if str(path) not in used]
+
+
+def _mapped_by_others() -> str:
+    texts = []
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        if maps.parent.name != str(os.getpid()):
+            with contextlib.suppress(OSError):
+                texts.append(maps.read_text())
+    return "".join(texts)
+
+
+def _dead_runs() -> set[str]:
+    """Directories of sockets that nobody holds, and nobody has removed."""
+    found = set()
+    for base in runtime_bases():
+        for directory in base.iterdir() if base.is_dir() else ():
+            with contextlib.suppress(OSError), open(directory / "lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.add(f"run directory {directory}")
+    return found
+
+
+def _counted(what: str, counts: Counter[str]) -> set[str]:
+    return {f"{what} {name}, the {i + 1}." for name, n in counts.items() for i in range(n)}

@@ -1,0 +1,47 @@
+"""A whole program in a test: run to its end, within a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launchpad.launch.launch import launch
+from launchpad.launch.registry import LaunchType
+from launchpad.launch.running import Running
+from launchpad.program import Program
+from launchpad.resources import PythonProcess
+from launchpad.restart_policy import RestartPolicy
+
+
+def run(
+    program: Program,
+    timeout_s: float = 60.0,
+    launch_type: LaunchType | str = "test_mt",
+    local_resources: Mapping[str, PythonProcess] | None = None,
+    *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+) -> Running:
+    """Runs a program to its end.
+
+    Example:
+      running = lp.testing.run(make_program(), timeout_s=30, launch_type="test_mp")
+      assert "the counts agree" in running.logs("driver")
+
+    Args:
+      program: What to run.
+      timeout_s: How long it may take.
+      launch_type: `test_mt` for threads, `test_mp` for processes.
+      local_resources, restart: As for `lp.launch`.
+
+    Returns:
+      The Running that has ended, for its logs and status.
+
+    Raises:
+      ProgramFailed: a worker failed.
+      TimeoutError: it was not done in time; it has been stopped.
+    """
+    running = launch(program, launch_type, local_resources=local_resources, restart=restart)
+    try:
+        running.wait(timeout_s)
+    finally:
+        running.stop("the test is over")
+    return running

@@ -1,0 +1,103 @@
+"""Workers that are stuck or slow."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+import launchpad as lp
+from launchpad.testing import slow, stuck
+
+DEADLINE_S = 30
+
+
+class Server:
+    def ping(self) -> str:
+        return "pong"
+
+
+def program() -> lp.Program:
+    program = lp.Program("pauses")
+    program.add_node(lp.CourierNode(Server), label="server")
+    return program
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+
+
+def test_a_stuck_worker_answers_nobody_and_goes_on_afterwards() -> None:
+    with lp.launch(program(), "test_mp") as running:
+        client: Any = running.client("server")
+        assert client.ping() == "pong"
+
+        with stuck(running, "server-0"):
+            late = client.futures.ping()
+            with pytest.raises(lp.courier.DeadlineExceeded):
+                client.with_options(timeout_s=0.2).ping()
+            assert not late.done()
+
+        assert late.result(DEADLINE_S) == "pong"
+
+
+def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> None:
+    with lp.launch(program(), "test_mp") as running:
+        client: Any = running.client("server")
+        assert client.ping() == "pong"
+        pid = running.status()[0].pid
+        assert pid is not None
+        process = psutil.Process(pid)
+
+        with slow(running, "server-0", share=0.5):
+            for _ in range(3):
+                until(lambda: process.status() == psutil.STATUS_STOPPED)
+                until(lambda: process.status() != psutil.STATUS_STOPPED)
+            assert client.ping() == "pong"
+
+        assert process.status() != psutil.STATUS_STOPPED
+        assert client.ping() == "pong"
+
+
+def test_the_end_of_a_stuck_worker_s_program_is_no_problem() -> None:
+    running = lp.launch(program(), "test_mp")
+    running.client("server").ping()
+
+    with stuck(running, "server-0"):
+        running.stop(at_once=True)
+
+    assert running.is_done
+
+
+@pytest.mark.parametrize("pause", [stuck, slow])
+def test_a_thread_cannot_be_stopped_from_outside_and_the_error_says_what_to_do(pause: Any) -> None:
+    with (
+        lp.launch(program(), "test_mt") as running,
+        pytest.raises(RuntimeError, match=r"server-0 .* test_mp"),
+        pause(running, "server-0"),
+    ):
+        pass
+
+
+def test_a_worker_that_is_not_there_is_named_beside_those_that_are() -> None:
+    with (
+        lp.launch(program(), "test_mt") as running,
+        pytest.raises(KeyError, match=r"'sever-0'.*server-0"),
+        stuck(running, "sever-0"),
+    ):
+        pass
+
+
+def test_a_share_must_leave_something_to_both() -> None:
+    with lp.launch(program(), "test_mp") as running, contextlib.ExitStack() as stack:
+        running.client("server").ping()
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            stack.enter_context(slow(running, "server-0", share=1.0))
