@@ -75,13 +75,9 @@ def _descriptors() -> set[str]:
 
 def _shared_memory() -> set[str]:
     """Mappings of this process that others may share, and named segments that nobody else uses."""
-    with contextlib.suppress(OSError):
-        lines = [
-            line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()
-        ]
-        shared = Counter(_place(line) for line in lines if line[1].endswith("s"))
-        return _counted("mapping of", shared) | {f"segment {path}" for path in _segments()}
-    return set()
+    lines = [line.split(maxsplit=5) for line in _text(Path("/proc/self/maps")).splitlines()]
+    shared = Counter(_place(line) for line in lines if line[1].endswith("s"))
+    return _counted("mapping of", shared) | {f"segment {path}" for path in _segments()}
 
 
 def _place(line: list[str]) -> str:
@@ -91,18 +87,28 @@ def _place(line: list[str]) -> str:
 def _segments() -> list[Path]:
     """Files in /dev/shm, but for those of other programs that run now."""
     folder = Path("/dev/shm")
-    ours = [p for p in folder.iterdir() if p.is_file() and p.stat().st_uid == os.getuid()]
+    ours = [path for path in folder.glob("*") if _is_ours(path)]
     used = _mapped_by_others() if ours else ""
     return [path for path in ours if str(path) not in used]
 
 
+def _is_ours(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # it is gone already
+        return path.is_file() and path.stat().st_uid == os.getuid()
+    return False
+
+
 def _mapped_by_others() -> str:
-    texts = []
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        if maps.parent.name != str(os.getpid()):
-            with contextlib.suppress(OSError):
-                texts.append(maps.read_text())
-    return "".join(texts)
+    all_maps = Path("/proc").glob("[0-9]*/maps")
+    return "".join(_text(maps) for maps in all_maps if maps.parent.name != str(os.getpid()))
+
+
+def _text(path: Path) -> str:
+    """What is in a file; nothing where there is none, or none for us."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _dead_runs() -> set[str]:
