@@ -14,13 +14,34 @@ INPUT = flags.DEFINE_string(
 )
 PATTERN = flags.DEFINE_string("pattern", "*.py", "Which of its files to read.")
 MAPPERS = flags.DEFINE_integer("mappers", 4, "How many mappers count words.", 1)
-REDUCERS = flags.DEFINE_integer("reducers", 2, "How many reducers add the counts up.", 1)
+REDUCERS = flags.DEFINE_integer("reducers", 2, "How many reducers keep the counts.", 1)
+CHAOS = flags.DEFINE_float(
+    "chaos", 0.0, "How probably each mapper and reducer is killed in a tenth of a second.", 0, 1
+)
+CHAOS_SEED = flags.DEFINE_integer("chaos_seed", 0, "Whom it strikes, and when.")
+VICTIMS = ("mapper", "reducer")
 
 
 def main(_: list[str]) -> None:
     """Find the texts, build the program and launch it."""
     texts = find_texts(Path(INPUT.value), PATTERN.value)
-    lp.launch(make_program(texts, MAPPERS.value, REDUCERS.value))
+    program = make_program(texts, MAPPERS.value, REDUCERS.value)
+    if CHAOS.value:
+        survive(program)
+    else:
+        lp.launch(program)
+
+
+def survive(program: lp.Program) -> None:
+    """Launch it, and kill its workers while it runs."""
+    often = lp.RestartPolicy(max_restarts=1000, backoff=0)
+    running = lp.launch(program, restart=dict.fromkeys(VICTIMS, often))
+    chaos = lp.testing.Kills(
+        running, VICTIMS, seed=CHAOS_SEED.value, chance=CHAOS.value, every_s=0.1
+    )
+    with chaos:
+        running.wait()
+    print(chaos)
 
 
 if __name__ == "__main__":

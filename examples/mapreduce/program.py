@@ -4,10 +4,16 @@
          └────────────────────────what have you counted?─────────────────────▲
 
 No count passes through the coordinator on its way: it says who reads what, and collects at the end.
+
+Mappers and reducers may die at any moment (--chaos). Both do only what may be done twice: to count a chunk
+again gives the same counts, and to keep them again overwrites a file with the same contents. So their methods
+are idempotent, and courier repeats a call whose worker has died when its next attempt is there.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 import zlib
@@ -24,19 +30,24 @@ CHUNK = 20  # files; many more chunks than mappers, so that nobody waits long fo
 
 
 class Reducer:
-    """Adds up the counts of the words that are its own."""
+    """Keeps the counts of the words that are its own: a file for each chunk, which outlives it."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()  # mappers push at the same time, each from its own thread
+        self._kept = lp.current().state_dir
 
-    def add(self, counts: Mapping[str, int]) -> None:
-        with self._lock:
-            self._counts.update(counts)
+    @lp.idempotent
+    def keep(self, chunk: int, counts: Mapping[str, int]) -> None:
+        # Under a name of this thread's, then under its own: whoever dies in between leaves no half a file.
+        unfinished = self._kept / f"unfinished-{threading.get_ident()}"
+        unfinished.write_text(json.dumps(counts))
+        os.replace(unfinished, self._kept / f"{chunk}.json")
 
-    def counts(self) -> Counter[str]:
-        with self._lock:
-            return self._counts.copy()
+    @lp.idempotent
+    def total(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for path in self._kept.glob("*.json"):
+            total.update(json.loads(path.read_text()))
+        return total
 
 
 class Mapper:
@@ -45,12 +56,13 @@ class Mapper:
     def __init__(self, reducers: Sequence[lp.CourierClient[Reducer]]) -> None:
         self._reducers = reducers
 
-    def count(self, texts: Sequence[Path]) -> int:
+    @lp.idempotent
+    def count(self, chunk: int, texts: Sequence[Path]) -> int:
         """Count the words of `texts`; returns how many, once the reducers have them."""
         counts = count_all(texts)
         parts = partition(counts, len(self._reducers))
         pushed = [
-            lp.submit(reducer.add, part)
+            lp.submit(reducer.keep, chunk, part)
             for reducer, part in zip(self._reducers, parts, strict=True)
         ]
         for future in pushed:
@@ -70,9 +82,9 @@ class Coordinator:
         self._texts = texts
         self._mappers = mappers
         self._reducers = reducers
-        self._chunks: SimpleQueue[Sequence[Path]] = SimpleQueue()
-        for start in range(0, len(texts), CHUNK):
-            self._chunks.put(texts[start : start + CHUNK])
+        self._chunks: SimpleQueue[tuple[int, Sequence[Path]]] = SimpleQueue()
+        for chunk, start in enumerate(range(0, len(texts), CHUNK)):
+            self._chunks.put((chunk, texts[start : start + CHUNK]))
         self._progress = Progress(len(texts))
 
     def run(self) -> None:
@@ -91,15 +103,15 @@ class Coordinator:
         """Give one mapper the next chunk as soon as it has counted the last."""
         while True:
             try:
-                chunk = self._chunks.get_nowait()
+                chunk, texts = self._chunks.get_nowait()
             except Empty:
                 return
-            words = mapper.count(chunk)
-            self._progress.add(len(chunk), words)
+            words = mapper.count(chunk, texts)
+            self._progress.add(len(texts), words)
 
     def _collect(self) -> Counter[str]:
         total: Counter[str] = Counter()
-        for future in [lp.submit(reducer.counts) for reducer in self._reducers]:
+        for future in [lp.submit(reducer.total) for reducer in self._reducers]:
             total.update(future.result())
         return total
 
@@ -158,9 +170,9 @@ def check(counts: Counter[str], expected: Counter[str]) -> None:
 def make_program(texts: Sequence[Path], mappers: int = 4, reducers: int = 2) -> lp.Program:
     """Return the graph: coordinator → mappers → reducers, and coordinator → reducers."""
     program = lp.Program("mapreduce")
-    with program.group("reducer"):
+    with program.group("reducer", restart=lp.RestartPolicy()):
         reducer_handles = [program.add_node(lp.CourierNode(Reducer)) for _ in range(reducers)]
-    with program.group("mapper"):
+    with program.group("mapper", restart=lp.RestartPolicy()):
         mapper_handles = [
             program.add_node(lp.CourierNode(Mapper, reducer_handles)) for _ in range(mappers)
         ]

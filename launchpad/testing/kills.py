@@ -18,6 +18,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ class Kills:
     Example:
       with lp.testing.Kills(running, ["mapper"], seed=7, chance=0.2, every_s=0.1) as kills:
         running.wait(60)
-      print(kills)                  # 2 kills (seed 7): mapper-3 (attempt 1, running) by SIGKILL at 0.412 s; …
+      print(kills)                                  # 3 kills (seed 7): mapper-0 × 1, mapper-3 × 2
 
     What the die says depends on the seed, the worker's name and the attempt only, and so not on how fast
     the machine is; how many throws there are does depend on it. Give the groups a `RestartPolicy` with many
@@ -72,7 +73,7 @@ class Kills:
       with_signal: What kills.
 
     Attributes:
-      done: The kills, in order.
+      done: The kills, in order; `print(*kills.done, sep="\\n")` shows each.
 
     Raises:
       KeyError: There is no such group.
@@ -112,8 +113,9 @@ class Kills:
         self._thread.join()
 
     def __str__(self) -> str:
-        kills = "; ".join(map(str, self.done)) or "nobody"
-        return f"{len(self.done)} kills (seed {self._seed}): {kills}"
+        times = Counter(kill.worker for kill in self.done)
+        whom = ", ".join(f"{worker} × {times[worker]}" for worker in sorted(times)) or "nobody"
+        return f"{len(self.done)} kills (seed {self._seed}): {whom}"
 
     def _watch(self) -> None:
         while self._left > 0 and not self._is_over.wait(_LOOK_S):

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import launchpad as lp
 from examples.mapreduce.program import Reducer, check, partition
 from examples.mapreduce.text import count_all, count_words, find_texts
 
@@ -73,13 +76,29 @@ def test_partition_gives_each_word_to_the_one_reducer_that_owns_it(
             assert counts[word] == count
 
 
-def test_reducer_loses_nothing_when_mappers_push_at_the_same_time() -> None:
-    reducer = Reducer()
+@pytest.fixture
+def reducer(launch_type: str) -> Iterator[lp.CourierClient[Reducer]]:
+    program = lp.Program("reducer")
+    program.add_node(lp.CourierNode(Reducer), label="reducer")
+    with (
+        lp.launch(program, launch_type, terminal="output_to_files") as running,
+        running.client("reducer") as client,
+    ):
+        yield client
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(reducer.add, [{"a": 1, "b": 2}] * 1_000))
 
-    assert reducer.counts() == {"a": 1_000, "b": 2_000}
+def test_reducer_loses_nothing_when_mappers_push_at_the_same_time(reducer: Any) -> None:
+    for future in [reducer.futures.keep(chunk, {"a": 1, "b": 2}) for chunk in range(200)]:
+        future.result()
+
+    assert reducer.total() == {"a": 200, "b": 400}
+
+
+def test_reducer_counts_a_chunk_once_that_is_pushed_twice_at_the_same_time(reducer: Any) -> None:
+    for future in [reducer.futures.keep(chunk % 5, {"a": 1}) for chunk in range(100)]:
+        future.result()
+
+    assert reducer.total() == {"a": 5}
 
 
 def test_check_names_a_word_that_was_counted_wrongly() -> None:
@@ -93,6 +112,20 @@ def test_mapreduce_counts_the_words_of_any_folder(run_example, launch_type, fold
     assert done.returncode == 0, done.stderr
     assert "100% of 3 files" in done.stdout
     assert "11 words, 9 different: the counts agree" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_mapreduce_counts_exactly_although_workers_are_killed(
+    run_example, launch_type, seed
+) -> None:
+    done = run_example("mapreduce", launch_type, "--chaos=0.2", f"--chaos_seed={seed}")
+
+    assert done.returncode == 0, done.stderr
+    assert "the counts agree" in done.stdout
+    killed = re.search(rf"(\d+) kills \(seed {seed}\): ", done.stdout)
+    assert killed is not None
+    assert int(killed[1]) > 0
 
 
 @pytest.mark.slow
