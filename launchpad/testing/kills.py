@@ -73,7 +73,7 @@ class Kills:
       with_signal: What kills.
 
     Attributes:
-      done: The kills, in order; `print(*kills.done, sep="\\n")` shows each.
+      done: The kills, in order.
 
     Raises:
       KeyError: There is no such group.
