@@ -9,14 +9,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import launchpad as lp
 
 
-def numbered(count: int, width: int = 40) -> None:
-    """So many lines, each with its number."""
-    for i in range(count):
-        print(f"{i:0{width}d}")
+class SlowToBuild:
+    """A server whose constructor takes so long."""
+
+    def __init__(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def answer(self) -> int:
+        return 7
+
+
+def calls(server: Any) -> None:
+    """Calls it once."""
+    print(f"the answer is {server.answer()}")
 
 
 def in_all_ways(count: int) -> None:

@@ -1,4 +1,4 @@
-"""Log files: one for each attempt, turned over by size, nothing lost. F37, F38, F46."""
+"""Log files: one for each attempt, turned over by size, nothing lost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import io
 import os
 import random
 import re
-import shutil
-import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -257,98 +254,6 @@ def test_a_limit_that_is_none_is_refused_at_launch_with_its_name(
 
     with pytest.raises(lp.LaunchError, match=f"{variable}={value}: must be"):
         lp.testing.run(program_of(lp.PyNode(print)))
-
-
-# F38: the disk is full.
-
-
-def test_f38_a_worker_runs_on_when_its_log_may_not_grow_and_the_user_is_told_once(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with lp.launch(program_of(lp.PyNode(printers.with_little_room, 4096)), "local_mp") as running:
-        running.wait(DEADLINE_S)
-
-    shown = capfd.readouterr().out
-    assert running.status()[0].state in ("succeeded", "stopped")
-    assert shown.count("cannot grow (File too large)") == 1
-    assert "launchpad | the logs in" in shown
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 kB, if we may have one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a file system")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
-def test_f38_a_program_runs_on_when_the_disk_of_its_logs_is_full(
-    launch_type: str,
-    small_disk: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(small_disk))
-    program = program_of(lp.PyNode(printers.until_it_is_full, str(tmp_path)))
-    with program.group("printer"):
-        program.add_node(lp.PyNode(printers.until_it_is_full, str(tmp_path)))
-
-    with lp.launch(program, launch_type) as running:
-        running.wait(DEADLINE_S)
-
-    assert {status.state for status in running.status()} == {"succeeded"}
-    assert (tmp_path / "came-so-far").exists()
-    assert capfd.readouterr().out.count("cannot grow (No space left on device)") == 1
-
-
-# F46: user code closes what it prints to.
-
-
-def test_f46_a_worker_that_closes_its_descriptors_and_moves_away_is_still_logged() -> None:
-    running = lp.testing.run(
-        program_of(lp.PyNode(printers.closes_its_descriptors)), DEADLINE_S, "test_mp"
-    )
-
-    assert running.logs("printer") == "before\nafter\nan error\n"
-
-
-def test_f46_the_traceback_of_a_worker_that_has_closed_its_descriptors_is_in_its_log() -> None:
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program_of(lp.PyNode(printers.closes_them_and_fails)), DEADLINE_S, "test_mp")
-
-    assert "ValueError: seen all the same" in Path(caught.value.log_path).read_text()
-
-
-# F37: many lines.
-
-
-@pytest.mark.slow
-def test_f37_of_ten_thousand_lines_a_second_from_each_worker_none_is_lost(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_logs(monkeypatch, 0.5, 1000)
-    workers, rate, seconds = 8, 10_000, 2
-    program = lp.Program("flood")
-    with program.group("printer"):
-        for _ in range(workers):
-            program.add_node(lp.PyNode(printers.flood, rate, seconds))
-
-    with lp.launch(program, "local_mp") as running:
-        running.wait(100)
-
-    expected = [f"line {i} of" for i in range(rate * seconds)]
-    for i in range(workers):
-        lines = running.logs(f"printer-{i}").splitlines()
-        assert [" ".join(line.split()[:3]) for line in lines] == expected
-    shown = re.findall(r"^printer-(\d) \| line (\d+) of", capfd.readouterr().out, flags=re.M)
-    for i in range(workers):
-        assert [int(n) for worker, n in shown if int(worker) == i] == list(range(rate * seconds))
 
 
 def test_a_terminal_that_falls_behind_is_told_what_it_has_not_seen() -> None:

@@ -1,26 +1,13 @@
-"""What a user is told of the workers' states, for three of them and for five hundred. F14, F53."""
+"""What a user is told of the workers' states, for three of them and for five hundred."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import pty
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
-
-import psutil
-import pytest
 
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.progress import Progress
 from launchpad.launch.watched import Watched
-
-ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30.0
 
 
 def workers(count: int) -> list[Watched]:
@@ -55,7 +42,7 @@ def test_a_program_that_starts_quickly_says_nothing() -> None:
     assert said(program, 600, change) == []
 
 
-def test_f14_a_slow_constructor_is_named_later_and_later_and_its_end_is_said() -> None:
+def test_a_slow_constructor_is_named_later_and_later_and_its_end_is_said() -> None:
     program = workers(3)
 
     def change(now: float) -> None:
@@ -125,58 +112,3 @@ def test_a_slow_stop_names_who_is_waited_for() -> None:
     program[0].move("end")
 
     assert said(program, 4) == [(2.0, "still stopping: w-1")]
-
-
-# F53: the terminal goes away.
-
-SCRIPT = """
-import time
-import launchpad as lp
-
-def talk(go_on):
-    while True:
-        print("talking")
-        time.sleep(0.001)
-
-program = lp.Program("talk")
-program.add_node(lp.PyNode(talk, True), label="talker")
-lp.launch(program, "{launch_type}")
-"""
-
-
-def start(launch_type: str, stdout: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(launch_type=launch_type)],
-        stdout=stdout,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    )
-
-
-def read_until_it_talks(fd: int) -> None:
-    seen = b""
-    while not re.search(rb"talker-0 .*talking", seen):
-        seen += os.read(fd, 4096)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gone", ["pipe", "terminal"])
-def test_f53_a_launcher_whose_output_nobody_reads_any_more_runs_on_and_never_spins(
-    gone: str,
-) -> None:
-    ours, theirs = pty.openpty() if gone == "terminal" else os.pipe()
-    process = start("local_mp", theirs)
-    os.close(theirs)
-    try:
-        read_until_it_talks(ours)
-        os.close(ours)
-        launcher = psutil.Process(process.pid)
-        launcher.cpu_percent()
-        time.sleep(1.0)  # what is measured: the share of this second that it computes
-
-        assert launcher.cpu_percent() < 50
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait(DEADLINE_S)
