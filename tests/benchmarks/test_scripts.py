@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-SCRIPTS = ["rpc", "soak", "launch", "plan", "recovery", "orphans", "ctrl_c", "scale", "cycles"]
+SCRIPTS = [
+    "rpc",
+    "soak",
+    "launch",
+    "plan",
+    "recovery",
+    "logs",
+    "orphans",
+    "ctrl_c",
+    "scale",
+    "cycles",
+]
 
 
 def run(*command: str, ok: tuple[int, ...] = (0,)) -> str:

@@ -77,7 +77,7 @@ class Interpreters(Workers):
         given = (plan, program, self.plan.endpoints, attempt, scope, token, state)
         birth.write_bytes(pickle.dumps((given, sys.argv)))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **plan.env}
-        with self.run.log(worker).open("ab") as log:
+        with self.run.log(worker, attempt).open("ab") as log:
             return subprocess.Popen(
                 [plan.python or sys.executable, "-m", "one_python_each", str(birth), str(pipe)],
                 env=environment,
