@@ -9,6 +9,10 @@ SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
 
 _SHOWN_LINES = 20
 
+RAISED, CRASHED, OUT_OF_MEMORY, HUNG, NOT_THERE = 1, 3, 4, 5, 6
+"""Exit codes: an exception; a signal, or an exit without a word; too little memory; hung in start or stop;
+never started, or lost. Not 2, which is for command lines that make no sense."""
+
 NO_RESTART_CODES = range(42, 50)
 """A worker that exits with one of these is not started again, whatever its policy says."""
 
@@ -24,7 +28,8 @@ class Outcome:
     text, empty where there is none. `blames` names the worker whose death or absence this failure
     reports, so that a consequence is not taken for a cause. `raised_in` names the worker in which an
     exception that came out of a call was raised. `may_restart` is False where the worker has asked for no
-    other attempt; `earlier` are the ends of attempts that a restart had covered, a line each.
+    other attempt; `earlier` are the ends of attempts that a restart had covered, a line each. `hung` says
+    that it was killed, or given up, because it did not go on; `peak_bytes` is 0 where nobody knows.
     """
 
     worker: str
@@ -45,6 +50,9 @@ class Outcome:
     last_lines: tuple[str, ...] = ()
     may_restart: bool = True
     earlier: tuple[str, ...] = ()
+    out_of_memory: bool = False
+    hung: bool = False
+    peak_bytes: int = 0
 
     @property
     def is_failure(self) -> bool:
@@ -57,6 +65,23 @@ class Outcome:
             f" (it began in {self.raised_in})" if self.raised_in not in ("", self.worker) else ""
         )
         return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
+
+
+def exit_status(ended: Outcome) -> int:
+    """The exit code of a script whose program this outcome has ended: which kind of end it was.
+
+    Example:
+      sys.exit(exit_status(failure.outcome))
+    """
+    if ended.out_of_memory:
+        return OUT_OF_MEMORY
+    if ended.hung:
+        return HUNG
+    if not ended.is_failure:
+        return 0
+    if ended.kind == LOST or ended.phase == "start":
+        return NOT_THERE
+    return RAISED if ended.error_type else CRASHED
 
 
 def first_cause(failures: list[Outcome]) -> Outcome:

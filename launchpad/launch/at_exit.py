@@ -121,10 +121,12 @@ def _look_at(running: Running) -> None:
         running.wait(_POLL_S, raise_error=False)
     except TimeoutError:
         return
+    if running.is_reported:
+        return
+    _exit_code = _exit_code or running.exit_status()
     failure = running.failure()
-    if failure is not None and not running.is_reported:
+    if failure is not None:
         running.is_reported = True
-        _exit_code = _exit_code or 1
         with contextlib.suppress(Exception):  # nobody may be there to read it
             print(failure, file=sys.stderr, flush=True)
 

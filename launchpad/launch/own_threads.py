@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from launchpad import context, outcome
 from launchpad.context import RunContext
@@ -63,7 +64,8 @@ class OwnThreads(Workers):
 
     def kill(self, worker: str) -> None:
         """Gives the thread up."""
-        self._report(Ended(self._outcome(self._contexts[worker], outcome.STOPPED, "left behind")))
+        ended = self._outcome(self._contexts[worker], outcome.STOPPED, "left behind")
+        self._report(Ended(replace(ended, hung=True)))
 
     def tell_gone(self, worker: str, why: str) -> None:
         """Writes it into every context."""

@@ -36,6 +36,7 @@ def deadlock(ring: list[str], worker: Watched) -> Outcome:
         attempt=worker.attempt,
         cause=f"constructors wait for each other: {' → '.join([*ring, ring[0]])}",
         error_type="deadlock",
+        hung=True,
         hint="make one of these calls in run(), or at the first use, not in the constructor",
     )
 

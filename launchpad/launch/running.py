@@ -132,6 +132,14 @@ class Running:
         """What ended the program badly, if anything has; not raised."""
         return self._supervising.failure()
 
+    def exit_status(self) -> int:
+        """The exit code that says how the program has ended; 0 if it has ended well, or still runs.
+
+        What a script exits with whose last line is `lp.launch(program)`; the codes are in
+        docs/stopping_and_failures.md.
+        """
+        return self._supervising.exit_status()
+
     def status(self) -> list[WorkerStatus]:
         """A row for each worker."""
         return self._supervising.status()

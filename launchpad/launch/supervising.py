@@ -69,6 +69,7 @@ class Supervising:
         self.done = threading.Event()
         self.crash: BaseException | None = None
         self._plan, self._run, self._output = plan, run, output
+        self._has_patience = grace_s > 0
         self._inbox: queue.SimpleQueue[Report | StopAsked | Add] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._supervisor = Supervisor(plan, grace_s)
@@ -128,6 +129,17 @@ class Supervising:
             text = f"the supervisor of {self._plan.program!r} crashed: {self.crash!r}"
             return LaunchError(text)
         return None
+
+    def exit_status(self) -> int:
+        """What a script exits with whose program has ended so."""
+        failure = self.failure()
+        if isinstance(failure, ProgramFailed):
+            return outcome.exit_status(failure.outcome)
+        if failure is not None:
+            return outcome.NOT_THERE
+        ended = [w.outcome for w in self._supervisor.workers.values() if w.outcome is not None]
+        hung = self._has_patience and any(o.hung for o in ended)
+        return outcome.HUNG if hung else 0
 
     def wait_for(
         self, labels: Collection[str] | None, first: bool, timeout_s: float | None
@@ -216,6 +228,7 @@ class Supervising:
         if isinstance(message, StopAsked):
             if message.note:
                 self.note(message.note)
+            self._has_patience = self._has_patience and not message.at_once
             return self._supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, Noted):
             self._output.note_once(message.text)
@@ -226,7 +239,7 @@ class Supervising:
 
     def _with_log(self, ended: Outcome) -> Outcome:
         log = self._run.log(ended.worker, ended.attempt)
-        lines = last_lines(log, _KEPT_LINES) if ended.is_failure else ()
+        lines = last_lines(log, _KEPT_LINES) if ended.is_failure or ended.hung else ()
         return dataclasses.replace(ended, log_path=str(log), last_lines=lines)
 
     def _execute(self, commands: list[Command]) -> None:

@@ -175,6 +175,7 @@ def _explained(failed: Outcome, error: BaseException) -> Outcome:
         hint=_hint(error),
         blames=_blamed(error),
         raised_in=_raised_in(error),
+        out_of_memory=isinstance(error, MemoryError),
     )
 
 
@@ -248,7 +249,16 @@ def _hint(error: BaseException) -> str:
             f"the worker looked in sys.path = {sys.path};"
             " install the module there, or launch from its folder"
         )
+    if isinstance(error, MemoryError):
+        return f"the peak memory of its process was {_peak_bytes() / 2**20:,.0f} MiB; see also `ulimit -v`"
     return ""
+
+
+def _peak_bytes() -> int:
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

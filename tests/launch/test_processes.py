@@ -22,6 +22,7 @@ from launchpad.launch import setup
 from launchpad.launch.backend import Born, Ended, Ready, Report, StopRequested, Waiting, Workers
 from launchpad.launch.backends.processes import endings
 from launchpad.launch.backends.processes.backend import Processes, ProcessWorkers
+from launchpad.launch.backends.processes.messages import Gone
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.outcome import Outcome
 
@@ -757,7 +758,7 @@ def test_an_ending_is_made_of_what_the_worker_said_and_what_the_kernel_says(
 ) -> None:
     attempt = endings.Attempt("w", 1, pid=7, phase="run", killed=killed, said=said)
 
-    ended = endings.ending(attempt, status, peak_bytes=1 << 20)
+    ended = endings.ending(attempt, Gone("w", status, peak_bytes=1 << 20))
 
     assert (ended.kind, ended.cause, ended.pid) == (kind, cause, 7)
 

@@ -14,7 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from launchpad import context, outcome
 from launchpad.address import COURIER
@@ -60,6 +60,7 @@ class _Live:
     worker: Worker
     thread: threading.Thread
     context: context.RunContext
+    is_given_up: bool = False
     is_left_behind: bool = False
     _ended: list[Outcome] = field(default_factory=list)
 
@@ -116,6 +117,7 @@ class ThreadWorkers(Workers):
     def kill(self, worker: str) -> None:
         """Gives the thread up, in a thread: to close what it serves may take a while."""
         live = self._live[worker]
+        live.is_given_up = True
         undertaker = threading.Thread(
             target=self._give_up, args=(live,), name=f"{worker}-end", daemon=True
         )
@@ -180,6 +182,7 @@ class ThreadWorkers(Workers):
             self._end(live, ended)
 
     def _end(self, live: _Live, ended: Outcome) -> None:
+        ended = replace(ended, hung=live.is_given_up)
         if live.end(ended):
             self._report(Ended(ended))
 

@@ -190,9 +190,7 @@ class ProcessWorkers(Workers):
             self._report(message)
 
     def _on_gone(self, gone: Gone) -> None:
-        self._end(
-            gone.worker, lambda attempt: endings.ending(attempt, gone.status, gone.peak_bytes)
-        )
+        self._end(gone.worker, lambda attempt: endings.ending(attempt, gone))
 
     def _end_host(self) -> None:
         """The host is gone. Unless we sent it away, its workers are lost, and those they had started."""

@@ -6,7 +6,10 @@ yes      exit, or our kill      what it said
 success  a signal               failed in `stop`: killed by SIGSEGV after its work was done
 no       our kill               stopped: did not stop in time
 no       a signal               failed: killed by SIGKILL, not by the launcher
+no       SIGKILL, and it counts failed: killed by the kernel (SIGKILL): out of memory
 no       exit                   failed: exited with code 3 without saying why
+
+Who sent a signal the kernel does not tell, but for its own: those of crashes, and of want of memory.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import signal
 from dataclasses import dataclass, replace
 
 from launchpad import outcome
+from launchpad.launch.backends.processes import out_of_memory
+from launchpad.launch.backends.processes.messages import Gone
 from launchpad.outcome import Outcome
 
 _LIMITS = {
@@ -47,16 +52,41 @@ class Attempt:
         )
 
 
-def ending(attempt: Attempt, status: int, peak_bytes: int) -> Outcome:
-    """The outcome of an attempt whose process has ended with `status`, as wait() gives it."""
-    code = os.waitstatus_to_exitcode(status)
+def ending(attempt: Attempt, gone: Gone) -> Outcome:
+    """The outcome of an attempt whose process has ended."""
+    code = os.waitstatus_to_exitcode(gone.status)
     name = _signal_name(-code) if code < 0 else ""
-    ended = replace(_ending(attempt, code, name), exit_code=code, signal=name, pid=attempt.pid)
+    ended = replace(
+        _ending(attempt, code, name),
+        exit_code=code,
+        signal=name,
+        pid=attempt.pid,
+        peak_bytes=gone.peak_bytes,
+    )
     if code in outcome.NO_RESTART_CODES:
         ended = replace(ended, may_restart=False)
-    if name == "SIGKILL" and ended.is_failure:
-        peak = f"{peak_bytes / 2**20:,.0f} MiB"
-        ended = replace(ended, hint=f"its peak memory was {peak}; if that is too much, see `dmesg`")
+    return _with_memory(ended, gone) if ended.is_failure else ended
+
+
+def _with_memory(ended: Outcome, gone: Gone) -> Outcome:
+    """The failure with what is known of its memory, where that may be what it failed of."""
+    peak = f"its peak memory was {gone.peak_bytes / 2**20:,.0f} MiB"
+    limit = out_of_memory.limit_bytes()
+    if limit is not None:
+        peak += f", the limit of its cgroup is {limit / 2**20:,.0f} MiB"
+    if gone.out_of_memory and ended.signal == "SIGKILL":
+        cause = "killed by the kernel (SIGKILL): out of memory"
+        hint = f"{peak}; give it more, or have it keep less"
+        return replace(ended, cause=cause, hint=hint, out_of_memory=True)
+    if gone.out_of_memory:
+        hint = (
+            "meanwhile the kernel has killed a process for want of memory, perhaps one of its own"
+        )
+        return replace(ended, hint="; ".join(filter(None, (ended.hint, hint, peak))))
+    if ended.signal == "SIGKILL":
+        known = gone.out_of_memory is not None
+        why = "the kernel has killed nobody for want of memory" if known else "see also `dmesg`"
+        return replace(ended, hint=f"{peak}; {why}")
     return ended
 
 
@@ -85,7 +115,7 @@ def _ending(attempt: Attempt, code: int, signal_name: str) -> Outcome:
             outcome.FAILED, f"killed by {signal_name} after its work was done", "stop"
         )
     if attempt.killed:
-        return attempt.outcome(outcome.STOPPED, "did not stop in time; killed")
+        return replace(attempt.outcome(outcome.STOPPED, "did not stop in time; killed"), hung=True)
     if signal_name:
         return attempt.outcome(outcome.FAILED, f"killed by {signal_name}, not by the launcher")
     return attempt.outcome(outcome.FAILED, f"exited with code {code} without saying why")

@@ -44,10 +44,12 @@ from launchpad.launch.backends.processes.messages import (
     Said,
     Start,
 )
+from launchpad.launch.backends.processes.out_of_memory import OutOfMemory
 from launchpad.launch.run_directory import RunDirectory
 
-_LAST_WORDS_S = 0.05
-"""How long a worker that is to be killed has for writing its stacks into its log."""
+_LAST_WORDS_S, _LAST_WORDS_BY_S = 0.05, 0.2
+"""How long a worker that is to be killed has for writing its stacks into its log; and if it has had no
+processor meanwhile."""
 
 
 @dataclass(eq=False)
@@ -58,6 +60,7 @@ class Member:
     pid: int
     channel: Channel
     dies_at: float | None = None
+    dies_by: float = 0.0
 
 
 class Newborn(BaseException):
@@ -85,6 +88,7 @@ class Host:
         self._members: dict[str, Member] = {}
         self._open_files = kernel.raise_open_files()
         self._is_over = self._said_bye = False
+        self._memory = OutOfMemory()
         self._selector = selectors.PollSelector()
         self._launcher = Channel(lifeline, self._selector, self._obey)
         self._alarm = kernel.deaths_of_children()
@@ -152,7 +156,8 @@ class Host:
     def _on_kill(self, kill: Kill) -> None:
         member = self._members.get(kill.worker)
         if member is not None:
-            member.dies_at = time.monotonic() + _LAST_WORDS_S
+            now = time.monotonic()
+            member.dies_at, member.dies_by = now + _LAST_WORDS_S, now + _LAST_WORDS_BY_S
             with contextlib.suppress(OSError):
                 os.kill(member.pid, signal.SIGQUIT)
 
@@ -215,12 +220,17 @@ class Host:
         member.channel.drain()
         member.channel.close()
         del self._members[member.worker]
-        self._launcher.send(Gone(member.worker, status, peak_bytes))
+        out_of_memory = self._memory.has_struck()
+        self._launcher.send(Gone(member.worker, status, peak_bytes, out_of_memory))
 
     def _kill_due(self) -> None:
         now = time.monotonic()
         for member in self._members.values():
-            if member.dies_at is not None and member.dies_at <= now:
+            if member.dies_at is None or member.dies_at > now:
+                continue
+            if now < member.dies_by and kernel.is_pending(member.pid, signal.SIGQUIT):
+                member.dies_at = min(now + _LAST_WORDS_S, member.dies_by)
+            else:
                 member.dies_at = None
                 kernel.kill_group(member.pid)
 

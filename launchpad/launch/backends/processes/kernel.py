@@ -102,6 +102,16 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has yet to take note of that signal."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            pending = next(line for line in file if line.startswith("ShdPnd:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(pending.split()[1], 16) & 1 << number - 1)
+
+
 def children(of: int | None = None) -> list[int]:
     """A process's children, adopted ones too; our own by default. None where the kernel does not tell."""
     of = of or os.getpid()

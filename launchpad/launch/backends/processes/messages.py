@@ -102,11 +102,15 @@ class Said:
 
 @dataclass(frozen=True)
 class Gone:
-    """A worker's process has ended: the kernel's exit status and its peak memory."""
+    """A worker's process has ended: the kernel's exit status and its peak memory.
+
+    `out_of_memory`: whether the kernel has just killed for want of memory; None if it does not tell.
+    """
 
     worker: str
     status: int
     peak_bytes: int
+    out_of_memory: bool | None = None
 
 
 def encode(message: Any) -> bytes:
