@@ -45,7 +45,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         path = tmp_path / "script.py"
         path.write_text(PREAMBLE + body)
         process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
-            [sys.executable, str(path), f"--lp_launch_type={launch_type}"],
+            [
+                sys.executable,
+                str(path),
+                f"--lp_launch_type={launch_type}",
+                "--lp_termination_notice_secs=3",
+            ],
             **{
                 "stdout": subprocess.PIPE,
                 "stderr": subprocess.STDOUT,
@@ -138,6 +143,31 @@ finally:
     assert process.returncode == code or busy == "running.stop()", rest
     assert "unwound" in rest
     assert "Traceback" not in rest
+
+
+def test_f48_a_second_ctrl_c_ends_all_by_force_and_leaves_nothing(start: Start) -> None:
+    body = """
+class Stubborn:
+    def run(self):
+        os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
+        print("stubborn", lp.stop_event().is_set(), flush=True)
+        while True:
+            time.sleep(0.01)
+lp.launch(program_of(lp.PyClassNode(Stubborn)))
+"""
+    process = start(body)
+    read_until(process, "stubborn")
+    below = descendants(process)
+
+    process.send_signal(signal.SIGINT)
+    read_until(process, "stopping")
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest.replace("Current thread", "")
+    assert len(below) == 4  # keeper, host, worker, and what that has started
+    assert_all_end(below)
 
 
 @both
