@@ -68,7 +68,8 @@ def _let_one_more_end_it() -> None:
     """When no program is to be stopped, only the interpreter's own end is left to be interrupted."""
     if "launchpad.launch.at_exit" in sys.modules:
         return
-    import signal
+    # Not `signal`: an import that runs `exec` has the interpreter forget that it is to exit with 130.
+    import _signal  # type: ignore[import-not-found]
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

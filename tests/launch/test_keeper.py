@@ -216,3 +216,24 @@ def test_a_host_that_is_stopped_does_not_save_anybody_when_the_launcher_is_kille
     script.launcher.kill()
 
     assert_nothing_is_left(script)
+
+
+def test_a_keeper_whose_launcher_is_dead_before_it_begins_leaves_no_directory(
+    tmp_path: Path,
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    (runtime / "lock").touch()
+    nobody = subprocess.Popen(["true"])
+    nobody.wait()
+
+    entry = "from launchpad.launch.backends.processes.keeper import main"
+    call = f"main(0, 0, {nobody.pid}, {str(runtime)!r})"
+    subprocess.run(
+        [sys.executable, "-c", f"{entry}; {call}"],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=DEADLINE_S,
+    )
+
+    assert not runtime.exists()

@@ -50,8 +50,6 @@ _CLOSE_S = 1.0
 class Processes(Backend):
     """`local_mp`: what a program wants that computes, or whose workers may die."""
 
-    uses_runtime_directory = False  # the host makes it, when there is a keeper to remove it
-
     def endpoint(self, address: str, kind: str) -> str:
         """A socket in the run's own directory, or a free port."""
         return f"unix:{{run}}/{socket_name(address)}" if kind == COURIER else "localhost:{port}"

@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from launchpad.launch.backends.processes import briefing, child, kernel
@@ -45,7 +44,6 @@ from launchpad.launch.backends.processes.messages import (
     Start,
 )
 from launchpad.launch.backends.processes.out_of_memory import OutOfMemory
-from launchpad.launch.run_directory import RunDirectory
 
 _LAST_WORDS_S, _LAST_WORDS_BY_S = 0.05, 0.2
 """How long a worker that is to be killed has for writing its stacks into its log; and if it has had no
@@ -78,10 +76,9 @@ class Host:
       lifeline: The connection to the launcher.
       file: The briefing.
       death: A descriptor that becomes readable when the launcher's process ends, if there are such.
-      runtime: The directory for sockets, to be made: from here on there is somebody to remove it.
     """
 
-    def __init__(self, lifeline: int, file: int, death: int | None, runtime: str) -> None:
+    def __init__(self, lifeline: int, file: int, death: int | None) -> None:
         self._file = file
         self._index_length = 0
         self._briefing: Briefing | None = None
@@ -95,7 +92,6 @@ class Host:
         self._selector.register(self._alarm, selectors.EVENT_READ, self._on_alarm)
         if death is not None:
             self._selector.register(death, selectors.EVENT_READ, self._end)
-        self._directory = RunDirectory("", Path(runtime), Path())
         self._do: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
             Start: self._on_start,
@@ -136,7 +132,6 @@ class Host:
 
     def _on_start(self, start: Start) -> None:
         try:
-            self._directory.make_runtime()
             member = self._fork(start)
         except OSError as error:
             self._launcher.send(NotForked(start.worker, error))
@@ -249,7 +244,7 @@ def main(lifeline: int, file: int, death: int | None, runtime: str) -> NoReturn:
     kernel.name_process("host")
     gc.disable()
     try:
-        said_bye = Host(lifeline, file, death, runtime).run()
+        said_bye = Host(lifeline, file, death).run()
     except Newborn as newborn:
         inheritance = newborn.inheritance
     else:

@@ -40,8 +40,9 @@ def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
     """
     kernel.ignore_terminal()
     kernel.name_process("keeper")
-    if os.getppid() != launcher:
-        os._exit(0)  # it has ended, and nothing has begun
+    if os.getppid() != launcher:  # it has ended; no worker has begun
+        shutil.rmtree(runtime, ignore_errors=True)
+        os._exit(0)
     death = kernel.death_of(launcher)
     kernel.adopt_orphans()
     host = os.fork()
