@@ -105,6 +105,10 @@ class Workers(abc.ABC):
     def kill(self, worker: str) -> None:
         """Ends a worker that did not stop when asked; Ended must follow, kind `stopped`."""
 
+    def hurry(self) -> None:
+        """From now on whoever is killed gets no time for last words: a person waits for the prompt."""
+        return None
+
     @abc.abstractmethod
     def tell_gone(self, worker: str, why: str) -> None:
         """Lets all workers know that one failed or ended for good, so that nobody waits for it.

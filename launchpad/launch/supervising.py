@@ -228,7 +228,9 @@ class Supervising:
         if isinstance(message, StopAsked):
             if message.note:
                 self.note(message.note)
-            self._has_patience = self._has_patience and not message.at_once
+            if message.at_once:
+                self._has_patience = False
+                self._workers.hurry()
             return self._supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, Noted):
             self._output.note_once(message.text)

@@ -96,7 +96,7 @@ class ProcessWorkers(Workers):
         self._keeper, self._control, self._report = keeper, control, report
         self._lock = threading.Lock()
         self._attempts: dict[str, Attempt] = {}
-        self._is_lost = False
+        self._is_lost = self._is_hurried = False
         self._on: dict[type, Callable[[Any], None]] = {
             Forked: self._on_forked,
             NotForked: self._on_not_forked,
@@ -130,7 +130,11 @@ class ProcessWorkers(Workers):
         with self._lock:
             if worker in self._attempts:
                 self._attempts[worker].killed = True
-        self.send(Kill(worker))
+        self.send(Kill(worker, self._is_hurried))
+
+    def hurry(self) -> None:
+        """For all kills to come."""
+        self._is_hurried = True
 
     def tell_gone(self, worker: str, why: str) -> None:
         """Tells all."""

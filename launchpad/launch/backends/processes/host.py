@@ -150,7 +150,9 @@ class Host:
 
     def _on_kill(self, kill: Kill) -> None:
         member = self._members.get(kill.worker)
-        if member is not None:
+        if member is not None and kill.at_once:
+            kernel.kill_group(member.pid)
+        elif member is not None:
             now = time.monotonic()
             member.dies_at, member.dies_by = now + _LAST_WORDS_S, now + _LAST_WORDS_BY_S
             with contextlib.suppress(OSError):

@@ -44,9 +44,13 @@ class Ask:
 
 @dataclass(frozen=True)
 class Kill:
-    """End this worker and its process group."""
+    """End this worker and its process group.
+
+    `at_once`: without a moment to write its stacks into its log.
+    """
 
     worker: str
+    at_once: bool = False
 
 
 @dataclass(frozen=True)
