@@ -1,5 +1,7 @@
 """Run it: python -m examples.ps --mode=sync --lp_launch_type=local_mp."""
 
+import time
+
 from absl import app, flags
 
 import launchpad as lp
@@ -8,11 +10,24 @@ from examples.ps.program import SHARDS, make_program
 MODE = flags.DEFINE_enum("mode", "sync", list(SHARDS), "Whether workers wait for each other.")
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers compute gradients.", 1)
 SHARD_COUNT = flags.DEFINE_integer("shards", 2, "How many shards hold the parameters.", 1)
+KILL_SHARD_AT = flags.DEFINE_integer("kill_shard_at", None, "At which step a shard is killed.", 0)
 
 
 def main(_: list[str]) -> None:
     """Build the program that the flags describe and launch it."""
-    lp.launch(make_program(MODE.value, WORKERS.value, SHARD_COUNT.value))
+    running = lp.launch(make_program(MODE.value, WORKERS.value, SHARD_COUNT.value))
+    if KILL_SHARD_AT.value is not None:
+        kill_a_shard(running, KILL_SHARD_AT.value)
+
+
+def kill_a_shard(running: lp.Running, step: int) -> None:
+    """Wait until the first shard has come so far, and kill one."""
+    with running.client("shard") as shard:
+        while min(shard.applied()) < step:
+            time.sleep(0.001)
+    with lp.testing.Kills(running, ["shard"], at_most=1) as kills:
+        running.wait()
+    print(kills)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
     trainer ──train──▶ worker × n ──i-th part of the gradient──▶ shard i of s
                             ▲─────i-th part of the parameters────┘
 
+A shard that dies is started again, and goes on where it was: see shards.py.
+
 The mode decides only what a shard does with a gradient; the workers' code is the same in both.
 """
 
@@ -47,17 +49,17 @@ class Worker:
             examples = self._slice(step)
             if self._index == 0 and step % 100 == 0:
                 print(f"step {step}: loss {model.loss(parameters, examples):.3f}")
-            parameters = self._push(model.gradient(parameters, examples))
+            parameters = self._push(step, model.gradient(parameters, examples))
 
     def _slice(self, step: int) -> Examples:
         batch = model.batch(self._examples, step, SLICE * self._workers)
         return batch.take(np.arange(SLICE) + SLICE * self._index)
 
-    def _push(self, gradient: Array) -> Array:
+    def _push(self, step: int, gradient: Array) -> Array:
         """Push each shard its part of the gradient, all at once; returns the new parameters."""
         parts = np.array_split(gradient, len(self._shards))
         futures = [
-            lp.submit(shard.push, self._index, part)
+            lp.submit(shard.push, self._index, step, part)
             for shard, part in zip(self._shards, parts, strict=True)
         ]
         return np.concatenate([future.result() for future in futures])
@@ -85,6 +87,7 @@ class Trainer:
         # As they end and not one by one: if a worker fails, those in step with it wait for ever.
         for training in as_completed(trainings):
             training.result()
+        check_applied([shard.applied() for shard in self._shards])
         parameters = pull(self._shards)
         if self._mode == "sync":
             check_equals_large_batch(parameters, self._examples, len(self._workers))
@@ -95,6 +98,13 @@ def pull(shards: Sequence[lp.CourierClient[Shard]]) -> Array:
     """Return all parameters, put together from the shards."""
     futures = [lp.submit(shard.parameters) for shard in shards]
     return np.concatenate([future.result() for future in futures])
+
+
+def check_applied(applied: Sequence[Sequence[int]]) -> None:
+    """Raise unless every shard has applied each gradient of every worker exactly once."""
+    print(f"gradients applied: {' + '.join(str(sum(of_shard)) for of_shard in applied)}")
+    if any(count != STEPS for of_shard in applied for count in of_shard):
+        raise ArithmeticError(f"each should be {STEPS} of every worker, not {applied}")
 
 
 def check_equals_large_batch(parameters: Array, examples: Examples, workers: int) -> None:
@@ -119,7 +129,7 @@ def make_program(mode: str = "sync", workers: int = 4, shards: int = 2) -> lp.Pr
     """Return the graph: trainer → workers → shards, and trainer → shards."""
     examples, held_out = model.load_digits()
     program = lp.Program("ps")
-    with program.group("shard"):
+    with program.group("shard", restart=lp.RestartPolicy()):
         parts = np.array_split(np.zeros(model.PARAMETERS), shards)
         shard_handles = [
             program.add_node(lp.CourierNode(SHARDS[mode], part, workers, LEARNING_RATE))

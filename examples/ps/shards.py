@@ -1,62 +1,109 @@
-"""A shard: one part of the parameters, and what is done with a gradient that comes for it."""
+"""A shard: one part of the parameters, and what is done with a gradient that comes for it.
+
+A shard may be killed at any moment, and must count every gradient exactly once. So it saves itself before it
+answers: what was acknowledged is on disk. A push that was not answered is made again, by courier, since it is
+idempotent; its number says whether it was applied before.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
+from pathlib import Path
 
+import numpy as np
+
+import launchpad as lp
 from examples.ps.model import Array
 
 
 class Shard(ABC):
-    """Holds one part of the parameters; workers push gradients, each at a time of its own."""
+    """Holds one part of the parameters; workers push gradients, each at a time of its own.
 
-    def __init__(self, parameters: Array, workers: int, learning_rate: float) -> None:
+    Args:
+      parameters: Where it begins, if it has not begun before.
+      workers: How many push.
+      learning_rate: How far a gradient is followed.
+      folder: Where it saves itself; in a program its state_dir, which its next attempt has too.
+    """
+
+    def __init__(
+        self, parameters: Array, workers: int, learning_rate: float, folder: Path | None = None
+    ) -> None:
         self._parameters = parameters
-        self._workers = workers
+        self._applied = np.zeros(workers, np.int64)  # of each worker, how many gradients
         self._learning_rate = learning_rate
         self._changed = threading.Condition()
+        self._file = (folder or lp.current().state_dir) / "shard.npz"
+        if self._file.exists():
+            self._restore()
 
+    @lp.idempotent
     def parameters(self) -> Array:
         with self._changed:
             return self._parameters.copy()
 
+    @lp.idempotent
+    def applied(self) -> list[int]:
+        """How many gradients of each worker are in the parameters."""
+        with self._changed:
+            return self._applied.tolist()
+
+    @lp.idempotent
     @abstractmethod
-    def push(self, worker: int, gradient: Array) -> Array:
+    def push(self, worker: int, step: int, gradient: Array) -> Array:
         """Take a worker's gradient; returns the parameters it should go on with."""
+
+    def _save(self) -> None:
+        unfinished = self._file.with_name("unfinished.npz")
+        np.savez(unfinished, parameters=self._parameters, applied=self._applied)
+        os.replace(unfinished, self._file)  # at once: whoever dies before leaves the old one
+
+    def _restore(self) -> None:
+        with np.load(self._file) as saved:
+            self._parameters, self._applied = saved["parameters"], saved["applied"]
+        print(f"resumes after {self._applied.sum()} gradients")
 
 
 class AsyncShard(Shard):
     """Applies each gradient as soon as it comes, however old the parameters it was computed on."""
 
-    def push(self, worker: int, gradient: Array) -> Array:
+    @lp.idempotent
+    def push(self, worker: int, step: int, gradient: Array) -> Array:
         with self._changed:
-            self._parameters -= self._learning_rate * gradient
+            if step == self._applied[worker]:
+                self._parameters -= self._learning_rate * gradient
+                self._applied[worker] += 1
+                self._save()
             return self._parameters.copy()
 
 
 class SyncShard(Shard):
     """Waits for the gradients of all workers, applies their mean, and answers them all."""
 
-    def __init__(self, parameters: Array, workers: int, learning_rate: float) -> None:
-        super().__init__(parameters, workers, learning_rate)
-        self._step = 0
+    def __init__(
+        self, parameters: Array, workers: int, learning_rate: float, folder: Path | None = None
+    ) -> None:
+        super().__init__(parameters, workers, learning_rate, folder)
         self._gradients: dict[int, Array] = {}
 
-    def push(self, worker: int, gradient: Array) -> Array:
+    @lp.idempotent
+    def push(self, worker: int, step: int, gradient: Array) -> Array:
         with self._changed:
-            step = self._step
-            self._gradients[worker] = gradient
-            if len(self._gradients) == self._workers:
-                self._apply_mean()
+            if step == self._applied[worker]:
+                self._gradients[worker] = gradient
+                if len(self._gradients) == len(self._applied):
+                    self._apply_mean()
             # A method may block: the server takes the other workers' calls in other threads.
-            self._changed.wait_for(lambda: self._step > step)
+            self._changed.wait_for(lambda: self._applied[worker] > step)
             return self._parameters.copy()
 
     def _apply_mean(self) -> None:
         # Summed in the workers' order, so that the bits do not depend on who came first.
-        total = sum(self._gradients[worker] for worker in range(self._workers))
-        self._parameters -= self._learning_rate * total / self._workers
+        total = sum(self._gradients[worker] for worker in sorted(self._gradients))
+        self._parameters -= self._learning_rate * total / len(self._gradients)
+        self._applied += 1
         self._gradients.clear()
-        self._step += 1
+        self._save()
         self._changed.notify_all()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from examples.ps.program import (
     STEPS,
     Worker,
     check_accuracy,
+    check_applied,
     check_equals_large_batch,
     make_program,
 )
-from examples.ps.shards import AsyncShard, SyncShard
+from examples.ps.shards import AsyncShard, Shard, SyncShard
 
 
 @pytest.fixture(scope="module")
@@ -54,41 +57,70 @@ def test_slices_of_all_workers_are_the_batch(examples: Examples) -> None:
     assert np.array_equal(np.concatenate([part.labels for part in slices]), whole.labels)
 
 
-def test_async_shard_applies_a_gradient_at_once() -> None:
-    shard = AsyncShard(np.zeros(2), workers=2, learning_rate=0.5)
+def test_async_shard_applies_a_gradient_at_once(tmp_path: Path) -> None:
+    shard = AsyncShard(np.zeros(2), workers=2, learning_rate=0.5, folder=tmp_path)
 
-    parameters = shard.push(0, np.array([2.0, 4.0]))
+    parameters = shard.push(0, 0, np.array([2.0, 4.0]))
 
     assert np.array_equal(parameters, [-1.0, -2.0])
     assert np.array_equal(shard.parameters(), parameters)
+    assert shard.applied() == [1, 0]
 
 
-def test_sync_shard_answers_when_all_gradients_are_in() -> None:
-    shard = SyncShard(np.zeros(1), workers=2, learning_rate=1.0)
+@pytest.mark.parametrize("kind", [AsyncShard, SyncShard])
+def test_a_shard_applies_a_gradient_once_that_is_pushed_twice(
+    kind: type[Shard], tmp_path: Path
+) -> None:
+    shard = kind(np.zeros(1), workers=1, learning_rate=1.0, folder=tmp_path)
+
+    answers = [shard.push(0, step, np.array([1.0])) for step in (0, 0, 1, 1, 1)]
+
+    assert np.array_equal(np.concatenate(answers), [-1, -1, -2, -2, -2])
+    assert shard.applied() == [2]
+
+
+@pytest.mark.parametrize("kind", [AsyncShard, SyncShard])
+def test_a_shard_goes_on_where_the_one_that_was_killed_had_answered(
+    kind: type[Shard], tmp_path: Path
+) -> None:
+    first = kind(np.zeros(1), workers=1, learning_rate=1.0, folder=tmp_path)
+    first.push(0, 0, np.array([3.0]))
+
+    second = kind(np.zeros(1), workers=1, learning_rate=1.0, folder=tmp_path)
+
+    assert np.array_equal(second.push(0, 0, np.array([3.0])), [-3.0])  # it had been applied
+    assert np.array_equal(second.push(0, 1, np.array([1.0])), [-4.0])
+    assert second.applied() == [2]
+
+
+def test_sync_shard_answers_when_all_gradients_are_in(tmp_path: Path) -> None:
+    shard = SyncShard(np.zeros(1), workers=2, learning_rate=1.0, folder=tmp_path)
 
     with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(shard.push, 0, np.array([1.0]))
+        early = pool.submit(shard.push, 0, 0, np.array([1.0]))
         assert not early.done()
-        late = shard.push(1, np.array([3.0]))
+        late = shard.push(1, 0, np.array([3.0]))
 
         assert early.result(timeout=5) == late == [-2.0]
 
 
-def test_sync_shard_gives_the_same_bits_in_whatever_order_gradients_come() -> None:
+def test_sync_shard_gives_the_same_bits_in_whatever_order_gradients_come(tmp_path: Path) -> None:
     gradients = np.random.default_rng(0).normal(size=(3, 50))
     results = []
 
     for order in ([0, 1, 2], [2, 0, 1]):
-        shard = SyncShard(np.zeros(50), workers=3, learning_rate=0.1)
+        folder = tmp_path / str(order[0])
+        folder.mkdir()
+        shard = SyncShard(np.zeros(50), workers=3, learning_rate=0.1, folder=folder)
         with ThreadPoolExecutor(3) as pool:
-            list(pool.map(shard.push, order, gradients[order]))
+            list(pool.map(shard.push, order, [0, 0, 0], gradients[order]))
         results.append(shard.parameters())
 
     assert np.array_equal(results[0], results[1])
 
 
-def test_shard_does_not_give_its_own_array_away() -> None:
-    shard = AsyncShard(np.zeros(2), workers=1, learning_rate=1.0)
+def test_shard_does_not_give_its_own_array_away(tmp_path: Path) -> None:
+    shard = AsyncShard(np.zeros(2), workers=1, learning_rate=1.0, folder=tmp_path)
 
     shard.parameters()[:] = 7
 
@@ -100,6 +132,13 @@ def test_check_refuses_parameters_that_learned_nothing() -> None:
 
     with pytest.raises(ArithmeticError, match=r"should be 0\.95 at least"):
         check_accuracy(np.zeros(model.PARAMETERS), held_out)
+
+
+def test_check_refuses_a_gradient_that_was_applied_twice_or_never() -> None:
+    check_applied([[STEPS, STEPS], [STEPS, STEPS]])
+
+    with pytest.raises(ArithmeticError, match=f"should be {STEPS} of every worker"):
+        check_applied([[STEPS, STEPS], [STEPS - 1, STEPS + 1]])
 
 
 def test_check_refuses_parameters_that_differ_a_little(examples: Examples) -> None:
@@ -124,6 +163,20 @@ def test_ps_in_sync_equals_large_batch_training(run_example, launch_type, worker
     assert done.returncode == 0, done.stderr
     assert "largest difference from SGD on large batches in one process" in done.stdout
     assert "accuracy on 359 held-out digits: 0.9" in done.stdout
+    assert "the answer is right" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_ps_goes_on_when_a_shard_is_killed_and_counts_every_gradient_once(
+    run_example, launch_type, mode
+) -> None:
+    done = run_example("ps", launch_type, f"--mode={mode}", "--kill_shard_at=150")
+
+    assert done.returncode == 0, done.stderr
+    assert "1 kills" in done.stdout
+    assert re.search(r"shard-0 +\| resumes after \d+ gradients", done.stdout)
+    assert "gradients applied: 1600 + 1600" in done.stdout
     assert "the answer is right" in done.stdout
 
 

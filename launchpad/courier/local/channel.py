@@ -100,7 +100,7 @@ class LocalChannel:
         counts.started += 1
         try:
             reply = self._visit(method, body, buffers)
-            if reply is None:
+            if reply is None or self._may_repeat(method, reply):
                 reply = self._hop(method, body, buffers, n_out, began)
             kind, result, arrived = reply
             n_in = wire.size(result, arrived) if arrived else len(result)
@@ -167,6 +167,8 @@ class LocalChannel:
         kind, body, buffers = reply
         if kind == LOST and body == _LATE:
             raise self.peer.late(method, self.options)
+        if self._may_repeat(method, reply):
+            raise NotRun
         if kind == LOST:
             raise self.peer.lost(method)
         if kind == _STREAM:
@@ -222,8 +224,16 @@ class LocalChannel:
         while True:
             call = self.peer.wait_for(try_to_enter, method, self.options, deadline)
             reply = call.wait(self.peer)
-            if reply[0] != _NOT_RUN or reply[1] == _LATE:
+            if (reply[0] != _NOT_RUN or reply[1] == _LATE) and not self._may_repeat(method, reply):
                 return reply
+
+    def _may_repeat(self, method: bytes, reply: Reply) -> bool:
+        """Whether a call that was lost is made again; raises the verdict if there is no point in that."""
+        kind, body, _ = reply
+        if kind != LOST or body == _LATE or not self.peer.may_repeat(method, self.options):
+            return False
+        self.peer.raise_verdict()
+        return True
 
     def _introduce(self, house: House) -> None:
         import hmac
