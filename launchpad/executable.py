@@ -29,6 +29,10 @@ class Executable(abc.ABC):
         """Called before `close` when the worker was stopped in order to be started again."""
         return None
 
+    def abandon(self) -> None:
+        """Serves no more, from now on and without waiting for calls that run. From any thread."""
+        return None
+
     def close(self) -> None:
         """Undoes `open`. Called once, however the run ended."""
         return None

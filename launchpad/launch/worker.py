@@ -70,11 +70,14 @@ class Worker:
         self._context.interruption.ask()
         with contextlib.suppress(Exception):
             if self._executable is not None:
+                self._executable.abandon()
                 self._executable.close()
 
     def crash(self, why: str) -> None:
         """Interrupts it, from another thread, and makes its end a failure, however it takes it."""
         self._crash = why
+        if self._executable is not None:
+            self._executable.abandon()  # first: who calls it must not hear that it is being stopped
         self._context.ask_to_stop()
         self._context.interruption.ask()
 

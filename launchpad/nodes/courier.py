@@ -140,6 +140,11 @@ class ServeObject(Executable):
         self.close()
         hooks.save(self._built)
 
+    def abandon(self) -> None:
+        """Gives up the calls that run."""
+        if self._server is not None:
+            self._server.stop(0.0)
+
     def close(self) -> None:
         """Stops serving."""
         if self._server is not None:

@@ -857,3 +857,36 @@ os.waitpid(pid, 0)
 """
 
     assert run_source(python, source) == "[True][] True\n"
+
+
+def test_an_idempotent_call_that_is_given_up_is_made_again_when_the_next_server_is_up() -> None:
+    address, entered, never = "inproc:given-up", threading.Semaphore(0), threading.Event()
+
+    def hang() -> None:
+        entered.release()
+        never.wait()
+
+    first = courier.Server(address=address)
+    first.bind("m", hang)
+    first.start()
+    client: Any = courier.Client(address)
+    again = client.with_options(idempotent=True)
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(again.m()))
+    thread.start()
+    futures = [again.futures.m(), client.futures.m()]
+    for _ in range(3):
+        assert entered.acquire(timeout=10)
+
+    first.stop(0)
+    second = courier.Server(address=address)
+    second.bind("m", lambda: "second")
+    second.start()
+
+    assert futures[0].result(10) == "second"
+    assert isinstance(futures[1].exception(10), courier.OutcomeUnknown)
+    thread.join(10)
+    assert answers == ["second"]
+    never.set()
+    courier.close(client)
+    second.stop()

@@ -12,7 +12,7 @@ from launchpad.courier import identity
 from launchpad.courier.carriers import inprocess
 from launchpad.courier.carriers.inprocess import LOST, AwaitedCall
 from launchpad.courier.clients.options import Options
-from launchpad.courier.clients.peer import Peer
+from launchpad.courier.clients.peer import NotRun, Peer
 from launchpad.courier.errors import NotSent
 from launchpad.courier.local.futures import LocalFutures
 from launchpad.courier.local.streams import LocalStreams
