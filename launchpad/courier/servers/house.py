@@ -196,7 +196,15 @@ class House:
         """Waits for outcomes that no thread works on; those that take too long are cancelled."""
         for later in tuple(self._owed):
             if not later.wait(max(0.0, deadline - time.monotonic())):
+                self._lose_local_calls()
                 later.cancel()
+
+    def _lose_local_calls(self) -> None:
+        """Their callers hear that the outcome is unknown, not that a coroutine was cancelled."""
+        with self._lock:
+            calls = tuple(self._local_calls)
+        for call in calls:
+            call.abandon()
 
     def _poll(self, timeout_s: float | None) -> list[Job]:
         if self._watched:
