@@ -4,7 +4,7 @@
 #   make test     all tests
 #   make check    format, lint, types and the fast tests: what to run before a commit
 #   make bench    our speed beside that of others, measured on this machine now (6 minutes)
-#   make ordeal   what must never happen to calls: a million odd inputs, strangers, servers killed (half an hour)
+#   make ordeal   what must never happen: a million odd inputs, strangers, kills at random moments (three quarters of an hour)
 #
 # PYTHON=python3.12 picks an interpreter, VENV=/elsewhere another place for the environment.
 
@@ -48,7 +48,9 @@ bench: $(VENV)/.bench-is-installed
 
 ordeal: $(VENV)/.ordeal-is-installed
 	@failed=0; undergo() { echo "== benchmarks/$$*"; $(BIN)/python benchmarks/"$$@" || failed=1; }; \
-	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; exit $$failed
+	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; \
+	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
+	undergo scale.py; undergo cycles.py; exit $$failed
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""F47–F49, F52–F54: signals to the launching script, from the moment it begins to the moment it ends."""
+"""F47–F49, F51–F54: signals to the launching script, from the moment it begins to the moment it ends."""
 
 from __future__ import annotations
 
@@ -310,6 +310,36 @@ def test_other_exceptions_of_a_script_are_printed_as_ever(start: Start) -> None:
     assert process.returncode == 1
     assert "Traceback" in output
     assert "ValueError: boom" in output
+
+
+def test_f51_the_launcher_is_killed_at_many_moments_of_its_start_and_nothing_is_left(
+    start: Start, tmp_path: Path
+) -> None:
+    body = """
+class Parent:
+    def run(self):
+        os.posix_spawn("/bin/sleep", ["sleep", "1000"], {}, setsid=True)
+        lp.wait_for_stop()
+lp.launch(program_of(lp.PyClassNode(Parent)), terminal="output_to_files")
+"""
+    runtime = tmp_path / f"launchpad-{os.getuid()}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    env.pop("XDG_RUNTIME_DIR", None)
+
+    def is_here(process: psutil.Process) -> bool:
+        try:
+            return process.cwd() == str(tmp_path) and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    for delay_s in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6):
+        process = start(body, cwd=tmp_path, env=env)
+        time.sleep(delay_s)  # no order: any moment will do
+        process.kill()
+        process.wait()
+
+        wait_until(lambda: not any(is_here(p) for p in psutil.process_iter()))
+        wait_until(lambda: not list(runtime.rglob("*")))
 
 
 def test_f52_ctrl_z_stops_the_launcher_and_no_worker(start: Start) -> None:

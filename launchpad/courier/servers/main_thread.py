@@ -81,14 +81,14 @@ def unwind(error: BaseException) -> None:
 
 def _has_other_handlers() -> bool:
     return (
-        _strikes(_handler(_TERM))
+        (callable(term := _handler(_TERM)) and not _spares_methods(term))
         or callable(_handler(_ALRM))
-        or _strikes(_handler(_HUP))
+        or (callable(hup := _handler(_HUP)) and not _spares_methods(hup))
         or callable(_handler(_USR1))
         or callable(_handler(_USR2))
         or callable(_handler(_URG))
     )
 
 
-def _strikes(handler: object) -> bool:
-    return callable(handler) and not getattr(handler, "spares_methods", False)
+def _spares_methods(handler: object) -> bool:
+    return getattr(handler, "spares_methods", False)
