@@ -37,7 +37,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.orphans import MARK, children, marked, percentile
+from benchmarks.orphans import MARK, children, files_below, marked, percentile
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS_S = {1: 1.0, 2: 0.3}
@@ -204,7 +204,7 @@ def left_over(mark: str, directory: Path) -> list[str]:
     while marked(mark) and time.monotonic() < deadline:
         time.sleep(0.005)
     left = [f"process {pid}, children {children(pid)}" for pid in marked(mark)]
-    return left + [str(p) for p in (directory / f"launchpad-{os.getuid()}").rglob("*")]
+    return left + files_below(directory / f"launchpad-{os.getuid()}")
 
 
 def show(trials: list[Trial], limit_s: float) -> int:

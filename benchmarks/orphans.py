@@ -142,10 +142,16 @@ def until_all_are_dead(mark: str, spared: set[int], directory: Path) -> list[str
     deadline = time.monotonic() + PATIENCE_S
     while True:
         left = [f"process {pid}" for pid in marked(mark) - spared]
-        left += [str(path) for path in runtime.rglob("*")]
+        left += files_below(runtime)
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.002)
+
+
+def files_below(directory: Path) -> list[str]:
+    """Files and folders; the directory may be vanishing meanwhile."""
+    walked = os.walk(directory)
+    return [str(Path(at, name)) for at, folders, names in walked for name in (*folders, *names)]
 
 
 def shared_memory() -> set[str]:

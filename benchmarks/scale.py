@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.orphans import MARK, marked
+from benchmarks.orphans import MARK, files_below, marked
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWER_S, MEMORY_BYTES, PROMPT_S = 15.0, 5 << 30, 3.0
@@ -70,7 +70,7 @@ def measure(nodes: int) -> dict[str, Any]:
             process.communicate(timeout=120)
             found |= {"prompt_s": time.monotonic() - began, "exit_code": process.returncode}
         left = [f"process {pid}" for pid in marked(f"{MARK}={value}")]
-        left += [str(p) for p in Path(directory, f"launchpad-{os.getuid()}").rglob("*")]
+        left += files_below(Path(directory, f"launchpad-{os.getuid()}"))
     return found | {"left": left}
 
 
