@@ -70,7 +70,9 @@ def _wait_for_all(error: BaseException | None = None) -> None:
                     _look_at(running)
     except (KeyboardInterrupt, SystemExit) as interrupt:
         _exit_code = ctrl_c.exit_code_after(interrupt)
-        if _open_runs():
+        if open_runs := _open_runs():
+            for running in open_runs:
+                running.abandon()
             _leave_now(_exit_code)  # one more Ctrl-C: the backend's lifeline ends what is left
     if _exit_code:
         _let_ctrl_c_end_it()

@@ -118,6 +118,10 @@ class Running:
         note = "" if at_once else "stopping … (Ctrl-C again: by force)"
         self._supervising.put(StopAsked("interrupted by Ctrl-C or a signal", at_once, note))
 
+    def abandon(self) -> None:
+        """For a script that leaves at once: removes what nobody else would remove."""
+        self._run.remove()
+
     def stop_and_wait(self) -> None:
         """Stops the program, then raises ProgramFailed if it had failed."""
         self.stop()

@@ -182,3 +182,23 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
     assert asked == []
+
+
+def test_a_script_that_waits_no_longer_leaves_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+
+    def press_once_more(running: lp.Running) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(at_exit, "_leave_now", left.append)
+    monkeypatch.setattr(at_exit, "_look_at", press_once_more)
+    monkeypatch.setattr(at_exit, "_let_ctrl_c_end_it", lambda: None)
+    monkeypatch.setattr(at_exit, "_exit_code", 0)
+    with launched() as running:
+        assert running._run.runtime.exists()
+
+        at_exit._wait_for_all()
+
+        assert not running._run.runtime.exists()
+    atexit.unregister(at_exit._leave)
+    assert left == [130]
