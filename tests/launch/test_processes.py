@@ -649,6 +649,23 @@ def test_what_a_worker_started_dies_with_it(launch: Launch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_what_a_worker_started_and_left_its_process_group_dies_with_it_and_nobody_else(
+    launch: Launch,
+) -> None:
+    launched = launch(
+        one=starts_a_sleeper(new_session=True), two=starts_a_sleeper(new_session=True)
+    )
+    worker, sleeper = map(int, launched.wait_for_line("one-0").split())
+    _, other = map(int, launched.wait_for_line("two-0").split())
+
+    os.kill(worker, signal.SIGKILL)
+    launched.outcome()
+
+    wait_until(lambda: is_dead(sleeper), within_s=5)
+    assert not is_dead(other)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
 def test_what_left_its_process_group_dies_with_the_launch(launch: Launch) -> None:
     launched = launch(worker=starts_a_sleeper(new_session=True))
     _, sleeper = map(int, launched.wait_for_line("worker-0").split())

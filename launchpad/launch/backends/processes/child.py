@@ -62,6 +62,11 @@ class Birth:
     attempt: int
 
 
+def mark(worker: str, attempt: int) -> str:
+    """What `kernel.MARK` says in all that this attempt starts."""
+    return f"{worker}.{attempt}"
+
+
 def forked(birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> NoReturn:
     """What the host's copy does after the fork."""
     try:
@@ -132,6 +137,7 @@ def _live(birth: Birth, given: Briefing) -> int:
         lambda text: host.say(Noted(birth.worker, text)),
     )
     _furnish(plan, given, log)
+    os.environ[kernel.MARK] = mark(birth.worker, birth.attempt)
     me = context_of(
         plan,
         given.program,

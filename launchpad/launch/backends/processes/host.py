@@ -55,6 +55,7 @@ class Member:
     """A worker that lives."""
 
     worker: str
+    mark: str
     pid: int
     channel: Channel
     dies_at: float | None = None
@@ -182,9 +183,8 @@ class Host:
             raise self._newborn(theirs, start)
         os.close(theirs)
         kernel.own_group(pid)
-        return Member(
-            start.worker, pid, Channel(ours, self._selector, partial(self._relay, start.worker))
-        )
+        channel = Channel(ours, self._selector, partial(self._relay, start.worker))
+        return Member(start.worker, child.mark(start.worker, start.attempt), pid, channel)
 
     def _newborn(self, control: int, start: Start) -> Newborn:
         assert self._briefing is not None
@@ -217,8 +217,17 @@ class Host:
         member.channel.drain()
         member.channel.close()
         del self._members[member.worker]
+        self._end_orphans_of(member)
         out_of_memory = self._memory.has_struck()
         self._launcher.send(Gone(member.worker, status, peak_bytes, out_of_memory))
+
+    def _end_orphans_of(self, member: Member) -> None:
+        """Ends what it has started and what had left its group: with its death that became ours."""
+        workers = {other.pid for other in self._members.values()}
+        for pid in set(kernel.children()) - workers:
+            if kernel.has_mark(pid, member.mark):
+                kernel.kill_descendants(pid)
+                kernel.kill_group(pid)
 
     def _kill_due(self) -> None:
         now = time.monotonic()

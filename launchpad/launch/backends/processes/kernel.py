@@ -13,6 +13,9 @@ OpenFiles = tuple[int, int]
 
 _PR_SET_CHILD_SUBREAPER = 36
 
+MARK = "LAUNCHPAD_WORKER"
+"""The environment variable by which a process is known that an attempt of a worker has started."""
+
 SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signal.SIGQUIT
 """Has a worker write its stacks into a file of its own; one of the signals that nobody uses."""
 
@@ -100,6 +103,15 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(OSError):
             kill(pid, signal.SIGKILL)
+
+
+def has_mark(pid: int, mark: str) -> bool:
+    """Whether a process has begun with that `MARK`."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"{MARK}={mark}".encode() in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:
