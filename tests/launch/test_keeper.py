@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +206,7 @@ def test_when_all_three_are_killed_workers_end_themselves_and_what_they_started(
         process.kill()
 
     wait_until(lambda: not script.descendants())
+    shutil.rmtree(script.runtime)  # or the next launch would do it: nobody was left
 
 
 def test_a_host_that_is_stopped_does_not_save_anybody_when_the_launcher_is_killed(
