@@ -8,6 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 import launchpad as lp
+from tests.faults import index
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that are named after a fault can be run by themselves: `-m fault`."""
+    for item in items:
+        if index.numbers(item.name):
+            item.add_marker(pytest.mark.fault)
 
 
 @pytest.fixture(autouse=True, scope="session")
