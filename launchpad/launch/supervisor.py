@@ -9,15 +9,14 @@ The life of a worker is in `watched.py`, whether it is started again in `restart
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from launchpad import outcome
 from launchpad.launch.backend import Born, Done, Ended, Ready, Report, StopRequested, Waiting
 from launchpad.launch.commands import Ask, Command, Kill, Note, Start, TellGone
 from launchpad.launch.orderly_stop import OrderlyStop
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.restart_texts import announcement, given_up, scope_name, too_late
 from launchpad.launch.restarting import Restarting
-from launchpad.launch.restarts import Decision, Reason, Verdict, decide, within
+from launchpad.launch.restarts import Decision, Verdict, decide, within
 from launchpad.launch.rings import deadlock, find_ring
 from launchpad.launch.watched import State, Watched
 from launchpad.outcome import Outcome
@@ -150,7 +149,7 @@ class Supervisor:
         worker = self.workers[report.outcome.worker]
         if report.outcome.attempt != worker.attempt or not worker.is_alive:
             return []  # an attempt that was replaced has no say
-        ended = _too_late(worker, report.outcome) if worker.is_late else report.outcome
+        ended = too_late(worker, report.outcome) if worker.is_late else report.outcome
         worker.end(ended)
         if any(worker in restarting for restarting in self._restarting):
             worker.move("restart")
@@ -165,14 +164,14 @@ class Supervisor:
     # Restarts.
 
     def _decide(self, worker: Watched, ended: Outcome, now: float) -> Decision:
-        restarts = [at for at, _ in self._deaths.get(_scope_name(worker), ())]
+        restarts = [at for at, _ in self._deaths.get(scope_name(worker), ())]
         return decide(worker.plan.restart, ended, restarts, now, is_stopping=self.is_stopping)
 
     def _restart(
         self, worker: Watched, ended: Outcome, decision: Decision, now: float
     ) -> list[Command]:
         """Begins to restart the worker and whoever is restarted with it."""
-        self._deaths.setdefault(_scope_name(worker), []).append((now, ended))
+        self._deaths.setdefault(scope_name(worker), []).append((now, ended))
         members, due_at = self._scope_of(worker), now + decision.delay_s
         for other in [r for r in self._restarting if any(m in r for m in members)]:
             self._restarting.remove(other)
@@ -182,7 +181,7 @@ class Supervisor:
             member.move("restart")
         stop = OrderlyStop(lambda: members, self._groups, now, self._grace_s, restarts=True)
         self._restarting.append(Restarting(members, due_at, stop))
-        return [Note(_announcement(worker, ended, decision))]
+        return [Note(announcement(worker, ended, decision))]
 
     def _scope_of(self, worker: Watched) -> list[Watched]:
         """Who is started again with it, itself included."""
@@ -221,20 +220,10 @@ class Supervisor:
         self, worker: Watched, ended: Outcome, decision: Decision, now: float
     ) -> Outcome:
         """A failure that no restart covers, with the reason why not."""
-        policy, reason = worker.plan.restart, decision.reason
-        deaths = self._deaths.get(_scope_name(worker), [])
-        counted = within(policy, [at for at, _ in deaths], now)
-        earlier = tuple(o.headline() for at, o in deaths if at in counted)
-        if reason is Reason.TOO_OFTEN:
-            ended = replace(
-                ended,
-                kind=outcome.FAILED,
-                cause=ended.cause or "it ended, and its policy says always",
-                hint=_joined(ended.hint, _too_often(worker, len(counted))),
-            )
-        elif reason not in (Reason.NO_POLICY, Reason.STOPPING):
-            ended = replace(ended, hint=_joined(ended.hint, f"not started again: {reason}"))
-        return replace(ended, earlier=earlier)
+        deaths = self._deaths.get(scope_name(worker), [])
+        counted = within(worker.plan.restart, [at for at, _ in deaths], now)
+        earlier = [death for at, death in deaths if at in counted]
+        return given_up(worker, ended, decision.reason, earlier)
 
     # The end.
 
@@ -269,41 +258,3 @@ class Supervisor:
             return False
         runners = [w for w in workers if w.runs or (w.state is State.ENDED and w.runs is None)]
         return bool(runners) and all(worker.has_finished for worker in runners)
-
-
-def _scope_name(worker: Watched) -> str:
-    """Under which its restarts are counted."""
-    scope = worker.plan.restart.scope
-    return {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(scope, "program")
-
-
-def _too_late(worker: Watched, ended: Outcome) -> Outcome:
-    """The end of a worker that was killed because it was not ready in time."""
-    limit = worker.plan.restart.start_timeout_s
-    return replace(
-        ended,
-        kind=outcome.FAILED,
-        cause=f"was not ready within start_timeout_s={limit:g}, and was killed",
-        error_type="StartTimeout",
-        hint="its log ends with the stacks of all its threads: see where it was",
-    )
-
-
-def _announcement(worker: Watched, ended: Outcome, decision: Decision) -> str:
-    policy = worker.plan.restart
-    what = {WORKER: "it", GROUP: f"group {worker.plan.group!r}"}.get(policy.scope, "the program")
-    when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
-    count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
-    return f"{ended.headline().rstrip(': ')}; {what} is started again {when} ({count})"
-
-
-def _too_often(worker: Watched, n_restarts: int) -> str:
-    policy = worker.plan.restart
-    return (
-        f"not started again: it had {n_restarts} of the restarts that its policy allows"
-        f" (max_restarts={policy.max_restarts}, within_s={policy.within_s:g})"
-    )
-
-
-def _joined(*hints: str) -> str:
-    return "; ".join(hint for hint in hints if hint)
