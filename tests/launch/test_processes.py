@@ -723,7 +723,7 @@ def test_a_worker_started_after_the_host_died_is_lost(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("forks", [False, True], ids=["plain", "forked a child of its own"])
-def test_when_the_launcher_is_killed_nothing_is_left_250_ms_later(
+def test_f51_when_the_launcher_is_killed_nothing_is_left_250_ms_later(
     tmp_path: Path, forks: bool
 ) -> None:
     script = f"""
