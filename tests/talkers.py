@@ -18,6 +18,8 @@ def talk(server: Any, number: int) -> None:
         line += 1
         server.add()
         time.sleep(0.01)
+        if program == "clumsy" and line == 20 and lp.current().attempt == 1:
+            raise ValueError("clumsy")
         if program == "stubborn":
             _never_stop()
         if program == "stuck" and number == 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from launchpad.cli import runs
@@ -19,6 +19,7 @@ from launchpad.launch.logs.tail import Tail
 from launchpad.launch.record import RunRecord
 
 _PAUSE_S = 0.1
+_ATTEMPTS_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,16 +39,18 @@ def run(options: argparse.Namespace) -> None:
     workers = runs.workers_of(one, options.label)
     tails = {worker: _Following(one, worker) for worker in workers}
     prefixes = _prefixes(workers)
-    while True:
-        lives = options.follow and one.lives  # asked first: what it has printed by its end is shown
-        for worker, tail in tails.items():
-            tail.show(prefixes[worker])
-        sys.stdout.flush()
-        if not lives:
-            break
+    while _show(tails, prefixes, options.follow and one.lives):
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
         tail.show_rest(prefixes[worker])
+
+
+def _show(tails: Mapping[str, _Following], prefixes: Mapping[str, str], lives: bool) -> bool:
+    """Prints what is new; `lives` is asked for before, so that the last lines are among it, and returned."""
+    for worker, tail in tails.items():
+        tail.show(prefixes[worker], is_last=not lives)
+    sys.stdout.flush()
+    return lives
 
 
 def _chosen(wanted: str | None) -> RunRecord:
@@ -72,17 +75,24 @@ class _Following:
     def __init__(self, one: RunRecord, worker: str) -> None:
         self._files, self._worker = LogFiles(Path(one.logs)), worker
         self._tail: Tail | None = None
+        self._looked_at = 0.0
 
-    def show(self, prefix: str) -> None:
-        """Prints what is new."""
+    def show(self, prefix: str, is_last: bool) -> None:
+        """Prints what is new; looks for new attempts once a second, as that goes through all files."""
+        now = time.monotonic()
+        if is_last or now > self._looked_at + _ATTEMPTS_S:
+            self._looked_at = now
+            self._look_for_attempts()
+        while self._tail is not None and self._tail.has_more():
+            if lines := self._tail.lines():
+                sys.stdout.write(_text(prefix, lines))
+
+    def _look_for_attempts(self) -> None:
         for attempt in self._files.attempts(self._worker):
             log = self._files.path(self._worker, attempt)
             if self._tail is None:
                 self._tail = Tail(log)
             self._tail.follow(log)
-        while self._tail is not None and self._tail.has_more():
-            if lines := self._tail.lines():
-                sys.stdout.write(_text(prefix, lines))
 
     def show_rest(self, prefix: str) -> None:
         """Prints the last line, if nothing has ended it."""

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 from launchpad.cli import logs, ps, stacks, stop
 from launchpad.cli.runs import CommandError
-from launchpad.courier import CourierError
 
 _RUN = (
     "RUN is a program's name, the id of a run or its beginning, or a pid; if only one program runs, it may be"
@@ -28,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options.command(options)
         sys.stdout.flush()
-    except (CommandError, CourierError) as error:
+    except CommandError as error:
         print(f"launchpad: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `… | head` has seen enough

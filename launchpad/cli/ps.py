@@ -8,7 +8,6 @@ from collections import Counter
 
 from launchpad.cli import runs, tables
 from launchpad.cli.runs import CommandError
-from launchpad.courier import CourierError
 from launchpad.launch import record
 from launchpad.launch.record import RunRecord
 
@@ -49,7 +48,7 @@ def _workers(one: RunRecord) -> str:
     try:
         with runs.connected(one) as client:
             counts = Counter(row["state"] for row in client.status())
-    except (CommandError, CourierError):
+    except CommandError:
         return f"{len(one.workers)}, does not answer"
     return ", ".join(f"{count} {state}" for state, count in counts.most_common())
 

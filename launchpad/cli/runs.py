@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from launchpad.courier import Client
+from launchpad.courier import Client, CourierError
 from launchpad.launch import control, record
 from launchpad.launch.record import RunRecord
 
@@ -82,13 +82,15 @@ def connected(run: RunRecord) -> Iterator[Client[Any]]:
     """A client of the run's control endpoint.
 
     Raises:
-      CommandError: it ends just now, or has none.
+      CommandError: it ends just now, or does not answer.
     """
     try:
         with control.connected(Path(run.runtime)) as client:
             yield client
-    except OSError as error:
-        raise CommandError(f"{run.run_id} (pid {run.pid}) cannot be reached: {error}") from error
+    except (OSError, CourierError) as error:
+        raise CommandError(
+            f"{run.run_id} does not answer: {error}. If that stays so, look at its launcher: pid {run.pid}"
+        ) from error
 
 
 def _listed(runs: Sequence[RunRecord]) -> str:

@@ -29,8 +29,9 @@ import launchpad as lp
 from tests import nodes, talkers
 
 program = lp.Program(sys.argv[1])
+policy = lp.RestartPolicy(max_restarts=100) if sys.argv[1] == "clumsy" else None
 server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
-with program.group("talker"):
+with program.group("talker", restart=policy):
     for number in range(2):
         program.add_node(lp.PyNode(talkers.talk, server, number))
 lp.launch(program, sys.argv[2])
@@ -202,6 +203,26 @@ def test_logs_can_be_followed_until_the_program_has_ended(launch: Launch, launch
     numbers = [int(line.split()[-1]) for line in lines]
     assert following.returncode == 0
     assert numbers == list(range(len(numbers)))
+
+
+def test_a_restarted_worker_is_followed_into_its_next_attempt(launch: Launch) -> None:
+    launch("local_mp", "clumsy")
+    with subprocess.Popen(
+        [sys.executable, "-m", "launchpad", "logs", "-f", "talker-0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stdout is not None
+        seen = ""
+        while "ValueError: clumsy" not in seen or not seen.endswith("talker 0, line 3\n"):
+            seen += following.stdout.readline()
+        rows = output_of("ps", "clumsy")
+        output_of("stop")
+        following.stdout.read()
+
+    attempt, log = re.search(r"talker-0 .*  (\d+)  +\d+  (\S+)", rows).groups()
+    assert int(attempt) > 1
+    assert log.endswith(f"talker-0.attempt_{attempt}.log")
 
 
 def test_logs_are_there_when_the_run_has_ended(launch: Launch) -> None:
