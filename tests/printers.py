@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -112,3 +113,20 @@ def flood(lines_per_s: int, seconds: float) -> None:
     rest = range(printed, int(lines_per_s * seconds))
     for i in rest:
         print(f"line {i} of a worker that has much to say about its work")
+
+
+def prints_in_a_signal_handler(count: int) -> None:
+    """Prints so many lines, and as many from a handler that comes in between, wherever that is."""
+    handled = 0
+
+    def on_alarm(number: int, frame: object) -> None:
+        nonlocal handled
+        handled += 1  # before it prints: while it does, it may be called again
+        print(f"handler {handled}")
+
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    for i in range(count):
+        print(f"main {i}")
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(f"handled {handled}")

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from launchpad import context
 from launchpad.context import RunContext
 from launchpad.launch.logs.rotation import Rotation, first_part
-from launchpad.launch.logs.unfailing import UnfailingFile, text_file, why_lost
+from launchpad.launch.logs.unfailing import UnfailingBuffer, text_file, why_lost
 
 _lock = threading.Lock()
 _files: dict[RunContext, WorkerLog] = {}
@@ -93,18 +93,18 @@ class WorkerLog:
             self._file.close()
 
     def _open(self, fd: int) -> None:
-        self._raw = UnfailingFile(fd, "w")
-        self._file = text_file(self._raw)
+        self._buffer = UnfailingBuffer(fd)
+        self._file = text_file(self._buffer)
 
     def _look_after_it(self) -> None:
-        if self._rotation.is_due(os.fstat(self._raw.fileno()).st_size):
+        if self._rotation.is_due(os.fstat(self._buffer.fileno()).st_size):
             with contextlib.suppress(OSError):  # the next line tries again
                 new = self._rotation.turn(self._path)
                 self._file.close()
                 self._open(new)
-        if self._raw.trouble is not None and not self._has_told:
+        if self._buffer.trouble is not None and not self._has_told:
             self._has_told = True
-            self._tell(why_lost(self._raw.trouble, str(self._path.parent)))
+            self._tell(why_lost(self._buffer.trouble, str(self._path.parent)))
 
 
 def begin(worker: RunContext, path: Path, rotation: Rotation, tell: Callable[[str], None]) -> None:

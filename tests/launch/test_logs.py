@@ -157,6 +157,18 @@ def test_what_user_code_has_sent_elsewhere_stays_there(
     assert own.read_text() == "elsewhere\n"
 
 
+def test_a_signal_handler_may_print_while_the_main_thread_does() -> None:
+    running = lp.testing.run(
+        program_of(lp.PyNode(printers.prints_in_a_signal_handler, 50_000)), DEADLINE_S, "test_mp"
+    )
+
+    text = running.logs("printer")  # a handler may come between a text and the end of its line
+    (handled,) = re.findall(r"handled (\d+)", text)
+    assert re.findall(r"main (\d+)", text) == [str(i) for i in range(50_000)]
+    assert len(set(re.findall(r"handler (\d+)", text))) == int(handled)
+    assert int(handled) > 10
+
+
 def test_a_report_has_the_last_lines_also_when_the_log_was_just_turned_over(
     tmp_path: Path,
 ) -> None:

@@ -12,15 +12,17 @@ quickly. It turns the log over by moving the descriptors to a new file.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from launchpad.launch.logs.rotation import Rotation
-from launchpad.launch.logs.unfailing import UnfailingFile, text_file, why_lost
+from launchpad.launch.logs.unfailing import UnfailingBuffer, text_file, why_lost
 
 _STANDARD = (1, 2)
 
@@ -40,9 +42,9 @@ class ProcessLog:
     def __init__(self, path: Path, rotation: Rotation, tell: Callable[[str], None]) -> None:
         self.fd = os.dup(2)
         self._path, self._rotation, self._tell = path, rotation, tell
-        self._files = [UnfailingFile(fd, "w", closefd=False) for fd in _STANDARD]
-        for file, name in zip(self._files, ("stdout", "stderr"), strict=True):
-            self._replace(name, file)
+        self._buffers = [UnfailingBuffer(fd, self.fd) for fd in _STANDARD]
+        for buffer, name in zip(self._buffers, ("stdout", "stderr"), strict=True):
+            _replace(name, buffer)
 
     def watch(self) -> None:
         """Keeps it small from now on, in a thread of its own."""
@@ -50,7 +52,7 @@ class ProcessLog:
 
     def tell_of_trouble(self) -> None:
         """Says so if output was lost."""
-        troubles = [file.trouble for file in self._files if file.trouble is not None]
+        troubles = [b.trouble for b in self._buffers if b.trouble is not None]
         if troubles:
             self._tell(why_lost(troubles[0], str(self._path.parent)))
             self._tell = _say_nothing
@@ -62,12 +64,6 @@ class ProcessLog:
             return
         with contextlib.suppress(OSError):
             os.write(self.fd, f"{text}\n".encode(errors="backslashreplace"))
-
-    def _replace(self, name: str, file: UnfailingFile) -> None:
-        file.spare, file.name = self.fd, f"<{name}>"
-        stream = text_file(file, like=getattr(sys, name))
-        for attribute in (name, f"__{name}__"):
-            setattr(sys, attribute, stream)
 
     def _watch(self) -> None:
         size, pause_s = 0, 0.1
@@ -93,6 +89,14 @@ class ProcessLog:
                     os.dup2(new, fd, inheritable=fd in _STANDARD)
         os.close(new)
         return True
+
+
+def _replace(name: str, buffer: UnfailingBuffer) -> None:
+    """Makes it the standard stream of that name."""
+    cast(io.FileIO, buffer.raw).name = f"<{name}>"
+    stream = text_file(buffer, like=getattr(sys, name))
+    for attribute in (name, f"__{name}__"):
+        setattr(sys, attribute, stream)
 
 
 def _say_nothing(text: str) -> None:

@@ -1,46 +1,79 @@
 """A file to which Python can print although its disk is full: what does not fit is lost, and is not an error.
 
 A worker's output is no part of its work. A program that has trained for a week must not die at a print().
+
+Nor at one in a signal's handler, which may come while another print() is being written: Python's own buffer
+calls that reentrant, and an error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
-from typing import TYPE_CHECKING, TextIO, cast
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO, TypeVar, cast
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+T = TypeVar("T")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """No space, a quota, the largest file that is allowed; and a disk that has failed altogether."""
 
 
-class UnfailingFile(io.FileIO):
-    """A raw file that takes all that is written, and drops what the disk does not take.
+class UnfailingBuffer(io.BufferedWriter):
+    """A buffered file that takes all that is written, and drops what the disk does not take.
+
+    Args:
+      fd: A descriptor of the file.
+      spare: Another one, for when user code has closed the first. Then nobody closes `fd` with this object.
 
     Attributes:
       trouble: Why something was dropped; None as long as nothing was.
-      spare: Another descriptor of the same file, for when user code has closed this one.
+      is_unbuffered: Whether everything is written at once.
     """
 
     trouble: OSError | None = None
-    spare: int | None = None
+    is_unbuffered = False
+
+    def __init__(self, fd: int, spare: int | None = None) -> None:
+        super().__init__(io.FileIO(fd, "w", closefd=spare is None))
+        self._fd, self._spare = fd, spare
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes; always all of it, as far as the caller can see."""
+        """Writes; all of it, as far as the caller can see."""
         try:
-            return super().write(data) or 0
-        except OSError as error:
-            return self._without(data, error)
+            self._try(super().write, data)
+            if self.is_unbuffered:
+                self.flush()
+        except RuntimeError:  # in a signal's handler
+            self._try(self._write_past, data)
+        return memoryview(data).nbytes
 
-    def _without(self, data: ReadableBuffer, error: OSError) -> int:
-        if error.errno == errno.EBADF and self.spare is not None:
-            return _written(self.spare, data)
-        if not is_full(error):
-            raise error
-        self.trouble = error
-        return len(memoryview(data).cast("B"))
+    def flush(self) -> None:
+        """Writes what is kept, or keeps it for the next time."""
+        with contextlib.suppress(
+            RuntimeError
+        ):  # in a signal's handler: who was interrupted does it
+            self._try(super().flush)
+
+    def _write_past(self, data: ReadableBuffer) -> None:
+        os.write(self._fd, data)
+
+    def _try(self, do: Callable[..., T], *arguments: ReadableBuffer) -> None:
+        try:
+            do(*arguments)
+        except OSError as error:
+            if error.errno == errno.EBADF and self._spare is not None:
+                os.dup2(self._spare, self._fd)
+                do(*arguments)
+            elif is_full(error):
+                self.trouble = error
+            else:
+                raise
 
 
 def is_full(error: OSError) -> bool:
@@ -48,15 +81,16 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def text_file(raw: UnfailingFile, *, like: TextIO | None = None) -> TextIO:
+def text_file(buffer: UnfailingBuffer, *, like: TextIO | None = None) -> TextIO:
     """A text stream over it, which writes at the end of each line; encoded as another one is."""
+    buffer.is_unbuffered = bool(getattr(like, "write_through", False))
     wrapper = io.TextIOWrapper(
-        cast(io.BufferedWriter, raw) if _is_unbuffered(like) else io.BufferedWriter(raw),
+        buffer,
         encoding=getattr(like, "encoding", None) or "utf-8",
         errors=getattr(like, "errors", None) or "backslashreplace",
         newline="\n",
         line_buffering=True,
-        write_through=_is_unbuffered(like),
+        write_through=buffer.is_unbuffered,
     )
     return cast(TextIO, wrapper)
 
@@ -67,12 +101,3 @@ def why_lost(error: OSError, place: str) -> str:
         f"the logs in {place} cannot grow ({error.strerror}); what workers print from now on may be"
         " missing there, and the program runs on"
     )
-
-
-def _is_unbuffered(stream: TextIO | None) -> bool:
-    return bool(getattr(stream, "write_through", False))
-
-
-def _written(fd: int, data: ReadableBuffer) -> int:
-    with io.FileIO(fd, "w", closefd=False) as file:
-        return file.write(data)
