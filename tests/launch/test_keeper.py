@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,6 +78,8 @@ Start = Callable[[str], Script]
 def start(tmp_path: Path) -> Iterator[Start]:
     """Launches three workers, the first of which runs the given code, and waits until all are there."""
     started: list[tuple[subprocess.Popen[bytes], Script]] = []
+    base = tempfile.mkdtemp(dir="/tmp")  # short, for sockets; and nobody else's runs are in it
+    environment = {**os.environ, "TMPDIR": base, "XDG_RUNTIME_DIR": base}
 
     def launch(code: str) -> Script:
         body = "def first():\n" + "".join(f"    {line}\n" for line in code.splitlines())
@@ -99,7 +102,7 @@ print(running._run.runtime, flush=True)
         process = subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + body],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "LAUNCHPAD_LOGGING_DIR": str(tmp_path)},
+            env={**environment, "PYTHONPATH": str(ROOT), "LAUNCHPAD_LOGGING_DIR": str(tmp_path)},
             stdout=subprocess.PIPE,
         )
         assert process.stdout is not None
@@ -115,6 +118,7 @@ print(running._run.runtime, flush=True)
             left.kill()
         process.kill()
         process.communicate()
+    shutil.rmtree(base)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -126,7 +130,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def assert_nothing_is_left(script: Script) -> None:
     wait_until(lambda: not script.descendants())
-    wait_until(lambda: not script.runtime.exists())
+    wait_until(lambda: list(script.runtime.parent.iterdir()) == [])
 
 
 WAYS = pytest.mark.parametrize(
@@ -206,7 +210,6 @@ def test_when_all_three_are_killed_workers_end_themselves_and_what_they_started(
         process.kill()
 
     wait_until(lambda: not script.descendants())
-    shutil.rmtree(script.runtime)  # or the next launch would do it: nobody was left
 
 
 def test_a_host_that_is_stopped_does_not_save_anybody_when_the_launcher_is_killed(

@@ -17,7 +17,6 @@ import gc
 import os
 import pickle
 import selectors
-import shutil
 import signal
 import socket
 import time
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from launchpad.launch.backends.processes import briefing, child, kernel
+from launchpad.launch.backends.processes import briefing, child, keeper, kernel
 from launchpad.launch.backends.processes.briefing import Briefing
 from launchpad.launch.backends.processes.channel import Channel
 from launchpad.launch.backends.processes.child import Birth
@@ -266,5 +265,5 @@ def main(lifeline: int, file: int, death: int | None, runtime: str) -> NoReturn:
 def _leave(said_bye: bool, runtime: str) -> NoReturn:
     """Tidies up if the launcher cannot do it any more."""
     if not said_bye:
-        shutil.rmtree(runtime, ignore_errors=True)
+        keeper.clear_away(runtime)
     os._exit(0)

@@ -67,8 +67,18 @@ def _keep(host: int, death: int | None, runtime: str) -> NoReturn:
     status = os.waitpid(host, 0)[1]
     if status:
         kernel.end_children()
-        shutil.rmtree(runtime, ignore_errors=True)
+        clear_away(runtime)
     _end_like(os.waitstatus_to_exitcode(status))
+
+
+def clear_away(runtime: str) -> None:
+    """Removes the run's directory, and those of programs that its workers had launched."""
+    shutil.rmtree(runtime, ignore_errors=True)
+    from pathlib import Path
+
+    from launchpad.launch.bases import sweep
+
+    sweep(Path(runtime).parent)
 
 
 def _wait_for_either(host: int, death: int | None) -> None:
