@@ -116,11 +116,11 @@ def one_kill(server: Victim) -> dict[str, float]:
     waiting.start()
     prober: Any = server.running.client("server")
     while not prober.n_hanging():
-        pass
+        time.sleep(0.001)
     killed_at = server.kill()
     with server.running.client("server") as fresh:
         while fresh.with_options(idempotent=True).attempt() == server.attempt:
-            pass  # it was not dead yet
+            time.sleep(0.001)  # it was not dead yet
         answers = time.monotonic()
     waiting.join(DEADLINE_S)
     times = {"noticed": server.noticed_at(), "answers": answers, "next call": next_call[0]}

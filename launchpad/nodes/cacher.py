@@ -222,6 +222,11 @@ class ServeCache(Executable):
             )
             refresher.start()
 
+    def abandon(self) -> None:
+        """Gives up the calls that run."""
+        if self._server is not None:
+            self._server.stop(0.0)
+
     def close(self) -> None:
         """Stops serving and asking; the thread ends with the worker."""
         if self._server is not None:

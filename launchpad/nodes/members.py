@@ -50,6 +50,11 @@ class RunThreads(Executable):
         for member in self.members:
             member.save()
 
+    def abandon(self) -> None:
+        """None of them serves any more."""
+        for member in self.members:
+            member.abandon()
+
     def close(self) -> None:
         """Stops those that still run, and closes all."""
         if self._live is not None:

@@ -107,6 +107,21 @@ def test_a_worker_is_killed_while_it_starts(launch_type: str) -> None:
     assert [(k.attempt, k.state) for k in kills.done] == [(1, "starting")]
 
 
+@both
+def test_a_colocation_dies_as_a_whole(launch_type: str) -> None:
+    program = lp.Program("kills")
+    with program.group("pair", restart=FOREVER):
+        pair = [lp.CourierNode(Server), lp.PyClassNode(Runner)]
+        program.add_node(lp.MultiThreadingColocation(pair))
+
+    with lp.launch(program, launch_type) as running, running.client("pair") as client:
+        assert client.attempt() == 1
+        with Kills(running, at_most=1):
+            until(lambda: running.status()[0].attempt == 2)
+
+        assert client.with_options(idempotent=True).attempt() == 2
+
+
 def test_a_worker_is_killed_while_it_stops() -> None:
     running = lp.launch(program_of(victim=SlowStop), "test_mp")
     assert running.client("victim").attempt() == 1
