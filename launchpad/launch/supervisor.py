@@ -171,7 +171,7 @@ class Supervisor:
         self, worker: Watched, ended: Outcome, decision: Decision, now: float
     ) -> list[Command]:
         """Begins to restart the worker and whoever is restarted with it."""
-        self._deaths.setdefault(scope_name(worker), []).append((now, ended))
+        self._remember(worker, ended, now)
         members, due_at = self._scope_of(worker), now + decision.delay_s
         for other in [r for r in self._restarting if any(m in r for m in members)]:
             self._restarting.remove(other)
@@ -182,6 +182,13 @@ class Supervisor:
         stop = OrderlyStop(lambda: members, self._groups, now, self._grace_s, restarts=True)
         self._restarting.append(Restarting(members, due_at, stop))
         return [Note(announcement(worker, ended, decision))]
+
+    def _remember(self, worker: Watched, ended: Outcome, now: float) -> None:
+        """Takes note of a death that a restart follows; forgets those that no policy counts any more."""
+        longest_s = max(w.plan.restart.within_s for w in self.workers.values())
+        deaths = self._deaths.get(scope_name(worker), [])
+        recent = [(at, death) for at, death in deaths if now - at < longest_s]
+        self._deaths[scope_name(worker)] = [*recent, (now, ended)]
 
     def _scope_of(self, worker: Watched) -> list[Watched]:
         """Who is started again with it, itself included."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import os
 import threading
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from launchpad.launch.bases import runtime_bases
+from launchpad.launch import bases, record
 
 
 @contextlib.contextmanager
@@ -20,7 +19,7 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
     """Fails if the block leaves something behind.
 
     That is a process, a thread, a descriptor (of a file, of a socket), shared memory (a mapping, a file in
-    /dev/shm), or the directory of a run whose owner is dead.
+    /dev/shm), or the directory of sockets of a run that has ended.
 
     Example:
       with lp.testing.nothing_left_over():
@@ -112,14 +111,10 @@ def _text(path: Path) -> str:
 
 
 def _dead_runs() -> set[str]:
-    """Directories of sockets that nobody holds, and nobody has removed."""
-    found = set()
-    for base in runtime_bases():
-        for directory in base.iterdir() if base.is_dir() else ():
-            with contextlib.suppress(OSError), open(directory / "lock") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.add(f"run directory {directory}")
-    return found
+    """Directories of runs that this process has launched, that nobody holds, and that are still there."""
+    records = [path for base in bases.runtime_bases() for path in base.glob(f"*/{record.NAME}")]
+    ours = [path.parent for path in records if f'"pid": {os.getpid()},' in _text(path)]
+    return {f"run directory {directory}" for directory in ours if not bases.is_held(directory)}
 
 
 def _counted(what: str, counts: Counter[str]) -> set[str]:

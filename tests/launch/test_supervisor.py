@@ -54,6 +54,17 @@ def test_the_program_ends_when_all_with_something_to_run_have_ended() -> None:
     assert watcher.on(ended("a-1"), 2.0) == [Ask("server-0")]
 
 
+def test_deaths_that_no_policy_counts_any_more_are_forgotten() -> None:
+    policy = RestartPolicy(max_restarts=2, within_s=10, backoff=0)
+    watcher = running(worker("a-0", restart=policy))
+
+    for attempt in range(1, 101):
+        watcher.on(ended("a-0", FAILED, attempt=attempt), 10.0 * attempt)
+
+    assert watcher.workers["a-0"].attempt == 101
+    assert len(watcher._deaths["a-0"]) == 1
+
+
 def test_a_worker_s_process_is_known_from_its_birth_to_its_end() -> None:
     policy = RestartPolicy(backoff=0)
     watcher = supervisor(worker("a-0", restart=policy))

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from launchpad.launch import record
+from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.testing import nothing_left_over
 from launchpad.testing.leftovers import _segments
@@ -55,6 +57,7 @@ def leave_a_segment() -> Undo:
 def leave_a_run() -> Undo:
     run = RunDirectory.create("left", ["a"])
     run.make_runtime()
+    record.write(run, LaunchPlan("left", "test_mp", ()))
     os.close(run._lock)
     run._lock = -1
     return run.remove
