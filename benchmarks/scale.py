@@ -60,8 +60,9 @@ def measure(nodes: int) -> dict[str, Any]:
         command = [sys.executable, "-c", SCRIPT, str(nodes)]
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            words = process.stdout.readline().split()
-            assert words[:1] == ["answered"], "the script has failed"
+            lines = (line.split() for line in process.stdout)  # progress is among them
+            words = next((words for words in lines if words[:1] == ["answered"]), None)
+            assert words is not None, "the script has failed"
             pids = marked(f"{MARK}={value}")
             found = {"nodes": nodes, "launch_s": float(words[1]), "answer_s": float(words[2])}
             found |= {"processes": len(pids), "pss_bytes": sum(map(pss_bytes, pids))}
