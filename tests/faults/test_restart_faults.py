@@ -55,7 +55,7 @@ def kill(running: lp.Running) -> None:
     (before,) = running.status()
     with Kills(running, ["server"], at_most=1):
         deadline = time.monotonic() + DEADLINE_S
-        while running.status()[0] == before and not running.is_done:
+        while running.status()[0].attempt == before.attempt and not running.is_done:
             assert time.monotonic() < deadline
             threading.Event().wait(0.002)
 
