@@ -31,7 +31,8 @@ R = TypeVar("R")
 _loads = pickle.loads
 
 _FIRST_PAUSE_S = 0.001
-_LAST_PAUSE_S = 0.02  # the most that a server which has just come up goes unnoticed
+_LONG_PAUSE_S = 0.02
+_LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
 MAX_TRIES = 3  # of a request that a fresh connection did not take
 
 
@@ -254,8 +255,13 @@ class Peer:
 
 
 def next_pause(pause_s: float = 0.0) -> float:
-    """How long to pause after a pause of `pause_s`; without one, the first pause."""
-    return min(pause_s * 2, _LAST_PAUSE_S) or _FIRST_PAUSE_S
+    """How long to pause after a pause of `pause_s`; without one, the first pause.
+
+    Short ones first, for a server that is just being started; hundreds of clients that wait for longer must
+    not keep the processor from those who start.
+    """
+    growth = 2.0 if pause_s < _LONG_PAUSE_S else 1.05
+    return min(pause_s * growth, _LAST_PAUSE_S) or _FIRST_PAUSE_S
 
 
 def is_final(error: BaseException) -> bool:
