@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.clients import patience
+from launchpad.courier.clients import patience, rings
 from launchpad.courier.clients.client import Client
 from launchpad.courier.local import pace, visit
 from launchpad.courier.values import memory
@@ -813,7 +813,7 @@ def test_a_ring_through_a_visit_is_found_and_named(
     texts: list[str] = []
     said = threading.Event()
     monkeypatch.setattr(patience, "RING_AFTER_S", 0.0)
-    monkeypatch.setattr(patience, "warn", lambda text: (texts.append(text), said.set()))
+    monkeypatch.setattr(rings, "warn", lambda text: (texts.append(text), said.set()))
     clients = {name: connect(here + name) for name in "abc"}
     calls: list[int] = []
 
