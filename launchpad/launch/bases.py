@@ -10,6 +10,7 @@ that process ends, however it does.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -109,7 +110,9 @@ def sweep(base: Path) -> None:
         try:
             fd = os.open(directory / LOCK, os.O_RDWR)
         except OSError:
-            continue  # just being made or removed by another run
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # of a run that was killed before it had a lock; not if it is in use
+            continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(directory, ignore_errors=True)

@@ -64,7 +64,11 @@ class RunDirectory:
         """
         while self._lock < 0:
             self.runtime.mkdir(mode=0o700, exist_ok=True)
-            lock = os.open(self.runtime / bases.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                lock = os.open(self.runtime / bases.LOCK, flags, 0o600)
+            except FileNotFoundError:
+                continue
             fcntl.flock(lock, fcntl.LOCK_SH)
             if os.fstat(lock).st_nlink:
                 self._lock = lock

@@ -1,0 +1,50 @@
+"""F18: a run was killed and has left things behind; the next launch works, and sweeps what has no owner."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from tests import nodes
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of all runs."""
+    base = tmp_path / "r"
+    base.mkdir(mode=0o700)
+    monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", str(base))
+    return base
+
+
+def run_of(base: Path, name: str, *files: str) -> Path:
+    directory = base / name
+    directory.mkdir(mode=0o700)
+    for file in files:
+        (directory / file).touch()
+    return directory
+
+
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_f18_only_what_dead_runs_have_left_is_swept(base: Path, launch_type: str) -> None:
+    run_of(base, "dead", "lock", "a-0.courier", "run.json")
+    run_of(base, "killed-at-once")
+    run_of(base, "not-ours", "notes")
+    alive = run_of(base, "alive", "lock", "a-0.courier")
+    program = lp.Program("after")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    program.add_node(lp.PyNode(nodes.add_once, counter), label="caller")
+
+    lock = os.open(alive / "lock", os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        lp.testing.run(program, 30, launch_type)
+    finally:
+        os.close(lock)
+
+    assert {path.name for path in base.iterdir()} == {"alive", "not-ours"}
+    assert {path.name for path in alive.iterdir()} == {"lock", "a-0.courier"}
