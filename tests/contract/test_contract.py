@@ -423,7 +423,7 @@ def test_stopping_twice_and_after_the_end_is_fine(launch_type: str) -> None:
     running.wait()
 
 
-def test_a_program_can_be_stopped_while_it_starts(launch_type: str) -> None:
+def test_f54_a_program_can_be_stopped_while_it_starts(launch_type: str) -> None:
     running = lp.launch(counting_program(callers=8), launch_type)
 
     running.stop()
@@ -686,7 +686,7 @@ def test_one_program_can_be_launched_again_and_twice_at_once(launch_type: str) -
         assert three.client("counter").add() == 1
 
 
-def test_two_programs_in_one_process_do_not_touch_each_other(launch_type: str) -> None:
+def test_f54_two_programs_in_one_process_do_not_touch_each_other(launch_type: str) -> None:
     bad = lp.Program("bad")
     bad.add_node(lp.PyNode(nodes.fail_at_once), label="bad")
 
@@ -698,7 +698,7 @@ def test_two_programs_in_one_process_do_not_touch_each_other(launch_type: str) -
         assert not good.is_done
 
 
-def test_a_program_can_be_launched_from_any_thread(launch_type: str) -> None:
+def test_f54_a_program_can_be_launched_from_any_thread(launch_type: str) -> None:
     errors: list[BaseException] = []
 
     def launch() -> None:

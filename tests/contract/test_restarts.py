@@ -153,7 +153,7 @@ def test_the_whole_program_is_restarted_with_a_worker_whose_policy_says_so(
         until(lambda: states(running) == [("running", 2)] * 2)
 
 
-def test_a_crash_loop_ends_the_program_and_all_deaths_are_listed(launch_type: str) -> None:
+def test_f25_a_crash_loop_ends_the_program_and_all_deaths_are_listed(launch_type: str) -> None:
     program = lp.Program("loop")
     policy = lp.RestartPolicy(max_restarts=2, backoff=0)
     with program.group("bad", restart=policy):
@@ -193,7 +193,7 @@ def opt_out(how: str) -> None:
     raise lp.DoNotRestart("there is no dataset")
 
 
-def test_a_constructor_that_takes_too_long_is_ended_and_may_try_again(launch_type: str) -> None:
+def test_f15_a_constructor_that_takes_too_long_is_ended_and_may_try_again(launch_type: str) -> None:
     policy = lp.RestartPolicy(max_restarts=1, backoff=0, start_timeout_s=3)
 
     with lp.launch(program_of(policy, SlowAtFirst), launch_type) as running:
@@ -215,7 +215,9 @@ class SlowAtFirst(Tally):
             time.sleep(0.01)
 
 
-def test_a_constructor_that_is_too_slow_for_good_is_named_with_its_stack(launch_type: str) -> None:
+def test_f15_a_constructor_that_is_too_slow_for_good_is_named_with_its_stack(
+    launch_type: str,
+) -> None:
     policy = lp.RestartPolicy(max_restarts=0, start_timeout_s=3)
 
     with pytest.raises(lp.ProgramFailed) as failed:

@@ -125,8 +125,9 @@ def test_f46_the_traceback_of_a_worker_that_has_closed_its_descriptors_is_in_its
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 def test_f37_of_ten_thousand_lines_a_second_from_each_worker_none_is_lost(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, launch_type: str
 ) -> None:
     monkeypatch.setenv("LAUNCHPAD_LOG_MAX_MB", "0.5")
     monkeypatch.setenv("LAUNCHPAD_LOG_FILES", "1000")
@@ -136,7 +137,7 @@ def test_f37_of_ten_thousand_lines_a_second_from_each_worker_none_is_lost(
         for _ in range(workers):
             program.add_node(lp.PyNode(printers.flood, rate, seconds))
 
-    with lp.launch(program, "local_mp") as running:
+    with lp.launch(program, launch_type) as running:
         running.wait(100)
 
     expected = [f"line {i} of" for i in range(rate * seconds)]

@@ -221,7 +221,7 @@ lp.launch(program_of(("pooled", lp.PyNode(pooled))))
 
 
 @both
-def test_a_program_launched_by_a_node_ends_with_it(tmp_path: Path, launch_type: str) -> None:
+def test_f54_a_program_launched_by_a_node_ends_with_it(tmp_path: Path, launch_type: str) -> None:
     body = """
 def outer():
     running = lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop)), name="inner"), "local_mp")
