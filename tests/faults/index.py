@@ -68,11 +68,14 @@ FAULTS = {
 }
 
 NOT_IN_THREADS = {
+    17: "in-process addresses are names; no file and no port stands for them",
     20: "threads have no process of their own to be refused; that no thread starts is tested with them",
     22: "a thread cannot be killed by a signal: the process is, and the launcher with it",
     23: "memory belongs to the process, which is the launcher",
     24: "a segfault or os._exit ends the launcher too; sys.exit is tested with them",
     28: "an in-process address is a name in the launcher's own process",
+    39: "in-process calls have no frames",
+    40: "in-process calls show no token: they do not leave the process",
     41: "a stopped thread does not exist; to stop the process stops the caller as well",
     42: "no network",
     44: "a call between threads takes no descriptor",

@@ -41,7 +41,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a script; what it and its workers print can be read."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(body: str, launch_type: str = "local_mp", **options: object) -> subprocess.Popen[str]:
+    def start(
+        body: str, launch_type: str = "local_mp", notice_s: int = 3, **options: object
+    ) -> subprocess.Popen[str]:
         path = tmp_path / "script.py"
         path.write_text(PREAMBLE + body)
         process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
@@ -49,7 +51,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 sys.executable,
                 str(path),
                 f"--lp_launch_type={launch_type}",
-                "--lp_termination_notice_secs=3",
+                f"--lp_termination_notice_secs={notice_s}",
             ],
             **{
                 "stdout": subprocess.PIPE,
@@ -142,6 +144,30 @@ finally:
 
     assert process.returncode == code or busy == "running.stop()", rest
     assert "unwound" in rest
+    assert "Traceback" not in rest
+
+
+@both
+def test_f48_a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
+    start: Start, launch_type: str
+) -> None:
+    body = """
+class Stubborn:
+    def run(self):
+        print("stubborn", lp.stop_event().is_set(), flush=True)
+        while True:
+            time.sleep(0.01)
+lp.launch(program_of(lp.PyClassNode(Stubborn)))
+"""
+    process = start(body, launch_type, notice_s=1000)
+    read_until(process, "stubborn")
+
+    process.send_signal(signal.SIGINT)
+    read_until(process, "stopping")
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 130, rest
     assert "Traceback" not in rest
 
 
@@ -370,14 +396,17 @@ lp.launch(program_of(lp.PyClassNode(Ticks)))
     assert process.returncode == 130
 
 
-def test_f53_a_closed_terminal_ends_the_program(start: Start) -> None:
+@both
+def test_f53_a_closed_terminal_ends_the_program(start: Start, launch_type: str) -> None:
     ours, theirs = pty.openpty()
     body = """
 import fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
 """
-    process = start(body, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    process = start(
+        body, launch_type, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
     os.close(theirs)
     seen = b""
     while b"looping" not in seen:
