@@ -52,6 +52,7 @@ class RunContext:
       attempt: 1 at the first start, one more at each restart.
       seed: An integer below 2**32; the same for this worker at every launch, different between workers.
       launch_type: `local_mp` and the like.
+      gpus: The devices that this worker may use, as they stand in CUDA_VISIBLE_DEVICES.
     """
 
     program: str
@@ -63,6 +64,7 @@ class RunContext:
     seed: int
     launch_type: str
     endpoints: Mapping[str, str]
+    gpus: tuple[str, ...] = ()
     report: Callable[[str, str], None] = field(repr=False, default=lambda event, text: None)
     """Tells the supervisor: ("stop", why), ("waiting", worker) or ("done", "")."""
     state_path: str = field(default="", repr=False)

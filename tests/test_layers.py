@@ -11,8 +11,8 @@ PACKAGE = Path(launchpad.__file__).parent
 
 LAYERS = [
     ["courier", "outcome"],
-    ["errors", "resources", "flags"],
-    ["restart_policy"],
+    ["errors", "flags"],
+    ["resources", "restart_policy"],
     ["interruption"],
     ["context"],
     ["address", "stopping"],

@@ -5,6 +5,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
 
     launcher                                    backend                          worker
     endpoint(name, kind) ◀── plan
+    assign(workers)      ◀── plan
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ───── Born · Ready · Done · Waiting · StopRequested · Noted · Ended
@@ -16,14 +17,14 @@ reports, through one function; nothing else. `tests/contract` is this page as co
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launchpad.outcome import Outcome
 
 if TYPE_CHECKING:
-    from launchpad.launch.plan import LaunchPlan
+    from launchpad.launch.plan import LaunchPlan, WorkerPlan
     from launchpad.launch.run_directory import RunDirectory
 
 
@@ -151,6 +152,16 @@ class Backend(abc.ABC):
           address: Its name, `learner-0/courier`.
           kind: `courier` or `port`, see `launchpad.address`.
         """
+
+    def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
+        """The workers with the devices that they get, as far as that can be said before anything starts.
+
+        The place to refuse what cannot fit. By default nothing is looked at. Starts nothing.
+
+        Raises:
+          DefinitionError: there is less than they ask for; it shows the arithmetic.
+        """
+        return workers
 
     @abc.abstractmethod
     def start(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from launchpad.launch.run_directory import RunDirectory
     from launchpad.launch.running import Running
     from launchpad.program import Program
-    from launchpad.resources import PythonProcess
+    from launchpad.resources import PythonProcess, Resources
     from launchpad.restart_policy import RestartPolicy
 
 _QUIET_TERMINALS = ("output_to_files",)
@@ -34,6 +34,7 @@ def plan(
     local_resources: Mapping[str, PythonProcess] | None = None,
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+    resources: Mapping[str, Resources] | None = None,
 ) -> LaunchPlan:
     """What `launch` would run, as data. Starts nothing and changes nothing.
 
@@ -46,7 +47,8 @@ def plan(
     from launchpad.launch import registry, setup
 
     name = registry.launch_type_name(launch_type)
-    return setup.plan(_single(program), registry.backend_of(name), name, local_resources, restart)
+    backend = registry.backend_of(name)
+    return setup.plan(_single(program), backend, name, local_resources, restart, resources)
 
 
 def launch(
@@ -58,6 +60,7 @@ def launch(
     terminal: str | None = None,
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+    resources: Mapping[str, Resources] | None = None,
     serialize_py_nodes: bool | None = None,
     controller_xm_requirements: None = None,
 ) -> Running:
@@ -81,6 +84,7 @@ def launch(
         `current_terminal`; tests print nothing.
       restart: What happens when a worker ends: a policy for all groups, or by label; it counts more than
         the group's own.
+      resources: Label → Resources, in the place of all that the group itself was given.
       serialize_py_nodes: Makes no difference: nodes are always serialised.
       xm_resources: Belongs to another company's cluster; only None.
       controller_xm_requirements: The same.
@@ -100,7 +104,7 @@ def launch(
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name)
-    planned = setup.plan(program, backend, name, local_resources, restart)
+    planned = setup.plan(program, backend, name, local_resources, restart, resources)
     run = RunDirectory.create(program.name, planned.endpoints)
     return _begin(planned, backend, run, _output(run, planned, backend, terminal), test_case)
 

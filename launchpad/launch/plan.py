@@ -25,6 +25,9 @@ class WorkerPlan:
       calls: The workers whose handles it holds.
       endpoints: Address name → endpoint, for the addresses it owns.
       env, args: Environment variables and command-line flags of its own.
+      resources: What its group asks for.
+      gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES; where another system gives
+        them out (Ray), they are known in the worker only.
       runs: Whether it has something to run; None when only its constructor knows.
       restart: Whether and how it is started again.
     """
@@ -41,6 +44,7 @@ class WorkerPlan:
     args: tuple[str, ...] = ()
     python: str = ""
     resources: Resources = field(default_factory=Resources)
+    gpus: tuple[str, ...] = ()
     runs: bool | None = None
     main: bool = False
     restart: RestartPolicy = NO_RESTARTS
@@ -56,7 +60,7 @@ class WorkerPlan:
         }
         return {
             **plain,
-            "resources": {"env": dict(self.resources.env)},
+            "resources": self.resources.to_dict(),
             "restart": vars(self.restart),
             "payload_bytes": len(self.payload),
         }
@@ -112,17 +116,16 @@ class LaunchPlan:
         return json.dumps(self.to_dict(), indent=indent)
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("WORKER", "NODE", "ENDPOINTS", "CALLS", "PAYLOAD")]
-        for w in self.workers:
-            rows.append(
-                (
-                    w.name,
-                    w.kind,
-                    _listed(w.endpoints.values()),
-                    _listed(w.calls),
-                    f"{len(w.payload):,} B",
-                )
-            )
+        columns = {
+            "WORKER": [w.name for w in self.workers],
+            "NODE": [w.kind for w in self.workers],
+            "ENDPOINTS": [_listed(w.endpoints.values()) for w in self.workers],
+            "CALLS": [_listed(w.calls) for w in self.workers],
+            "PAYLOAD": [f"{len(w.payload):,} B" for w in self.workers],
+        }
+        if any(w.resources.asked() for w in self.workers):
+            columns["RESOURCES"] = [_resources(w) for w in self.workers]
+        rows = [tuple(columns), *zip(*columns.values(), strict=True)]
         title = (
             f"plan of program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
         )
@@ -138,6 +141,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, tuple) else value
+
+
+def _resources(worker: WorkerPlan) -> str:
+    """What it asks for, and which devices these are."""
+    given = f" (GPU {', '.join(worker.gpus)})" if worker.gpus else ""
+    return (worker.resources.asked() or "-") + given
 
 
 def _listed(items: Any) -> str:

@@ -14,6 +14,7 @@ from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Executable
 from launchpad.graph import handles_in
 from launchpad.launch.backend import Backend
+from launchpad.launch.given import Given, checked
 from launchpad.launch.payload import Packer, refuse_cycles
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.nodes.base import Node
@@ -71,20 +72,21 @@ def plan(
     launch_type: str,
     local_resources: Mapping[str, PythonProcess] | None = None,
     restart: Restart = None,
+    resources: Mapping[str, Resources] | None = None,
 ) -> LaunchPlan:
     """The plan of a program on a backend.
 
     Raises:
       DefinitionError: a mistake in the program, with the node's label and the path to it.
     """
-    processes = _checked_resources(program, local_resources or {})
+    given = Given.to(program, local_resources, resources)
     policies = _checked_policies(program, restart)
     workers = [replace(w, restart=policies.get(w.group.label, w.restart)) for w in setup(program)]
     calls = _checked_edges(workers)
     uids = {uid: name for worker in workers for uid, name, _ in worker.addresses()}
     packer = Packer(uids, (id(found.value) for edges in calls.values() for found, _ in edges))
-    plans = [_plan_one(w, program.name, backend, packer, calls[w.name], processes) for w in workers]
-    return LaunchPlan(program.name, launch_type, tuple(plans), uids)
+    plans = [_plan_one(w, program.name, backend, packer, calls[w.name], given) for w in workers]
+    return LaunchPlan(program.name, launch_type, tuple(backend.assign(plans)), uids)
 
 
 def _workers_of(
@@ -109,23 +111,23 @@ def _plan_one(
     backend: Backend,
     packer: Packer,
     edges: list[tuple[Found, str]],
-    processes: Mapping[str, PythonProcess],
+    given: Given,
 ) -> WorkerPlan:
-    process = processes.get(worker.group.label, PythonProcess())
+    group = worker.group
     return WorkerPlan(
         name=worker.name,
-        group=worker.group.label,
+        group=group.label,
         replica_index=worker.replica_index,
         num_replicas=worker.num_replicas,
         kind=repr(worker.node),
         seed=seed_of(program, worker.name),
         calls=tuple(dict.fromkeys(target for _, target in edges)),
         endpoints={name: backend.endpoint(name, kind) for _, name, kind in worker.addresses()},
-        env=_environment(worker.group, process),
-        args=process.argv(),
-        python=process.python,
-        resources=worker.group.resources,
-        main=worker.group.main,
+        env=given.environment(group),
+        args=given.process(group).argv(),
+        python=given.python(group),
+        resources=given.resources(group),
+        main=group.main,
         restart=worker.restart,
         added_at=worker.node.added_at,
         payload=_payload(worker, backend, packer),
@@ -200,52 +202,12 @@ def _target(found: Found, worker: Setup, names: Mapping[int, str]) -> str:
     return names[id(node)]
 
 
-def _checked_resources(
-    program: Program, local: Mapping[str, PythonProcess]
-) -> dict[str, PythonProcess]:
-    for label, process in local.items():
-        if label not in program.groups:
-            raise DefinitionError(
-                f"local_resources names a group {label!r};"
-                f" program {program.name!r} has {list(program.groups)}"
-            )
-        if not isinstance(process, PythonProcess):
-            raise DefinitionError(
-                f"local_resources[{label!r}] must be lp.PythonProcess(…), got {process!r}"
-            )
-    return dict(local)
-
-
 def _checked_policies(program: Program, restart: Restart) -> dict[str, RestartPolicy]:
     """Label → the policy given at launch, which counts more than the group's own."""
     if isinstance(restart, RestartPolicy):
         restart = dict.fromkeys(program.groups, restart)
-    for label, policy in (restart or {}).items():
-        if label not in program.groups:
-            raise DefinitionError(
-                f"restart names a group {label!r}; program {program.name!r} has {list(program.groups)}"
-            )
-        if not isinstance(policy, RestartPolicy):
-            raise DefinitionError(f"restart[{label!r}] must be lp.RestartPolicy(…), got {policy!r}")
+    policies = checked("restart", restart, RestartPolicy, program)
+    for label, policy in policies.items():
         if program.group_options(label).main:
             refuse_endless_main(label, policy)
-    return dict(restart or {})
-
-
-def _environment(group: Group, process: PythonProcess) -> dict[str, str]:
-    """The group's variables; one that is set by two sources is a DefinitionError."""
-    sources: dict[str, Resources | PythonProcess] = {
-        f"program.group({group.label!r}, resources=…)": group.resources,
-        f"local_resources[{group.label!r}]": process,
-    }
-    env: dict[str, str] = {}
-    origin: dict[str, str] = {}
-    for source, given in sources.items():
-        for name, value in given.env.items():
-            if name in env:
-                raise DefinitionError(
-                    f"the environment variable {name} of group {group.label!r} is set by two sources:"
-                    f" {env[name]!r} by {origin[name]}, and {str(value)!r} by {source}. Keep one."
-                )
-            env[name], origin[name] = str(value), source
-    return env
+    return policies

@@ -208,6 +208,7 @@ def context_of(
         seed=plan.seed,
         launch_type=launch_type,
         endpoints=endpoints,
+        gpus=plan.gpus,
         report=lambda event, text: report(reports[event](text)),
         state_path=state_dir,
     )

@@ -8,7 +8,7 @@ from launchpad.launch.launch import launch
 from launchpad.launch.registry import LaunchType
 from launchpad.launch.running import Running
 from launchpad.program import Program
-from launchpad.resources import PythonProcess
+from launchpad.resources import PythonProcess, Resources
 from launchpad.restart_policy import RestartPolicy
 
 
@@ -19,6 +19,7 @@ def run(
     local_resources: Mapping[str, PythonProcess] | None = None,
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+    resources: Mapping[str, Resources] | None = None,
 ) -> Running:
     """Runs a program to its end.
 
@@ -30,7 +31,7 @@ def run(
       program: What to run.
       timeout_s: How long it may take.
       launch_type: `test_mt` for threads, `test_mp` for processes.
-      local_resources, restart: As for `lp.launch`.
+      local_resources, restart, resources: As for `lp.launch`.
 
     Returns:
       The Running that has ended, for its logs and status.
@@ -39,7 +40,13 @@ def run(
       ProgramFailed: a worker failed.
       TimeoutError: it was not done in time; it has been stopped.
     """
-    running = launch(program, launch_type, local_resources=local_resources, restart=restart)
+    running = launch(
+        program,
+        launch_type,
+        local_resources=local_resources,
+        restart=restart,
+        resources=resources,
+    )
     try:
         running.wait(timeout_s)
     finally:
