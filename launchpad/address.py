@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import abc
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from launchpad import context
 from launchpad.errors import NotRunningError
@@ -49,6 +51,8 @@ class Address:
     def resolve(self) -> str:
         """Where this address is: `host:port`, or a courier endpoint such as `unix:/run/…`.
 
+        Where workers move between hosts this is where it is now; it waits until that is known.
+
         Raises:
           NotRunningError: outside a running program, with what to do about it.
         """
@@ -58,7 +62,21 @@ class Address:
         place = context.published(self.uid)
         if place is None:
             raise NotRunningError(self._why_nowhere())
-        return place.endpoint
+        return place.where()
+
+    def whereabouts(self) -> str | Callable[[], str]:
+        """What a courier client takes: a fixed place, or whom to ask each time, where servers move.
+
+        Raises:
+          NotRunningError: outside a running program.
+        """
+        me = context.try_current()
+        if me is not None and self.name:
+            return Whereabouts(self.name) if me.moves else me.endpoint(self.name)
+        place = context.published(self.uid)
+        if place is None:
+            raise NotRunningError(self._why_nowhere())
+        return place.where if place.moves else place.where()
 
     def _why_nowhere(self) -> str:
         owner = self.owner or "a node that was not added to a program"
@@ -70,6 +88,20 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self.name or self.role!r} of {self.owner or 'no node yet'})"
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where an address is now, as the worker knows it in which this is called; empty while nobody knows.
+
+    It is pickled with clients, and then asks the worker that has got them.
+    """
+
+    name: str
+
+    def __call__(self) -> str:
+        me = context.try_current()
+        return "" if me is None else me.endpoints.get(self.name, "")
 
 
 class AbstractAddressBuilder(abc.ABC):

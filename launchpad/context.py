@@ -19,7 +19,7 @@ import functools
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from launchpad.interruption import Interruption
 
 _WORTH_TELLING_S = 1.0
 _HANDLERS_S = 5.0
+_PLACED_S, _LOOK_S = 60.0, 0.01
 
 
 @dataclass(eq=False)
@@ -65,8 +66,12 @@ class RunContext:
     launch_type: str
     endpoints: Mapping[str, str]
     gpus: tuple[str, ...] = ()
+    moves: bool = False
+    """Whether servers of this program may move: then `endpoints` changes, and lacks who is not up yet."""
+    listens_at: str = ""
+    """Where servers listen for those on other hosts, `tcp:10.0.0.5:0`; empty where there are none."""
     report: Callable[[str, str], None] = field(repr=False, default=lambda event, text: None)
-    """Tells the supervisor: ("stop", why), ("waiting", worker) or ("done", "")."""
+    """Tells the supervisor: ("stop", why), ("waiting", worker), ("done", "") or ("bound", places)."""
     state_path: str = field(default="", repr=False)
     phase: str = "import"
     stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
@@ -104,13 +109,31 @@ class RunContext:
         return path
 
     def endpoint(self, address: str) -> str:
-        """Where the address with this name is bound, `unix:/run/…/learner-0.sock`."""
-        try:
-            return self.endpoints[address]
-        except KeyError:
+        """Where the address with this name is bound, `unix:/run/…/learner-0.sock`.
+
+        Where servers move it waits until the place is known; no longer than a minute.
+        """
+        deadline = time.monotonic() + _PLACED_S
+        while self.moves and not self.endpoints.get(address) and time.monotonic() < deadline:
+            self._raise_if_never(address)
+            time.sleep(_LOOK_S)
+        if not self.endpoints.get(address):
             raise NotRunningError(
                 f"program {self.program!r} has no address {address!r}; it has {sorted(self.endpoints)}"
-            ) from None
+            )
+        return self.endpoints[address]
+
+    def note_bound(self, address: str, endpoints: Sequence[str]) -> None:
+        """A server has bound; where servers move, the others hear of it from the launcher."""
+        if self.listens_at:
+            self.report("bound", "\n".join((address, *endpoints)))
+
+    def _raise_if_never(self, address: str) -> None:
+        """There is no point in waiting for the place of a worker that has ended for good."""
+        worker = address.partition("/")[0]
+        if self.why_gone(worker) or self.stop_event.is_set():
+            why = self.why_gone(worker) or f"{self.name} was asked to stop"
+            raise NotRunningError(f"nobody knows where {address!r} is: {why}")
 
     def ask_to_stop(self) -> None:
         """What the supervisor does to this worker: the event is set, then the handlers are called.
@@ -262,10 +285,12 @@ def inherit() -> None:
 class Place:
     """Where an address is, as the launching script knows it.
 
-    `verdict` tells clients when `worker` has ended and nobody answers there any more.
+    `where` says where that is now, and `moves` whether that can change. `verdict` tells clients when
+    `worker` has ended and nobody answers there any more.
     """
 
-    endpoint: str
+    where: Callable[[], str]
+    moves: bool
     worker: str
     verdict: Callable[[], Exception | None]
 

@@ -17,7 +17,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,19 @@ class Noted:
 Report = Born | Ready | Done | Waiting | StopRequested | Ended | Noted
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A server has bound, and its address was not known from the plan: for the backend, who tells the others.
+
+    `endpoints`: for workers on its own host, then for those on others.
+    """
+
+    worker: str
+    attempt: int
+    address: str
+    endpoints: tuple[str, ...]
+
+
 class Workers(abc.ABC):
     """The workers of one launch. Called by one thread, the supervisor's; no method waits for a worker."""
 
@@ -116,6 +129,13 @@ class Workers(abc.ABC):
 
         An empty `why` takes that back: it has been started again.
         """
+
+    def places(self) -> Mapping[str, str] | None:
+        """Address name → where it is now as this process sees it, if workers move; changes by itself.
+
+        None: where the plan says.
+        """
+        return None
 
     def stacks(self, worker: str) -> str:
         """What a worker's threads are doing, as text; may wait a moment. From any thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from launchpad import context, outcome
@@ -22,9 +22,14 @@ class OwnThreads(Workers):
     """Workers that are functions of the launching script; nothing is pickled, and nothing captured."""
 
     def __init__(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Report], None],
+        places: Mapping[str, str] | None = None,
     ) -> None:
         self._plan, self._run_directory, self._report = plan, run, report
+        self._places = places
         self._functions: dict[str, Callable[[], object]] = {}
         self._plans: dict[str, WorkerPlan] = {}
         self._contexts: dict[str, RunContext] = {}
@@ -48,9 +53,10 @@ class OwnThreads(Workers):
             self._plan.program,
             self._plan.launch_type,
             attempt,
-            self._plan.endpoints,
+            self._plan.endpoints if self._places is None else self._places,
             self._report,
             str(self._run_directory.state(worker)),
+            moves=self._places is not None,
         )
         context.inherit()
         self._contexts[worker] = me

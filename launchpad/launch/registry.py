@@ -24,7 +24,10 @@ _BUILT_IN = {
     "local_mp": "launchpad.launch.backends.processes.backend:Processes",
     "test_mt": "launchpad.launch.backends.threads:TestThreads",
     "test_mp": "launchpad.launch.backends.processes.backend:TestProcesses",
+    "ray": "launchpad.launch.backends.ray.backend:Ray",
+    "test_ray": "launchpad.launch.backends.ray.backend:TestRay",
 }
+_LOCAL = ("local_mt", "local_mp", "test_mt", "test_mp")
 
 
 class LaunchType(enum.Enum):
@@ -34,6 +37,8 @@ class LaunchType(enum.Enum):
     LOCAL_MULTI_PROCESSING = "local_mp"
     TEST_MULTI_THREADING = "test_mt"
     TEST_MULTI_PROCESSING = "test_mp"
+    RAY = "ray"
+    TEST_RAY = "test_ray"
 
 
 def launch_type_name(given: LaunchType | str | None) -> str:
@@ -68,7 +73,7 @@ def is_local_launch(launch_type: LaunchType | str) -> bool:
 
 def is_local_launch_or_test(launch_type: LaunchType | str) -> bool:
     """Whether it runs on this host, tests included."""
-    return launch_type_name(launch_type) in _BUILT_IN
+    return launch_type_name(launch_type) in _LOCAL
 
 
 def _third_party() -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,11 +195,12 @@ class Running:
             raise NotRunningError(
                 f"program {self.plan.program!r} has ended; nobody answers for {name} any more"
             )
-        for address, endpoint in self.plan.endpoints.items():
+        for address in self.plan.endpoints:
             worker, _, role = address.partition("/")
             if (worker == name or worker.startswith(f"{name}.")) and role.endswith("courier"):
-                verdict = partial(self._supervising.verdict_on, worker)
-                return Client(endpoint, name=worker, verdict=verdict)
+                place = self._supervising.place(address)
+                where = place.where if place.moves else place.where()
+                return Client(where, name=worker, verdict=place.verdict)
         raise KeyError(f"{name} serves nobody; those that do: {sorted(self.plan.endpoints)}")
 
     def __enter__(self) -> Running:

@@ -73,10 +73,11 @@ class Supervising:
         self._inbox: queue.SimpleQueue[Report | StopAsked | Add] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._supervisor = Supervisor(plan, grace_s)
-        self._published = {uid: self._place(name) for uid, name in plan.uids.items()}
-        self._own = OwnThreads(plan, run, self._inbox.put)
         output.show(Progress(self.workers))
         self._workers: Workers = backend.start(plan, run, self._inbox.put)
+        self._places = self._workers.places()
+        self._published = {uid: self.place(name) for uid, name in plan.uids.items()}
+        self._own = OwnThreads(plan, run, self._inbox.put, self._places)
         self._control = self._make_room()
         name = f"launchpad-{plan.program}"
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=False)
@@ -158,6 +159,17 @@ class Supervising:
                 return None
             return WorkerFailed(watched.outcome.headline(), server=worker)
 
+    def place(self, address: str) -> Place:
+        """Where an address is, for this process."""
+        places = self._plan.endpoints if self._places is None else self._places
+        worker = address.partition("/")[0]
+        return Place(
+            where=lambda: places.get(address, ""),
+            moves=self._places is not None,
+            worker=worker,
+            verdict=lambda: self.verdict_on(worker),
+        )
+
     def make_fail(self, worker: str, why: str) -> bool:
         """For tests: makes a worker fail that is a thread of the backend's; whether it is one."""
         return self._home_of(worker).crash(worker, why)
@@ -183,10 +195,6 @@ class Supervising:
 
     def _stop_from_outside(self, at_once: bool) -> None:
         self.put(StopAsked("stopped by `python -m launchpad stop`", at_once, "stopping, as asked"))
-
-    def _place(self, address: str) -> Place:
-        worker = address.partition("/")[0]
-        return Place(self._plan.endpoints[address], worker, lambda: self.verdict_on(worker))
 
     def _have_ended(self, labels: Collection[str] | None, first: bool) -> bool:
         workers = self._supervisor.workers.values()

@@ -14,8 +14,9 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
 from launchpad import courier, outcome
@@ -23,7 +24,7 @@ from launchpad.context import RunContext
 from launchpad.errors import DoNotRestart, Stopped
 from launchpad.executable import Executable
 from launchpad.launch import flag_values, payload
-from launchpad.launch.backend import Done, Ready, Report, StopRequested, Waiting
+from launchpad.launch.backend import Bound, Done, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import WorkerPlan
 from launchpad.outcome import Outcome
 
@@ -187,15 +188,18 @@ def context_of(
     program: str,
     launch_type: str,
     attempt: int,
-    endpoints: dict[str, str],
-    report: Callable[[Report], None],
+    endpoints: Mapping[str, str],
+    report: Callable[[Any], None],
     state_dir: str,
+    moves: bool = False,
+    listens_at: str = "",
 ) -> RunContext:
     """The run context of a worker."""
-    reports: dict[str, Callable[[str], Report]] = {
+    reports: dict[str, Callable[[str], Report | Bound]] = {
         "stop": lambda why: StopRequested(plan.name, why),
         "waiting": lambda other: Waiting(plan.name, other),
         "done": lambda _: Done(plan.name, attempt),
+        "bound": lambda text: _bound(plan.name, attempt, *text.split("\n")),
     }
 
     return RunContext(
@@ -209,9 +213,15 @@ def context_of(
         launch_type=launch_type,
         endpoints=endpoints,
         gpus=plan.gpus,
+        moves=moves,
+        listens_at=listens_at,
         report=lambda event, text: report(reports[event](text)),
         state_path=state_dir,
     )
+
+
+def _bound(worker: str, attempt: int, address: str, *endpoints: str) -> Bound:
+    return Bound(worker, attempt, address, endpoints)
 
 
 def describe(error: BaseException) -> str:

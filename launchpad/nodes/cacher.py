@@ -24,7 +24,7 @@ from launchpad.courier.streams.stream import Stream
 from launchpad.errors import StaleError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
-from launchpad.nodes.courier import CourierHandle
+from launchpad.nodes.courier import CourierHandle, new_server, start
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -214,9 +214,9 @@ class ServeCache(Executable):
         cache = Cache(self.target, self.refresh_s, self.stale_s)
         me = context.current()
         with me.interruption.forbidden():
-            self._server = Server(me.name, address=self.address.resolve())
+            self._server = new_server(self.address)
             self._server.bind_fallback(cache.call, lambda: list_methods(self.target))
-            self._server.start()
+            start(self._server, self.address)
             refresher = threading.Thread(
                 target=cache.refresh_until, args=(me.stop_event,), daemon=True
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Generic, cast
 
 from launchpad import context
@@ -49,10 +50,9 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         Raises:
           NotRunningError: outside a running program.
         """
-        endpoint = self._address.resolve()
         worker, verdict = _who_answers(self._address)
         client = Client(
-            endpoint,
+            self._address.whereabouts(),
             name=worker or None,
             verdict=verdict,
             idempotent=self._idempotent,
@@ -153,13 +153,26 @@ class ServeObject(Executable):
 
 def serve(address: Address, built: object, server_kwargs: Mapping[str, Any]) -> Server:
     """A started server of the object's public methods at the address."""
-    server = Server(context.current().name, address=address.resolve(), **server_kwargs)
+    server = new_server(address, server_kwargs)
     server.bind_object(built)
     hook = getattr(built, "set_courier_server", None)
     if callable(hook):
         hook(server)
-    server.start()
+    start(server, address)
     return server
+
+
+def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxyType({})) -> Server:
+    """A server at the address, and at another one for workers on other hosts if there may be such."""
+    me = context.current()
+    also_at = (*server_kwargs.get("also_at", ()), *([me.listens_at] if me.listens_at else []))
+    return Server(me.name, address=address.resolve(), **{**server_kwargs, "also_at": also_at})
+
+
+def start(server: Server, address: Address) -> None:
+    """Starts it, and tells where it is those who could not know."""
+    server.start()
+    context.current().note_bound(address.name, server.addresses)
 
 
 def _who_answers(address: Address) -> tuple[str, Callable[[], Exception | None] | None]:

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Backend, Born, Ended, Ready, Report, Workers
 from launchpad.launch.backends.processes import briefing, endings, interpreter, messages, stacks
+from launchpad.launch.backends.processes.briefing import Abroad
 from launchpad.launch.backends.processes.endings import Attempt
 from launchpad.launch.backends.processes.messages import (
     Ask,
@@ -37,6 +38,7 @@ from launchpad.launch.backends.processes.messages import (
     NotForked,
     Over,
     Phase,
+    Placed,
     Said,
     Start,
 )
@@ -58,14 +60,7 @@ class Processes(Backend):
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
     ) -> Workers:
         """Starts the host, and does not wait until it is there."""
-        try:
-            with open(briefing.create(), "wb") as file:
-                workers = ProcessWorkers(*_start_keeper(file.fileno(), run), report, run.stacks)
-                _brief(workers, file.fileno(), plan, run)
-        except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
-            why = f"{error}. {endings.limit_behind(error)}"
-            raise LaunchError(f"the workers' host could not be started: {why}") from error
-        return workers
+        return start_host(plan, run, report)
 
 
 class TestProcesses(Processes):
@@ -89,7 +84,7 @@ class ProcessWorkers(Workers):
         self,
         keeper: subprocess.Popen[bytes],
         control: socket.socket,
-        report: Callable[[Report], None],
+        report: Callable[[Any], None],
         stacks: Callable[[str], Path],
     ):
         self._stacks = stacks
@@ -139,6 +134,10 @@ class ProcessWorkers(Workers):
     def tell_gone(self, worker: str, why: str) -> None:
         """Tells all."""
         self.send(Over(worker, why))
+
+    def place(self, places: Mapping[str, str]) -> None:
+        """Tells all where addresses are now."""
+        self.send(Placed(places))
 
     def stacks(self, worker: str) -> str:
         """What faulthandler writes in its process, even when that hangs in C code."""
@@ -222,10 +221,37 @@ class ProcessWorkers(Workers):
             self._report(Ended(ending(attempt)))
 
 
-def _brief(workers: ProcessWorkers, file: int, plan: LaunchPlan, run: RunDirectory) -> None:
+def start_host(
+    plan: LaunchPlan,
+    run: RunDirectory,
+    report: Callable[[Any], None],
+    abroad: Abroad | None = None,
+) -> ProcessWorkers:
+    """Starts the host of a plan's workers, and does not wait until it is there.
+
+    Raises:
+      LaunchError: it could not be started.
+    """
+    try:
+        with open(briefing.create(), "wb") as file:
+            workers = ProcessWorkers(*_start_keeper(file.fileno(), run), report, run.stacks)
+            _brief(workers, file.fileno(), plan, run, abroad)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
+        why = f"{error}. {endings.limit_behind(error)}"
+        raise LaunchError(f"the workers' host could not be started: {why}") from error
+    return workers
+
+
+def _brief(
+    workers: ProcessWorkers,
+    file: int,
+    plan: LaunchPlan,
+    run: RunDirectory,
+    abroad: Abroad | None,
+) -> None:
     """Writes the briefing while the host boots."""
     try:
-        workers.send(Hello(briefing.write(file, plan, run)))
+        workers.send(Hello(briefing.write(file, plan, run, abroad)))
     except BaseException:
         workers.close()
         raise

@@ -25,6 +25,7 @@ from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 
 if TYPE_CHECKING:
+    from launchpad.courier.trust.credentials import Credentials
     from launchpad.launch.run_directory import RunDirectory
 
 
@@ -35,7 +36,8 @@ class Briefing:
     Attributes:
       workers: Name → plan, without its payload.
       payloads: Name → where its payload begins, counted from the end of the index, and its length.
-      scope: The prefix of this run's addresses, which `token` opens.
+      keys: What opens this run's addresses: prefix, token and credentials.
+      abroad: What else there is to know where the launcher is on another host.
     """
 
     program: str
@@ -49,8 +51,31 @@ class Briefing:
     stacks: Mapping[str, str]
     argv: Sequence[str]
     flags: bytes
-    scope: str
+    keys: Sequence[tuple[str, bytes, Credentials | None]]
+    abroad: Abroad | None = None
+
+
+@dataclass(frozen=True)
+class Abroad:
+    """What workers must know whose launcher is on another host, and whose servers may move.
+
+    Attributes:
+      listens_at: Where servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
+      argv, flags: The launching script's, as `flag_values.capture` gives them.
+      state: Where the worker may leave what its next attempt is to find.
+    """
+
+    listens_at: str
     token: bytes
+    credentials: Credentials
+    argv: Sequence[str]
+    flags: bytes
+    state: str
+
+    @property
+    def keys(self) -> list[tuple[str, bytes, Credentials | None]]:
+        """Whatever a worker talks to by courier belongs to its run, unless it has a key of its own."""
+        return [("unix:", self.token, None), ("tcp:", self.token, self.credentials)]
 
 
 def create() -> int:
@@ -63,9 +88,9 @@ def create() -> int:
         return os.dup(file.fileno())
 
 
-def write(fd: int, plan: LaunchPlan, run: RunDirectory) -> int:
+def write(fd: int, plan: LaunchPlan, run: RunDirectory, abroad: Abroad | None = None) -> int:
     """Writes the briefing of a launch; the length of its index."""
-    index = pickle.dumps(_briefing(plan, run), protocol=5)
+    index = pickle.dumps(_briefing(plan, run, abroad), protocol=5)
     for part in (index, *(worker.payload for worker in plan.workers)):
         left = memoryview(part)
         while left:
@@ -87,7 +112,7 @@ def plan_of(fd: int, index_length: int, briefing: Briefing, worker: str) -> Work
     return replace(briefing.workers[worker], payload=payload)
 
 
-def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
+def _briefing(plan: LaunchPlan, run: RunDirectory, abroad: Abroad | None) -> Briefing:
     lengths = [len(worker.payload) for worker in plan.workers]
     offsets = accumulate(lengths, initial=0)
     places = list(zip(offsets, lengths, strict=False))
@@ -100,12 +125,12 @@ def _briefing(plan: LaunchPlan, run: RunDirectory) -> Briefing:
         payloads=dict(zip(names, places, strict=True)),
         logs=run.log_files,
         rotation=run.rotation,
-        states={name: str(run.state(name)) for name in names},
+        states={name: abroad.state if abroad else str(run.state(name)) for name in names},
         stacks={name: str(run.stacks(name)) for name in names},
-        argv=tuple(sys.argv),
-        flags=flag_values.capture(sys.argv[0]),
-        scope=run.scope,
-        token=keyring.find(run.scope),
+        argv=abroad.argv if abroad else tuple(sys.argv),
+        flags=abroad.flags if abroad else flag_values.capture(sys.argv[0]),
+        keys=abroad.keys if abroad else [(run.scope, keyring.find(run.scope), None)],
+        abroad=abroad,
     )
 
 

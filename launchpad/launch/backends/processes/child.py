@@ -32,7 +32,7 @@ from launchpad.launch import flag_values
 from launchpad.launch.backend import Noted
 from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
 from launchpad.launch.backends.processes.briefing import Briefing
-from launchpad.launch.backends.processes.messages import Ask, Over, Phase
+from launchpad.launch.backends.processes.messages import Ask, Over, Phase, Placed
 from launchpad.launch.logs.process_log import ProcessLog
 from launchpad.launch.logs.rotation import first_part
 from launchpad.launch.plan import WorkerPlan
@@ -138,19 +138,22 @@ def _live(birth: Birth, given: Briefing) -> int:
     )
     _furnish(plan, given, log)
     os.environ[kernel.MARK] = mark(birth.worker, birth.attempt)
+    places = dict(given.endpoints)
     me = context_of(
         plan,
         given.program,
         given.launch_type,
         birth.attempt,
-        given.endpoints,
+        places,
         host.say,
         given.states[birth.worker],
+        given.abroad is not None,
+        given.abroad.listens_at if given.abroad is not None else "",
     )
     worker = Worker(plan, me, host.say, _Interruption(), lambda phase: host.say(Phase(phase)))
     context.enter_process(me)
     threading.Thread(
-        target=host.listen, args=(worker, me), name="launchpad-control", daemon=True
+        target=host.listen, args=(worker, me, places), name="launchpad-control", daemon=True
     ).start()
     ended = worker.main()
     log.tell_of_trouble()
@@ -173,7 +176,8 @@ def _furnish(plan: WorkerPlan, given: Briefing, log: ProcessLog) -> None:
     with contextlib.suppress(OSError):  # a launcher that keeps no such files
         stacks = os.open(given.stacks[plan.name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         faulthandler.register(kernel.SHOW_STACKS, stacks)
-    keyring.add(given.scope, given.token)
+    for key in given.keys:
+        keyring.add(*key)
 
 
 class _Host:
@@ -188,7 +192,7 @@ class _Host:
         with self._lock, contextlib.suppress(OSError):  # if it is gone we are about to be
             messages.send(self._control, message)
 
-    def listen(self, worker: Worker, me: context.RunContext) -> None:
+    def listen(self, worker: Worker, me: context.RunContext, places: dict[str, str]) -> None:
         """Does as the host says, for as long as it lives; takes what this process has started along."""
         for message in messages.receive(self._control):
             if isinstance(message, Ask):
@@ -200,6 +204,8 @@ class _Host:
                 ).start()
             elif isinstance(message, Over):
                 me.mark_gone(message.worker, message.why)
+            elif isinstance(message, Placed):
+                places.update(message.places)
         kernel.kill_descendants()
         kernel.kill_group(os.getpid())
 

@@ -39,6 +39,7 @@ from launchpad.launch.backends.processes.messages import (
     Kill,
     NotForked,
     Over,
+    Placed,
     Said,
     Start,
 )
@@ -98,7 +99,8 @@ class Host:
             Ask: self._on_ask,
             Dump: self._on_dump,
             Kill: self._on_kill,
-            Over: self._on_over,
+            Over: self._tell_all,
+            Placed: self._tell_all,
             Bye: self._on_bye,
         }
 
@@ -158,9 +160,9 @@ class Host:
             with contextlib.suppress(OSError):
                 os.kill(member.pid, signal.SIGQUIT)
 
-    def _on_over(self, over: Over) -> None:
+    def _tell_all(self, message: Over | Placed) -> None:
         for worker in self._members:
-            self._tell(worker, over)
+            self._tell(worker, message)
 
     def _on_bye(self, bye: Bye) -> None:
         self._is_over = self._said_bye = True

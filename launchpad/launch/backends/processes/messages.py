@@ -1,6 +1,6 @@
 """What launcher, host and workers say to each other, and how it travels.
 
-    launcher ──Hello · Start · Ask · Dump · Kill · Over · Bye──▶ host ──Ask · Over──▶ worker
+    launcher ──Hello · Start · Ask · Dump · Kill · Over · Placed · Bye──▶ host ──Ask · Over · Placed──▶ worker
     launcher ◀──Forked · NotForked · Said · Gone────────── host ◀──Phase · reports · Outcome── worker
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The host does not look into what
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,13 @@ class Over:
 
     worker: str
     why: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where addresses are now; empty for one that is nowhere. Told to all workers, where servers move."""
+
+    places: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,33 @@
+"""`ray`: the backend. What starts, watches and ends workers on a cluster is in `workers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from launchpad.address import COURIER
+from launchpad.launch.backend import Backend, Report, Workers
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.run_directory import RunDirectory
+
+
+class Ray(Backend):
+    """For programs that want more than one machine, or a cluster that is there already."""
+
+    def endpoint(self, address: str, kind: str) -> str:
+        """Wherever Ray places its worker, at a port that is free there."""
+        return "tcp:{node}:0" if kind == COURIER else "{node}:0"
+
+    def start(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> Workers:
+        """Connects to the cluster, and asks it for room."""
+        from launchpad.launch.backends.ray.workers import RayWorkers
+
+        return RayWorkers(plan, run, report)
+
+
+class TestRay(Ray):
+    """`test_ray`: the same, for unit tests."""
+
+    __test__ = False  # no test case, whatever pytest makes of the name
+    is_test = True

@@ -1,0 +1,155 @@
+"""The connection of this process to a Ray cluster: the first launch makes it, the last closes it.
+
+One that somebody else has made (`ray.init()` in the script, or a worker of Ray's own) is used and left as it is.
+Ray ties a cluster that it starts for us to the life of the thread that asked for it, so that thread is our own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launchpad.errors import LaunchError
+
+_NAMESPACE = "launchpad"
+_NOT_SENT = [".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
+
+_lock = threading.Lock()
+_users = 0
+_ours: _Connection | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A living node of the cluster, and what it has in all."""
+
+    id: str
+    ip: str
+    resources: dict[str, float]
+
+
+def load() -> Any:
+    """The package `ray`.
+
+    Raises:
+      LaunchError: it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise LaunchError(
+            f"launch type 'ray' needs Ray, which cannot be imported here ({error}):"
+            " pip install 'launchpad[ray]'"
+        ) from error
+    return ray
+
+
+def connect() -> None:
+    """Connects, if this process is not connected: to $RAY_ADDRESS, a cluster on this machine, or a new one.
+
+    Raises:
+      LaunchError: there is no such cluster, or none could be started.
+    """
+    global _users, _ours
+    ray = load()
+    with _lock:
+        if _ours is None and not ray.is_initialized():
+            _ours = _Connection()
+        _users += 1
+
+
+def release() -> None:
+    """Takes `connect` back; the last one closes what the first has opened."""
+    global _users, _ours
+    with _lock:
+        _users -= 1
+        if _users == 0 and _ours is not None:
+            _ours.close()
+            _ours = None
+
+
+def nodes() -> list[Node]:
+    """Those that live."""
+    return [
+        Node(node["NodeID"], node["NodeManagerAddress"], dict(node["Resources"]))
+        for node in load().nodes()
+        if node["Alive"]
+    ]
+
+
+def here() -> tuple[str, str]:
+    """The id and the address of the node that this process is on."""
+    ray = load()
+    return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
+
+
+class _Connection:
+    """A connection of our own, and the thread to which Ray ties what it starts."""
+
+    def __init__(self) -> None:
+        self._is_open, self._is_over = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._live, name="launchpad-ray", daemon=True)
+        self._thread.start()
+        self._is_open.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise LaunchError(_why_not(self._error)) from self._error
+
+    def close(self) -> None:
+        """Disconnects; a cluster that was started for us ends."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _live(self) -> None:
+        try:
+            _connect()
+        except BaseException as error:
+            self._error = error
+            load().shutdown()
+            return
+        finally:
+            self._is_open.set()
+        self._is_over.wait()
+        load().shutdown()
+
+
+def _connect() -> None:
+    """Connects; once more, with the project to be sent along, when there are other hosts."""
+    _init({})
+    _, ours = here()
+    if any(node.ip != ours for node in nodes()):
+        load().shutdown()
+        _init(project(Path(sys.path[0] or os.getcwd())))
+
+
+def project(folder: Path) -> dict[str, Any]:
+    """What a host that has neither the user's code nor launchpad needs, as Ray's `runtime_env`."""
+    package = Path(__file__).parents[3]
+    return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
+
+
+def _init(runtime_env: dict[str, Any]) -> None:
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it would warn that this is no main thread
+    load().init(
+        namespace=_NAMESPACE,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        runtime_env=runtime_env,
+    )
+
+
+def _why_not(error: BaseException) -> str:
+    address = os.environ.get("RAY_ADDRESS")
+    first = str(error).strip().split("\n")[0]
+    if address:
+        return (
+            f"no Ray cluster could be used at RAY_ADDRESS={address}: {first}. Start one there with"
+            " `ray start --head`, or unset RAY_ADDRESS to have one started on this machine"
+        )
+    return f"no Ray could be started on this machine: {type(error).__name__}: {first}"

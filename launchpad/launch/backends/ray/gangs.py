@@ -1,0 +1,79 @@
+"""Gangs: which workers Ray places together, and what each of them asks for. Pure.
+
+A group that asks for resources, or says how it wants to be placed, is one gang: Ray reserves room for all of
+it or for none. So are the processes of a MultiProcessingColocation, which must be on one node. Workers that ask
+for nothing belong to no gang; they are spread over the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launchpad.launch.plan import WorkerPlan
+from launchpad.resources import Resources
+
+_LEAST = {"memory": 1.0}
+"""Ray reserves no room for nothing; this is a byte."""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """Workers that are placed together.
+
+    Attributes:
+      strategy: Ray's word for how: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD.
+      bundles: What each of the workers needs, in their order.
+      labels: Which nodes they may be on.
+    """
+
+    name: str
+    strategy: str
+    workers: tuple[str, ...]
+    bundles: tuple[Mapping[str, float], ...]
+    labels: Mapping[str, str]
+
+
+def gangs_of(workers: Sequence[WorkerPlan]) -> list[Gang]:
+    """The gangs of a plan."""
+    together: dict[str, list[WorkerPlan]] = {}
+    for worker in workers:
+        together.setdefault(_gang_name(worker), []).append(worker)
+    return [_gang(name, members) for name, members in together.items() if _is_gang(members)]
+
+
+def demand(resources: Resources) -> dict[str, float]:
+    """What a worker asks for, by Ray's names."""
+    asked = {
+        "CPU": float(resources.cpus or 0),
+        "GPU": float(resources.gpus),
+        "memory": float(resources.memory_bytes or 0),
+        f"accelerator_type:{resources.accelerator}": 0.001 if resources.accelerator else 0.0,
+    }
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def _gang(name: str, members: list[WorkerPlan]) -> Gang:
+    strategy = members[0].resources.placement or "pack"
+    return Gang(
+        name=name,
+        strategy="STRICT_PACK" if _is_colocated(members[0]) else strategy.upper(),
+        workers=tuple(member.name for member in members),
+        bundles=tuple(demand(member.resources) or _LEAST for member in members),
+        labels=members[0].resources.labels,
+    )
+
+
+def _gang_name(worker: WorkerPlan) -> str:
+    return f"{worker.group}-{worker.replica_index}" if _is_colocated(worker) else worker.group
+
+
+def _is_colocated(worker: WorkerPlan) -> bool:
+    """Whether it is one process of a colocation: `trainer-0.1`."""
+    return worker.name != f"{worker.group}-{worker.replica_index}"
+
+
+def _is_gang(members: list[WorkerPlan]) -> bool:
+    resources = members[0].resources
+    asks = demand(resources) or resources.labels or resources.placement
+    return bool(asks) or _is_colocated(members[0])

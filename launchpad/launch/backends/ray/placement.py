@@ -1,0 +1,80 @@
+"""Placement: the room that Ray reserves for a gang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from launchpad.launch.backends.ray import cluster, room
+from launchpad.launch.backends.ray.gangs import Gang
+
+PENDING_S = 60.0
+"""How long a gang waits for room that others have now."""
+
+_LEAST_CPUS = 0
+
+
+class Placement:
+    """One gang's room. Reserved at once if there is some, else when others leave it.
+
+    Args:
+      then: Called in some thread of Ray's when the room is there.
+    """
+
+    def __init__(self, gang: Gang, then: Callable[[Placement], None]) -> None:
+        from ray.util.placement_group import placement_group
+
+        self.gang = gang
+        self.is_ready = False
+        self.give_up_at = time.monotonic() + PENDING_S
+        selectors = [dict(gang.labels) for _ in gang.bundles] if gang.labels else None
+        self._group: Any = placement_group(
+            [dict(bundle) for bundle in gang.bundles],
+            strategy=gang.strategy,
+            bundle_label_selector=selectors,
+        )
+        self._group.ready().future().add_done_callback(lambda _: then(self))
+
+    def options(self, worker: str) -> dict[str, Any]:
+        """What an actor of this gang is made with."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        index = self.gang.workers.index(worker)
+        bundle = self.gang.bundles[index]
+        others = {n: much for n, much in bundle.items() if n not in ("CPU", "GPU", "memory")}
+        return {
+            "num_cpus": bundle.get("CPU", _LEAST_CPUS),
+            "num_gpus": bundle.get("GPU", 0),
+            "memory": bundle.get("memory", 0) or None,
+            "resources": others or None,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                placement_group=self._group, placement_group_bundle_index=index
+            ),
+        }
+
+    def why_not(self) -> str:
+        """Why there is no room yet, with what is free now."""
+        ray = cluster.load()
+        free = ray.available_resources()
+        asked: dict[str, float] = {}
+        for bundle in self.gang.bundles:
+            for name, much in bundle.items():
+                asked[name] = asked.get(name, 0.0) + much
+        parts = [
+            f"{room.amount(name, much)} {name} (of {room.there(name, cluster.nodes())},"
+            f" {room.amount(name, free.get(name, 0.0))} is free)"
+            for name, much in asked.items()
+        ]
+        return f"{self.gang.name} asks for {' and '.join(parts)}"
+
+    def remove(self) -> None:
+        """Gives the room back."""
+        from ray.util.placement_group import remove_placement_group
+
+        remove_placement_group(self._group)
+
+
+def free_options() -> dict[str, Any]:
+    """What an actor is made with that belongs to no gang: nothing is reserved, and nodes take turns."""
+    return {"num_cpus": _LEAST_CPUS, "num_gpus": 0, "scheduling_strategy": "SPREAD"}

@@ -1,0 +1,75 @@
+"""Post: an outpost as the launcher knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad import outcome
+from launchpad.launch.backends.ray import cluster
+from launchpad.launch.backends.ray.mirror import Mirror
+from launchpad.launch.backends.ray.orders import Opened
+from launchpad.outcome import Outcome
+
+
+@dataclass(eq=False)
+class Post:
+    """One outpost and the attempt that it is about.
+
+    Attributes:
+      actor: Ray's handle of it.
+      attempt: The worker's attempt that has been started, or is to be; 0 while there is none.
+      opened: Where it is; None until it is ready.
+      killed: The attempt was told to end.
+      mirror: The log of the attempt.
+    """
+
+    worker: str
+    actor: Any
+    attempt: int = 0
+    opened: Opened | None = None
+    killed: bool = False
+    mirror: Mirror | None = field(default=None, repr=False)
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Calls a method of the outpost and does not wait; if it is dead its news say so."""
+        getattr(self.actor, method).remote(*arguments)
+
+    def ask(self, method: str, then: Callable[[Future[Any]], None], *arguments: Any) -> None:
+        """Calls a method; `then` gets the future when it is done, in some thread of Ray's."""
+        getattr(self.actor, method).remote(*arguments).future().add_done_callback(then)
+
+    def end(self) -> None:
+        """Has Ray end the actor, and with it all of the worker that is left."""
+        cluster.load().kill(self.actor, no_restart=True)
+
+    def close_log(self) -> None:
+        """No more is printed by this attempt."""
+        if self.mirror is not None:
+            self.mirror.close()
+            self.mirror = None
+
+    def lost(self, error: BaseException) -> Outcome:
+        """The end of the attempt when the outpost has died."""
+        if self.killed:
+            return self.outcome(outcome.STOPPED, "killed when it did not stop")
+        if self.opened is None:
+            return self.outcome(outcome.FAILED, f"could not be started: {_said(error)}", "start")
+        why = f"its Ray actor on {self.opened.ip} has died: {_said(error)}"
+        return self.outcome(outcome.LOST, why)
+
+    def outcome(self, kind: str, cause: str, phase: str = "run") -> Outcome:
+        """How the attempt has ended, as far as it is known here."""
+        host = self.opened.ip if self.opened is not None else ""
+        return Outcome(self.worker, kind, phase, self.attempt, cause, host=host)
+
+
+def _said(error: BaseException) -> str:
+    """What matters in an error of Ray's, which comes with a form full of identifiers."""
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith("The actor is dead because")]
+    text = (telling or lines[-1:] or [repr(error)])[0]
+    return text.removeprefix("The actor is dead because ").partition(" Some common causes")[0]

@@ -1,0 +1,363 @@
+"""The workers of one launch on a Ray cluster.
+
+    supervisor ── start, ask, kill … ──▶ inbox ──▶ one thread ── Ray calls ──▶ outposts, one for each worker
+    supervisor ◀── reports ────────────────────────────┘ ◀── news ─────────────┘
+
+Everything happens in that thread, one thing after the other: commands, what outposts say, what they die of. A
+dead outpost, and so a dead node, is one more way for a worker to end; started again, it gets a new one,
+wherever Ray has room for its gang.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from launchpad import outcome
+from launchpad.courier import keyring
+from launchpad.courier.trust import certificates
+from launchpad.errors import LaunchError
+from launchpad.launch import flag_values
+from launchpad.launch.backend import Born, Bound, Ended, Noted, Report, Workers
+from launchpad.launch.backends.ray import cluster, placement, room
+from launchpad.launch.backends.ray.gangs import gangs_of
+from launchpad.launch.backends.ray.mirror import Mirror
+from launchpad.launch.backends.ray.orders import Keys, Opened, Orders
+from launchpad.launch.backends.ray.outpost import Outpost
+from launchpad.launch.backends.ray.placement import Placement
+from launchpad.launch.backends.ray.places import Places
+from launchpad.launch.backends.ray.post import Post
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.run_directory import RunDirectory
+from launchpad.outcome import Outcome
+
+_ANSWER_S = 5.0
+"""How long an outpost may take for what it does at once, before its node is taken for lost."""
+
+_AT_ONCE = 1000
+"""Calls of one outpost that may wait side by side: there is one for its news, others take no time."""
+
+
+class RayWorkers(Workers):
+    """One launch. Connects to the cluster and reserves room; nothing of the user's runs yet.
+
+    Raises:
+      LaunchError: there is no cluster, or it can never hold this program: then with the arithmetic.
+    """
+
+    def __init__(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> None:
+        self._plan, self._run, self._report = plan, run, report
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._posts: dict[str, Post] = {}
+        self._waiting: dict[str, int] = {}
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._gone: dict[str, str] = {}
+        self._places = Places()
+        self._seen: dict[str, str] = {}
+        self._is_hurried = self._is_over = False
+        self._keys = Keys(keyring.find(run.scope), _credentials())
+        cluster.connect()
+        try:
+            self._node, self._ip = cluster.here()
+            self._placements = self._reserve()
+            self._outpost = cluster.load().remote(Outpost)
+            self._thread = threading.Thread(
+                target=self._work, name="launchpad-outposts", daemon=True
+            )
+            self._thread.start()
+        except BaseException:
+            cluster.release()
+            raise
+
+    def start(self, worker: str, attempt: int) -> None:
+        """Starts it at its outpost; makes one if there is none."""
+        self._do(self._start, worker, attempt)
+
+    def ask(self, worker: str, *, restarts: bool = False) -> None:
+        """Tells it."""
+        self._do(self._ask, worker, restarts)
+
+    def kill(self, worker: str) -> None:
+        """Kills its process, and its actor if that does not answer."""
+        self._do(self._kill, worker)
+
+    def hurry(self) -> None:
+        """For all kills to come."""
+        self._is_hurried = True
+
+    def tell_gone(self, worker: str, why: str) -> None:
+        """Tells all."""
+        self._do(self._tell_gone, worker, why)
+
+    def places(self) -> Mapping[str, str]:
+        """As this process sees them."""
+        return self._seen
+
+    def stacks(self, worker: str) -> str:
+        """What faulthandler writes in its process."""
+        post = self._posts.get(worker)
+        if post is None or post.opened is None:
+            return ""
+        try:
+            return str(cluster.load().get(post.actor.stacks.remote(), timeout=_ANSWER_S))
+        except Exception as error:
+            return f"({worker} does not answer: {error})\n"
+
+    def close(self) -> None:
+        """Ends all outposts, gives the room back, and leaves the cluster."""
+        self._do(self._close)
+        self._thread.join()
+        cluster.release()
+
+    # The thread.
+
+    def _do(self, action: Callable[..., object], *arguments: Any) -> None:
+        self._inbox.put(partial(action, *arguments))
+
+    def _work(self) -> None:
+        while not self._is_over:
+            try:
+                self._inbox.get(timeout=self._patience_s())()
+            except queue.Empty:
+                self._do_due()
+
+    def _patience_s(self) -> float | None:
+        if not self._due:
+            return None
+        return max(0.0, min(at for at, _ in self._due) - time.monotonic())
+
+    def _do_due(self) -> None:
+        now = time.monotonic()
+        due = [action for at, action in self._due if at <= now]
+        self._due = [(at, action) for at, action in self._due if at > now]
+        for action in due:
+            action()
+
+    def _later(self, at: float, action: Callable[[], None]) -> None:
+        self._due.append((at, action))
+
+    # Room.
+
+    def _reserve(self) -> dict[str, Placement]:
+        """Worker → the room of its gang."""
+        gangs = gangs_of(self._plan.workers)
+        refused = room.refusal(gangs, cluster.nodes()) if gangs else ""
+        if refused:
+            raise LaunchError(
+                f"program {self._plan.program!r} does not fit on the Ray cluster: {refused}"
+            )
+        placements = [
+            Placement(gang, lambda placed: self._do(self._on_room, placed)) for gang in gangs
+        ]
+        for placed in placements:
+            self._later(placed.give_up_at, partial(self._give_up, placed))
+        return {worker: placed for placed in placements for worker in placed.gang.workers}
+
+    def _on_room(self, placed: Placement) -> None:
+        placed.is_ready = True
+        for worker in placed.gang.workers:
+            if worker in self._waiting:
+                self._start(worker, self._waiting.pop(worker))
+
+    def _give_up(self, placed: Placement) -> None:
+        """Nobody has left that room."""
+        waiting = [worker for worker in placed.gang.workers if worker in self._waiting]
+        if placed.is_ready or not waiting:
+            return
+        why = f"no room on the Ray cluster for {placement.PENDING_S:g} s: {placed.why_not()}"
+        for worker in waiting:
+            attempt = self._waiting.pop(worker)
+            hint = "wait for the programs that have it now, or ask for less"
+            ended = Outcome(worker, outcome.FAILED, "start", attempt, why, hint=hint)
+            self._report(Ended(ended))
+
+    # Commands.
+
+    def _start(self, worker: str, attempt: int) -> None:
+        placed = self._placements.get(worker)
+        post = self._posts.get(worker)
+        if post is not None:
+            post.attempt, post.killed = attempt, False
+            self._begin(post)
+        elif placed is not None and not placed.is_ready:
+            self._waiting[worker] = attempt
+            self._report(Noted(worker, f"waiting for room: {placed.why_not()}"))
+        else:
+            self._open(Post(worker, self._new_outpost(worker), attempt))
+
+    def _new_outpost(self, worker: str) -> Any:
+        placed = self._placements.get(worker)
+        options = placed.options(worker) if placed is not None else placement.free_options()
+        return self._outpost.options(max_concurrency=_AT_ONCE, **options).remote()
+
+    def _open(self, post: Post) -> None:
+        self._posts[post.worker] = post
+        orders = Orders(
+            program=self._plan.program,
+            launch_type=self._plan.launch_type,
+            worker=self._plan.worker(post.worker),
+            path=[os.path.abspath(entry) for entry in sys.path],
+            argv=tuple(sys.argv),
+            flags=flag_values.capture(sys.argv[0]),
+            state=str(self._run.state(post.worker)),
+        )
+        post.ask("open", lambda future: self._do(self._on_opened, post, future), orders, self._keys)
+
+    def _begin(self, post: Post) -> None:
+        """Starts the attempt, if the outpost is ready; else that is done when it is."""
+        if post.opened is None:
+            return
+        log = self._run.log(post.worker, post.attempt)
+        post.mirror = Mirror(log, self._run.rotation, partial(self._note, post.worker))
+        for worker, why in self._gone.items():
+            post.tell("tell_gone", worker, why)
+        post.tell("start", post.attempt, self._places.seen_from(post.opened.node))
+
+    def _ask(self, worker: str, restarts: bool) -> None:
+        post = self._posts.get(worker)
+        if post is not None and post.opened is not None:
+            post.tell("ask", restarts)
+        else:
+            self._drop(worker, "stopped before it was started")
+
+    def _kill(self, worker: str) -> None:
+        post = self._posts.get(worker)
+        if post is None or post.opened is None:
+            self._drop(worker, "ended before it was started")
+            return
+        post.killed = True
+        post.tell("kill", self._is_hurried)
+        attempt = post.attempt
+        self._later(time.monotonic() + _ANSWER_S, lambda: self._insist(post, attempt))
+
+    def _insist(self, post: Post, attempt: int) -> None:
+        if post.attempt == attempt and self._posts.get(post.worker) is post:
+            post.end()
+
+    def _drop(self, worker: str, why: str) -> None:
+        """Ends an attempt of which nothing runs yet."""
+        attempt = self._waiting.pop(worker, 0)
+        post = self._posts.pop(worker, None)
+        if post is not None:
+            attempt = post.attempt
+            post.end()
+        if attempt:
+            self._report(Ended(Outcome(worker, outcome.STOPPED, "start", attempt, why)))
+
+    def _tell_gone(self, worker: str, why: str) -> None:
+        self._gone[worker] = why
+        for post in self._opened():
+            post.tell("tell_gone", worker, why)
+
+    # What outposts say.
+
+    def _on_opened(self, post: Post, future: Future[Any]) -> None:
+        if self._posts.get(post.worker) is not post:
+            return
+        error = future.exception()
+        if error is not None:
+            self._bury(post, error)
+            return
+        opened = future.result()
+        assert isinstance(opened, Opened)
+        post.opened = opened
+        self._begin(post)
+        self._ask_for_news(post)
+
+    def _ask_for_news(self, post: Post) -> None:
+        post.ask("news", lambda future: self._do(self._on_news, post, future))
+
+    def _on_news(self, post: Post, future: Future[Any]) -> None:
+        if self._posts.get(post.worker) is not post:
+            return
+        error = future.exception()
+        if error is not None:
+            self._bury(post, error)
+            return
+        news = future.result()
+        self._ask_for_news(post)
+        if news.log and post.mirror is not None:
+            post.mirror.write(news.log)
+        for report in news.reports:
+            self._on_report(post, report)
+
+    def _on_report(self, post: Post, report: Any) -> None:
+        assert post.opened is not None
+        if isinstance(report, Bound):
+            self._places.bind(report.address, post.opened.node, report.endpoints)
+            self._publish([report.address])
+        elif isinstance(report, Ended):
+            self._end(post, report)
+        elif not isinstance(report, Born) or post.opened.ip == self._ip:
+            self._report(report)  # a process of another host has no number here
+
+    def _bury(self, post: Post, error: BaseException) -> None:
+        """The outpost is dead."""
+        del self._posts[post.worker]
+        if post.attempt:
+            self._end(post, Ended(post.lost(error)))
+
+    def _end(self, post: Post, ended: Ended) -> None:
+        post.close_log()
+        post.attempt = 0
+        self._publish(self._places.withdraw(post.worker))
+        self._report(ended)
+
+    def _publish(self, addresses: list[str]) -> None:
+        """Lets everybody know where these are now."""
+        if not addresses:
+            return
+        for post in self._opened():
+            assert post.opened is not None
+            post.tell("place", self._places.seen_from(post.opened.node, addresses))
+        for address, endpoint in self._places.seen_from(self._node, addresses).items():
+            self._see(address, endpoint)
+
+    def _see(self, address: str, endpoint: str) -> None:
+        """The same for this process, which has the run's keys for its addresses only."""
+        before = self._seen.get(address, "")
+        if before:
+            keyring.remove(before)
+        if endpoint.startswith(("unix:", "tcp:")):
+            keyring.add(endpoint, self._keys.token, self._keys.credentials)
+        self._seen[address] = endpoint
+
+    def _opened(self) -> list[Post]:
+        return [post for post in self._posts.values() if post.opened is not None]
+
+    def _note(self, worker: str, text: str) -> None:
+        self._report(Noted(worker, text))
+
+    # The end.
+
+    def _close(self) -> None:
+        ray = cluster.load()
+        closing = [post.actor.close.remote() for post in self._opened()]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_S)
+        for post in list(self._posts.values()):
+            post.close_log()
+            post.end()
+        for placed in {id(p): p for p in self._placements.values()}.values():
+            placed.remove()
+        for endpoint in self._seen.values():
+            keyring.remove(endpoint)
+        self._is_over = True
+
+
+def _credentials() -> Any:
+    try:
+        return certificates.make_credentials()
+    except ImportError as error:
+        raise LaunchError(
+            f"launch type 'ray' needs certificates: {error}. pip install 'launchpad[ray]'"
+        ) from error
