@@ -1,7 +1,7 @@
 """The connection of this process to a Ray cluster: the first launch makes it, the last closes it.
 
-One that somebody else has made (`ray.init()` in the script, or a worker of Ray's own) is used and left as it is.
-Ray ties a cluster that it starts for us to the life of the thread that asked for it, so that thread is our own.
+One that somebody else has made (`ray.init()` in the script, or a worker of Ray's own) is used, and left as
+it is. Ray ties a cluster that it starts for us to the life of the thread that asked for it: a thread of ours.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class _Connection:
 
     def __init__(self) -> None:
         self._is_open, self._is_over = threading.Event(), threading.Event()
-        self._error: BaseException | None = None
+        self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._live, name="launchpad-ray", daemon=True)
         self._thread.start()
         self._is_open.wait()
-        if self._error is not None:
+        for error in self._errors:
             self._thread.join()
-            raise LaunchError(_why_not(self._error)) from self._error
+            raise LaunchError(_why_not(error)) from error
 
     def close(self) -> None:
         """Disconnects; a cluster that was started for us ends."""
@@ -110,12 +110,10 @@ class _Connection:
         try:
             _connect()
         except BaseException as error:
-            self._error = error
-            load().shutdown()
-            return
-        finally:
-            self._is_open.set()
-        self._is_over.wait()
+            self._errors.append(error)
+        self._is_open.set()
+        if not self._errors:
+            self._is_over.wait()
         load().shutdown()
 
 

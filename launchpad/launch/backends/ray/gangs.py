@@ -1,8 +1,8 @@
 """Gangs: which workers Ray places together, and what each of them asks for. Pure.
 
-A group that asks for resources, or says how it wants to be placed, is one gang: Ray reserves room for all of
-it or for none. So are the processes of a MultiProcessingColocation, which must be on one node. Workers that ask
-for nothing belong to no gang; they are spread over the nodes.
+A group that asks for resources, or says how it wants to be placed, is one gang: Ray reserves room for all
+of it or for none. So are the processes of a MultiProcessingColocation, which must be on one node. Workers
+that ask for nothing belong to no gang; they are spread over the nodes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     launcher ── open, start, ask, kill, place ──▶ outpost ══ lifeline ══ keeper ── host ── worker
              ◀── news: log lines and reports ───
 
-The worker is a process of its own, as in `local_mp`: so the kernel says how it ended, whatever hangs in it can
-be ended, and a restart takes no new actor. When Ray ends the actor, for whatever reason, the lifeline ends,
+The worker is a process of its own, as in `local_mp`: so the kernel says how it ended, what hangs in it can be
+ended, and a restart takes no new actor. When Ray ends the actor, for whatever reason, the lifeline ends,
 and the worker with all that it has started.
 
 All methods run in one event loop, in the order in which the launcher calls them. None waits for the worker.
@@ -54,7 +54,7 @@ class Outpost:
         self._tail: Tail | None = None
         self._reports: list[Any] = []
         self._ports: dict[str, str] = {}
-        self._loop = asyncio.get_event_loop_policy().get_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._has_news = asyncio.Event()
 
     async def open(self, orders: Orders, keys: Keys) -> Opened:
@@ -86,7 +86,8 @@ class Outpost:
 
     async def start(self, attempt: int, places: Mapping[str, str]) -> None:
         """Starts the worker; `places` says where the others are."""
-        assert self._workers is not None and self._run is not None
+        assert self._workers is not None
+        assert self._run is not None
         log = self._run.log(self._worker, attempt)
         self._attempt, self._tail = attempt, Tail(log)
         for address, endpoint in self._ports.items():
@@ -154,6 +155,7 @@ class Outpost:
 
     def _hear(self, report: Any) -> None:
         """From the thread that reads what the host says."""
+        assert self._loop is not None
         self._loop.call_soon_threadsafe(self._tell, report)
 
     def _tell(self, report: Any) -> None:
