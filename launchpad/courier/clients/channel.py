@@ -22,8 +22,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import carriers, forking
+from launchpad.courier.carriers import sockets
 from launchpad.courier.carriers.sockets import Socket
-from launchpad.courier.clients.line import PATIENCE_S, Line, open_socket
+from launchpad.courier.clients.line import PATIENCE_S, Connected, Line, find_is_stale, open_socket
 from launchpad.courier.clients.options import Options
 from launchpad.courier.clients.patience import Patience
 from launchpad.courier.clients.peer import MAX_TRIES, NotRun, Peer, next_pause
@@ -64,7 +65,7 @@ class Connections:
         self.peer = peer
         self.idle: deque[Line] = deque()
         # Those that share memory: a little slower for small calls, so not for these.
-        self.wide: deque[Line] = deque() if peer.shares_memory else self.idle
+        self.wide: deque[Line] = deque() if peer.shares_memory or peer.moves else self.idle
         self.wide_methods: set[bytes] = set()  # have returned something large
         self.counts = Counts() if counts is None else counts
         self._streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
@@ -125,16 +126,52 @@ class Connections:
             return self._pipeline
 
 
+class MovingConnections(Connections):
+    """Those of a client whose server may move: calls that begin after a move go to the new place.
+
+    What is in flight to the old place ends there, on its own connection.
+    """
+
+    def __init__(self, peer: Peer, counts: Counts | None = None) -> None:
+        super().__init__(peer, counts)
+        self._left: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+    def get_pipeline(self) -> Pipeline:
+        pipeline = super().get_pipeline()
+        if not pipeline.has_been_left:
+            return pipeline
+        with self._lock:
+            if self._pipeline is pipeline:
+                self._pipeline = None
+                self._left.add(pipeline)
+        pipeline.leave()
+        return super().get_pipeline()
+
+    def close(self) -> None:
+        super().close()
+        for pipeline in tuple(self._left):
+            pipeline.close()
+
+    def drop_inherited(self) -> None:
+        super().drop_inherited()
+        left, self._left = tuple(self._left), weakref.WeakSet()
+        for pipeline in left:
+            pipeline.drop_inherited()
+
+
 class SocketChannel:
     """Makes the calls of one client, with one set of options. Safe from any number of threads."""
 
     def __init__(self, peer: Peer, options: Options, counts: Counts | None = None) -> None:
-        self._is_stale = carriers.find(peer.address).is_stale
+        if not peer.moves:
+            carriers.find(peer.address)  # a mistake is the error of who makes it
         self.peer = peer
         self.options = options
         self._timeout_s = options.timeout_s
         self._notes = b""
-        self._connections = Connections(peer, counts)
+        self._connections = (
+            MovingConnections(peer, counts) if peer.moves else Connections(peer, counts)
+        )
         self._idle = self._connections.idle
         self._wide = self._connections.wide
         self._wide_methods = self._connections.wide_methods
@@ -261,7 +298,7 @@ class SocketChannel:
                     line.close()
                     continue
             except IndexError:
-                if lines is not self._idle and not self.peer.shares_memory:
+                if lines is not self._idle and not self._may_share_memory():
                     lines = self._idle
                     continue
                 line = self._open(lines, method, deadline)
@@ -329,7 +366,7 @@ class SocketChannel:
         if self.peer.may_repeat(method, self.options):
             self.peer.raise_verdict()
             raise _TryAgain(error)
-        raise self.peer.lost(method) from error
+        raise self.peer.lost(method, line.address) from error
 
     def add_stream(self, call: StreamCall) -> None:
         self._connections.add_stream(call)
@@ -346,16 +383,23 @@ class SocketChannel:
         peer = self.peer
         shares = lines is not self._idle
         attempt = partial(open_socket, peer, flags=greeting.SHARE if shares else 0)
-        sock: Socket = peer.wait_for(attempt, method, self.options, deadline)
-        if shares and not peer.shares_memory:  # as we know by now
+        found: Connected = peer.wait_for(attempt, method, self.options, deadline)
+        sock, address = found
+        if shares and not (peer.shares_memory and sockets.is_unix(sock)):  # as we know by now
             sock.close()
             return self._open(self._idle, method, deadline)
         self._connections.add(sock)
+        is_stale = find_is_stale(peer, address)
         if not shares:
-            return Line(sock, peer.max_bytes, self._is_stale)
+            return Line(sock, peer.max_bytes, is_stale, address)
         from launchpad.courier.sharing.line import SharingLine
 
-        return SharingLine(sock, peer)
+        return SharingLine(sock, peer, is_stale, address)
+
+    def _may_share_memory(self) -> bool:
+        """With the server where it is now, which decides on which line a large call is made."""
+        self.peer.locate()
+        return self.peer.shares_memory
 
     def _limit(self, line: Line, left: float) -> None:
         """Sets the kernel's timer, but for a fresh call, which has had the same before."""

@@ -70,14 +70,18 @@ class Client(Generic[T]):
     A call runs at most once. It blocks its own thread only, and any number of threads may share a
     client. It returns the method's result or raises: the method's own exception, with the remote
     traceback as `__cause__`; or a CourierError that says what is known about the call. The first
-    call connects. Clients pickle (without token and verdict), hash and compare by address.
+    call connects. Clients pickle (without token and verdict), hash and compare by address; those of
+    a server that moves by the callable.
 
     Some names are the client's own: `address`, `aio`, `futures`, `stats`, `with_options`. A remote
     method of such a name is reached as `client.futures.address()`.
 
     Args:
         address: the server's: `unix:/absolute/path`, `tcp:HOST:PORT`, `tcp+plaintext:HOST:PORT`,
-            `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`.
+            `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`. Of a server that
+            moves: a callable that says where it is now (`unix:` and `tcp:` only), "" while nobody
+            knows. It is asked before each call, from any thread, so it has to be quick. What it
+            raises, the call raises.
         name: what errors call the server until it has said its name.
         token: shown to the server. None asks the keyring for the address.
         call_timeout: seconds that a call may take, waiting for the server included; None is no
@@ -92,7 +96,7 @@ class Client(Generic[T]):
 
     def __init__(
         self,
-        address: str,
+        address: str | Callable[[], str],
         *,
         name: str | None = None,
         token: bytes | None = None,
@@ -102,7 +106,7 @@ class Client(Generic[T]):
         max_bytes: int = wire.MAX_BYTES,
         idempotent: Collection[str] = (),
     ) -> None:
-        self._address = address
+        self._given = address
         self._name = name
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
@@ -120,8 +124,8 @@ class Client(Generic[T]):
 
     @property
     def address(self) -> str:
-        """Where the server is."""
-        return self._address
+        """Where the server is now; "" if nobody knows yet."""
+        return self._channel.peer.locate()
 
     @property
     def futures(self) -> Futures:
@@ -182,16 +186,18 @@ class Client(Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
-        return _rebuild, (self._address, self._name, self._channel.options, idempotent)
+        return _rebuild, (self._given, self._name, self._channel.options, idempotent)
 
     def __eq__(self, other: object) -> bool:
-        return other._address == self._address if isinstance(other, Client) else NotImplemented
+        return other._given == self._given if isinstance(other, Client) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._address)
+        return hash(self._given)
 
     def __repr__(self) -> str:
-        return f"Client({self._address!r})"
+        if isinstance(self._given, str):
+            return f"Client({self._given!r})"
+        return f"Client({self._given!r}, now at {self.address or 'a place that nobody knows'})"
 
 
 class Futures:
@@ -223,6 +229,8 @@ def close(client: Any) -> None:
 
 
 def _open_channel(peer: Peer, options: Options) -> Channel:
+    if peer.moves:
+        return SocketChannel(peer, options)
     if peer.address.startswith(inprocess.PREFIX):
         from launchpad.courier.local.channel import LocalChannel
 
@@ -245,7 +253,10 @@ def _method_name(name: str) -> bytes:
 
 
 def _rebuild(
-    address: str, name: str | None, options: Options, idempotent: tuple[str, ...]
+    address: str | Callable[[], str],
+    name: str | None,
+    options: Options,
+    idempotent: tuple[str, ...],
 ) -> Client[Any]:
     client: Client[Any] = Client(address, name=name, idempotent=idempotent)
     client._channel = client._channel.with_options(options)

@@ -10,6 +10,8 @@ is unknown. A server that stops in an orderly way says last of all that nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from launchpad.courier import carriers, faults, identity
 from launchpad.courier.carriers import sockets
@@ -36,6 +38,7 @@ class Line:
         "_rest",
         "_send",
         "_unsent",
+        "address",
         "is_sent",
         "is_stale",
         "sock",
@@ -48,8 +51,10 @@ class Line:
         sock: Socket,
         max_bytes: int = wire.MAX_BYTES,
         is_stale: Callable[[Socket], bool] | None = None,
+        address: str | None = None,
     ) -> None:
         self.sock = sock
+        self.address = address  # that it leads to
         #: To be asked, if there is something to ask, before the line is used again.
         self.is_stale = is_stale
         self.was_used = False
@@ -159,15 +164,47 @@ def _has_been_dismissed(_: Socket) -> bool:
     return True
 
 
-def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> Socket | None:
-    """Connects and greets once; None when no server is up, Refused when it does not want us."""
+class Connected(NamedTuple):
+    """A greeted connection, and the address that it was made to."""
+
+    sock: Socket
+    address: str
+
+
+def open_socket(peer: Peer, timeout_s: float | None, flags: int = 0) -> Connected | None:
+    """Connects and greets once, where the server is now.
+
+    None when no server is up, or nobody knows where; Refused when it does not want us.
+    """
+    address = peer.locate()
+    found = _connect(peer, address, timeout_s, flags) if address else None
+    if found is not None and peer.has_left(address):  # meanwhile
+        found.close()
+        return None
+    return None if found is None else Connected(found, address)
+
+
+def find_is_stale(peer: Peer, address: str) -> Callable[[Socket], bool] | None:
+    """What is to be asked before a connection to there is used again."""
+    is_stale = carriers.find(address).is_stale
+    return partial(_has_been_left, peer, address, is_stale) if peer.moves else is_stale
+
+
+def _has_been_left(
+    peer: Peer, address: str, is_stale: Callable[[Socket], bool] | None, sock: Socket
+) -> bool:
+    """An old server may live on, cut off from the rest: it must not be called any more."""
+    return peer.has_left(address) or (is_stale is not None and is_stale(sock))
+
+
+def _connect(peer: Peer, address: str, timeout_s: float | None, flags: int) -> Socket | None:
     limit_s = _GREETING_S if timeout_s is None else min(timeout_s, _GREETING_S)
     sock = None
     try:
-        sock = carriers.find(peer.address).connect(peer.address, limit_s)
+        sock = carriers.find(address).connect(address, limit_s)
         sock.settimeout(limit_s)
-        hello = greeting.encode_greeting(peer.token, identity.name(), flags, peer.max_bytes)
-        sock.sendall(hello)
+        token = peer.find_token(address)
+        sock.sendall(greeting.encode_greeting(token, identity.name(), flags, peer.max_bytes))
         peer.check_welcome(_receive_welcome(peer, sock))
         sock.settimeout(None)
         return faults.wrap(sock)

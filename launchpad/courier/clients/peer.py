@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from launchpad.courier.clients.options import Options
+from launchpad.courier.clients.whereabouts import Whereabouts
 from launchpad.courier.errors import (
     CourierError,
     DeadlineExceeded,
@@ -41,11 +42,15 @@ class NotRun(Exception):
 
 
 class Peer:
-    """One server: its address, what is known about it, and the errors that speak of it."""
+    """One server: where it is, what is known about it, and the errors that speak of it.
+
+    A server that moves is asked for with `locate`, whenever somebody is about to go there; what
+    belongs to a connection is then looked up under the address that it is made to.
+    """
 
     def __init__(
         self,
-        address: str,
+        address: str | Callable[[], str],
         *,
         name: str | None = None,
         token: bytes | None = None,
@@ -53,7 +58,8 @@ class Peer:
         max_bytes: int = wire.MAX_BYTES,
         idempotent: frozenset[bytes] = frozenset(),
     ) -> None:
-        self.address = address
+        self._whereabouts = Whereabouts(address)
+        self.moves = self._whereabouts.is_asked
         self.began = time.monotonic()
         self.server = name or ""  # until the server says what it calls itself
         self.welcome: greeting.Welcome | None = None  # the last one
@@ -61,14 +67,44 @@ class Peer:
         self.restart_callbacks: list[Callable[[], object]] = []
         self.idempotent = idempotent
         #: Both ends are on one host, and files can be sent from one to the other.
-        self.shares_memory = segments.IS_SUPPORTED and address.startswith("unix:")
+        self.shares_memory = _may_share_memory(self.address)
         self.own_token = token  # None: the keyring has it
         self._verdict = verdict
 
     @property
+    def address(self) -> str:
+        """Where it was when that was asked last; "" if nobody has known so far."""
+        return self._whereabouts.last
+
+    @property
+    def label(self) -> str:
+        """Its name as far as we know, for the names of threads."""
+        return self.server or self.address or "unknown"
+
+    def locate(self) -> str:
+        """Where it is now; "" if nobody knows yet. Not to be called for each call of a fixed one."""
+        before, address = self.address, self._whereabouts.find()
+        if address != before:
+            self.shares_memory = _may_share_memory(address)
+        return address
+
+    def has_left(self, address: str) -> bool:
+        """Whether it is to be looked for elsewhere than there.
+
+        Never raises what the callable raises: the next attempt to connect does.
+        """
+        try:
+            return self.moves and self.locate() != address
+        except Exception:
+            return True
+
+    @property
     def token(self) -> bytes:
+        return self.find_token(self.address)
+
+    def find_token(self, address: str) -> bytes:
         """Looked up when it is needed: a client may be there before the keyring has the token."""
-        return keyring.find(self.address) if self.own_token is None else self.own_token
+        return keyring.find(address) if self.own_token is None else self.own_token
 
     @property
     def takes_bytes(self) -> int:
@@ -205,16 +241,16 @@ class Peer:
             **self._where(method),
         )
 
-    def broken(self, method: bytes, n_items: int) -> Exception:
-        """What to raise when the connection ended in the middle of a stream."""
+    def broken(self, method: bytes, n_items: int, address: str | None = None) -> Exception:
+        """What to raise when the connection, to that address, ended in the middle of a stream."""
         try:
             self.raise_verdict()
         except Exception as verdict:
             return verdict
         return StreamBroken(
-            f"the connection to {self} ended in the middle of the stream {method.decode()!r}, after "
-            f"{n_items} items. Call it again only if it may run twice.",
-            **self._where(method),
+            f"the connection to {self.describe(address)} ended in the middle of the stream "
+            f"{method.decode()!r}, after {n_items} items. Call it again only if it may run twice.",
+            **self._where(method, address),
         )
 
     def closed_stream(self, method: bytes) -> StreamBroken:
@@ -223,16 +259,16 @@ class Peer:
             **self._where(method),
         )
 
-    def lost(self, method: bytes) -> Exception:
-        """What to raise when the connection ended with this call in flight."""
+    def lost(self, method: bytes, address: str | None = None) -> Exception:
+        """What to raise when the connection, to that address, ended with this call in flight."""
         try:
             self.raise_verdict()
         except Exception as verdict:
             return verdict
         return OutcomeUnknown(
-            f"the connection to {self} ended while {method.decode()!r} was in flight: it may have "
-            "run. Call it again only if it may run twice.",
-            **self._where(method),
+            f"the connection to {self.describe(address)} ended while {method.decode()!r} was in "
+            "flight: it may have run. Call it again only if it may run twice.",
+            **self._where(method, address),
         )
 
     def not_taken(self, method: bytes, error: Exception) -> NotSent:
@@ -248,10 +284,22 @@ class Peer:
         )
 
     def __str__(self) -> str:
-        return f"{self.server} ({self.address})" if self.server else f"the server at {self.address}"
+        return self.describe()
 
-    def _where(self, method: bytes) -> dict[str, str]:
-        return {"server": self.server, "address": self.address, "method": method.decode()}
+    def describe(self, address: str | None = None) -> str:
+        """What errors call it; with the address of the connection that they are about, if it is one."""
+        address = self.address if address is None else address
+        if not address:
+            return f"{self.server or 'the server'} (nobody knows yet where it is)"
+        return f"{self.server} ({address})" if self.server else f"the server at {address}"
+
+    def _where(self, method: bytes, address: str | None = None) -> dict[str, str]:
+        address = self.address if address is None else address
+        return {"server": self.server, "address": address, "method": method.decode()}
+
+
+def _may_share_memory(address: str) -> bool:
+    return segments.IS_SUPPORTED and address.startswith("unix:")
 
 
 def next_pause(pause_s: float = 0.0) -> float:

@@ -60,6 +60,19 @@ class Pipeline:
     def is_connected(self) -> bool:
         return self._outbox.is_connected
 
+    @property
+    def has_been_left(self) -> bool:
+        """The server has moved since the connection was made."""
+        reader = self._reader
+        address = None if reader is None else reader.address
+        return address is not None and self._peer.has_left(address)
+
+    def leave(self) -> None:
+        """No more calls are to come. Closes the connection, now or when those in flight have ended."""
+        reader = self._reader
+        if reader is not None:
+            reader.leave()
+
     def submit(
         self,
         method: bytes,

@@ -22,7 +22,7 @@ from launchpad.courier.carriers.sockets import Socket, has_pending
 from launchpad.courier.clients.bell import Bell
 from launchpad.courier.clients.in_flight import InFlight
 from launchpad.courier.clients.ledger import Ledger
-from launchpad.courier.clients.line import open_socket
+from launchpad.courier.clients.line import Connected, open_socket
 from launchpad.courier.clients.outbox import Outbox
 from launchpad.courier.clients.peer import MAX_TRIES, Peer, next_pause
 from launchpad.courier.errors import ProtocolError
@@ -51,13 +51,16 @@ class Reader:
         self._may_end = may_end
         self._bell = Bell()
         self._is_closing = False
+        self._is_leaving = False
+        #: Of the connection that there is.
+        self.address: str | None = None
         self._is_refused = False  # the server takes no more calls on this connection
         self._is_dismissed = False  # nor has it run any that it has not answered
         self._failures = 0  # connections in a row that took no call
         self._pause_s = 0.0  # before the next attempt to connect
         #: It waits, or is about to: who leaves something in the outbox must wake it.
         self.must_be_woken = False
-        name = f"courier-futures-{peer.server or peer.address}"
+        name = f"courier-futures-{peer.label}"
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     @property
@@ -83,6 +86,11 @@ class Reader:
         if not self.is_current:
             self._thread.join()
 
+    def leave(self) -> None:
+        """The server has moved: ends the connection as soon as nothing is in flight."""
+        self._is_leaving = True
+        self.wake()
+
     def drop_inherited(self) -> None:
         self._bell.drop_inherited()
 
@@ -91,29 +99,31 @@ class Reader:
     def _main(self) -> None:
         while not self._may_end(self):
             try:
-                self._use(self._connect())
+                self._use(*self._connect())
             except Exception as error:
                 self._ledger.fail_all(error)
         self._bell.close()
 
-    def _use(self, sock: Socket) -> None:
+    def _use(self, sock: Socket, address: str) -> None:
+        self.address = address
         with contextlib.closing(sock):
             try:
                 self._begin(sock)
                 self._read_until_end(sock)
             finally:
+                self.address = None
                 self._outbox.disconnect()
-        self._sort_out()
+        self._sort_out(address)
 
-    def _connect(self) -> Socket:
+    def _connect(self) -> Connected:
         while True:
             time.sleep(self._pause_s)
             self._pause_s = next_pause(self._pause_s)
             if self._is_closing:
                 raise self._peer.closed(b"")
-            sock = open_socket(self._peer, self._patience_s(), OVERLAP)
-            if sock is not None:
-                return sock
+            found = open_socket(self._peer, self._patience_s(), OVERLAP)
+            if found is not None:
+                return found
             self._ledger.fail_impatient()
             self._ledger.fail_late()
 
@@ -159,6 +169,8 @@ class Reader:
             self.must_be_woken = False
             if events.pop(self._bell.fileno(), 0):
                 self._bell.silence()
+                if self._is_leaving and not self._ledger.calls:
+                    return False
             elif not (events or is_pending or self._ledger.calls):
                 return False
             self._ledger.fail_late()
@@ -184,14 +196,14 @@ class Reader:
         self._ledger.fail_impatient()
         return not any(call.is_sent for call in self._ledger.snapshot())
 
-    def _sort_out(self) -> None:
+    def _sort_out(self, address: str) -> None:
         """The connection has ended: what may run goes out again, the rest is lost."""
         for call in self._ledger.snapshot():
             if call.is_sent:
                 if not self._is_closing and self._may_repeat(call):
                     self._enter_again(call)
                 else:
-                    self._ledger.fail(call, self._peer.lost(call.method))
+                    self._ledger.fail(call, self._peer.lost(call.method, address))
         self._failures = 0 if self._outbox.has_written else self._failures + 1
         if self._failures >= MAX_TRIES:
             reason = ConnectionResetError("connections end before anything is sent")

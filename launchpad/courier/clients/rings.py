@@ -50,8 +50,9 @@ def look(peer: Peer | None = None) -> bool:
 
 def find(peer: Peer) -> list[str]:
     """The ring that a call of the calling thread is part of, as `server.method`; empty if there is none."""
+    asker = _Asker(peer)
     mine = _edges_of(sys._getframe())
-    return _search(mine[0], _Asker(peer)) if mine else []
+    return next((ring for edge in mine if (ring := _search(edge, asker))), [])
 
 
 def find_any() -> list[str]:
@@ -130,7 +131,8 @@ class _Asker:
 def _edges_of(frame: FrameType | None) -> list[Edge]:
     """What the thread with this innermost frame serves, and what it waits for meanwhile.
 
-    The innermost first. There are several where a thread runs methods of other servers (local/visit.py).
+    The innermost first. There are several where a thread runs methods of other servers (local/visit.py),
+    and where its server has several addresses: callers wait for it at any of them.
     """
     found: list[Edge] = []
     waits_for: tuple[Place, str] | None = None
@@ -138,7 +140,8 @@ def _edges_of(frame: FrameType | None) -> list[Edge]:
         if waits_for is None:
             waits_for = _waited_for(frame)
         elif (serves := _served(frame)) is not None:
-            found.append((serves[0], waits_for[0], serves[1], waits_for[1]))
+            places, server = serves
+            found += [(place, waits_for[0], server, waits_for[1]) for place in places]
             waits_for = None
         frame = frame.f_back
     return found
@@ -150,14 +153,17 @@ def _waited_for(frame: FrameType) -> tuple[Place, str] | None:
     if frame.f_locals["method"].startswith(b"courier/"):
         return None  # it asks what we ask
     peer: Peer = frame.f_locals["self"].peer
-    return (peer.address, frame.f_locals["method"].decode()), peer.server or peer.address
+    if not peer.address:
+        return None  # it waits for a server that is nowhere yet
+    return (peer.address, frame.f_locals["method"].decode()), peer.label
 
 
-def _served(frame: FrameType) -> tuple[Place, str] | None:
+def _served(frame: FrameType) -> tuple[list[Place], str] | None:
     if not _is_ours(frame, "answer", ("methods",)):
         return None
     methods = frame.f_locals["self"]
-    return (methods.address, frame.f_locals["method"].decode()), methods.server
+    method = frame.f_locals["method"].decode()
+    return [(address, method) for address in methods.addresses], methods.server
 
 
 def _is_ours(frame: FrameType, function: str, modules: tuple[str, ...]) -> bool:

@@ -204,7 +204,7 @@ class _Keeper:
         self._changed = threading.Condition()
         self._has_ended = False
         self._is_closing = False
-        name = f"courier-futures-{peer.server or peer.address}"
+        name = f"courier-futures-{peer.label}"
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     def take(self, entry: _Entry) -> bool:

@@ -110,7 +110,7 @@ class GrpcLink:
 
     def _start_keeper(self) -> None:
         if self._keeper is None:
-            name = f"courier-grpc-{self._peer.server or self._peer.address}"
+            name = f"courier-grpc-{self._peer.label}"
             self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
             self._keeper.start()
 

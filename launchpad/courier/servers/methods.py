@@ -43,7 +43,7 @@ class Methods:
 
     def __init__(self, server: str, address: str) -> None:
         self.server = server
-        self.address = address
+        self.addresses: tuple[str, ...] = (address,)
         self.tickets = Tickets()
         self._table: dict[bytes, Callable[..., Any]] = {
             ATTACH: self.tickets.take,
@@ -54,6 +54,11 @@ class Methods:
         self._fallback_names: Callable[[], list[str]] | None = None
         self.urgent: set[bytes] = set()
         self.loop = EventLoop(server)
+
+    @property
+    def address(self) -> str:
+        """The first of those at which they are served."""
+        return self.addresses[0]
 
     def bind(self, name: str, fn: Callable[..., Any]) -> None:
         if not callable(fn):

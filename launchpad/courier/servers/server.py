@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,9 +42,12 @@ class Server:
             `grpc:HOST:PORT` and `grpc+plaintext:HOST:PORT`, as for `tcp`. Port 0 is any free one,
             which `address` tells after the start. None is a socket in a fresh private directory,
             which `stop` removes.
-        also_at: more addresses at which it serves the same, all of them of gRPC: for callers in
-            other languages, health probes and reflection. They need `launchpad[grpc]`.
-        token: clients must show it. None asks the keyring for the address, when it starts.
+        also_at: more addresses at which it serves the same. `unix:` for clients on this host and
+            `tcp:` for others; those of gRPC, which need `launchpad[grpc]`, for callers in other
+            languages, health probes and reflection.
+        token: clients must show it. None asks the keyring for `address`, when it starts. There is
+            one token for all addresses, whatever the keyring has for the others; only gRPC ones
+            have their own, if it is there.
         thread_pool_size: methods that run side by side as a rule. Those that block do not count.
         max_bytes: the largest arguments of a call that it takes. Clients know, and raise
             MessageTooLarge before they send more.
@@ -61,11 +65,12 @@ class Server:
     ) -> None:
         self.name = name or "courier"
         self._address = address or unix.PREFIX + unix.fresh_path()
-        is_by_grpc = carriers.is_grpc(self._address)
-        if not is_by_grpc and not self._address.startswith(inprocess.PREFIX):
+        self._is_in_process = self._address.startswith(inprocess.PREFIX)
+        if not carriers.is_grpc(self._address) and not self._is_in_process:
             carriers.find(self._address)
-        self._grpc_addresses = (self._address, *also_at) if is_by_grpc else tuple(also_at)
         _check_also_at(also_at)
+        self._wanted = (self._address, *also_at)
+        self._addresses = self._wanted  # and from the start on with the ports that it got
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
         self._token = token
@@ -73,7 +78,7 @@ class Server:
         self._max_bytes = max_bytes
         self._methods = Methods(self.name, self._address)
         self._lock = threading.Lock()
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         self._house: House | None = None
         self._doors: list[Door] = []
         self._is_healthy = True
@@ -85,17 +90,12 @@ class Server:
     @property
     def address(self) -> str:
         """Where clients find it; known before it starts, but for a port that the system chooses."""
-        if self._listener is not None:
-            return self._listener.address
-        if self._doors and carriers.is_grpc(self._address):
-            return self._doors[0].address
-        return self._address
+        return self._addresses[0]
 
     @property
     def addresses(self) -> list[str]:
-        """`address`, and those that it is also at."""
-        others = [door.address for door in self._doors] or list(self._grpc_addresses)
-        return list(dict.fromkeys([self.address, *others]))
+        """`address`, and those that it is also at, in the order given."""
+        return list(self._addresses)
 
     @property
     def has_started(self) -> bool:
@@ -177,13 +177,14 @@ class Server:
             if self._house is not None:
                 raise RuntimeError(f"{self.name} has been started already")
             token = keyring.find(self._address) if self._token is None else self._token
-            is_in_process = self._address.startswith(inprocess.PREFIX)
-            if not is_in_process and not carriers.is_grpc(self._address):
-                self._listener = carriers.find(self._address).Listener(self._address)
-            listeners = [] if self._listener is None else [self._listener]
-            self._open(
-                House(self.name, token, self._methods, self._size, listeners, self._max_bytes)
-            )
+            with contextlib.ExitStack() as opened:
+                listeners = [_listen(each, opened) for each in self._wanted if _has_socket(each)]
+                house = House(
+                    self.name, token, self._methods, self._size, listeners, self._max_bytes
+                )
+                opened.pop_all()
+            self._listeners = listeners
+            self._open(house)
 
     def stop(self, grace_s: float = 1.0) -> None:
         """Stops serving; returns when no thread, socket or file is left.
@@ -197,13 +198,14 @@ class Server:
             if self._stopped.is_set():
                 return
             with self._lock:
-                house, listener = self._house, self._listener
+                house, listeners = self._house, self._listeners
             for door in self._doors:
                 door.begin_stop(grace_s)
-            if listener is not None and house is not None:
+            if listeners and house is not None:
                 house.is_draining = False
                 house.stop_accepting()
-                listener.close()
+                for listener in listeners:
+                    listener.close()
             if house is not None:
                 inprocess.withdraw(self._address, house)
                 house.close(grace_s)
@@ -219,10 +221,11 @@ class Server:
         """All addresses are there, and known, before the first call is served."""
         try:
             self._bind_doors(house)
-            self._methods.address = self.address
+            self._addresses = self._real_addresses()
+            self._methods.addresses = self._addresses
             house.open()
             self._house = house
-            if self._address.startswith(inprocess.PREFIX):
+            if self._is_in_process:
                 inprocess.publish(self._address, house)
             for door in self._doors:
                 door.open()
@@ -232,38 +235,43 @@ class Server:
 
     def _bind_doors(self, house: House) -> None:
         """Those of gRPC, each with a token of its own if the keyring has one for it."""
-        if not self._grpc_addresses:
+        addresses = [address for address in self._wanted if carriers.is_grpc(address)]
+        if not addresses:
             return
         from launchpad.courier.over_grpc.door import Door
 
-        for address in self._grpc_addresses:
+        for address in addresses:
             own = keyring.find(address) if self._token is None else b""
             self._doors.append(Door(address, house, own or house.token, lambda: self.health))
+
+    def _real_addresses(self) -> tuple[str, ...]:
+        """Ports that the system has chosen are known by now."""
+        listeners, doors = iter(self._listeners), iter(self._doors)
+
+        def find(address: str) -> str:
+            if _has_socket(address):
+                return next(listeners).address
+            return next(doors).address if carriers.is_grpc(address) else address
+
+        return tuple(find(address) for address in self._wanted)
 
     def _close_half_open(self, house: House) -> None:
         """Undoes a start that has failed."""
         for door in self._doors:
             door.begin_stop(0.0)
-        if self._listener is not None:
-            house.stop_accepting()
-            self._listener.close()
+        house.stop_accepting()
+        for listener in self._listeners:
+            listener.close()
         inprocess.withdraw(self._address, house)
         house.close(0.0)
         for door in self._doors:
             door.end_stop()
-        self._listener, self._house, self._doors = None, None, []
+        self._house, self._listeners, self._doors = None, [], []
+        self._addresses = self._wanted
 
     def _tell_health(self) -> None:
         for door in self._doors:
             door.tell_health()
-
-    def _publish_in_process(self, house: House) -> None:
-        try:
-            inprocess.publish(self._address, house)
-        except OSError:
-            house.close(0.0)
-            self._house = None
-            raise
 
     # The names that dm-launchpad gives them.
     Bind = bind
@@ -274,11 +282,27 @@ class Server:
     SetIsHealthy = set_is_healthy
 
 
+def _has_socket(address: str) -> bool:
+    """One of ours."""
+    return not address.startswith(inprocess.PREFIX) and not carriers.is_grpc(address)
+
+
+def _listen(address: str, opened: contextlib.ExitStack) -> Listener:
+    """A listener, closed again if what follows fails."""
+    listener = carriers.find(address).Listener(address)
+    opened.callback(listener.close)
+    return listener
+
+
 def _check_also_at(addresses: Sequence[str]) -> None:
     """A mistake is an error where it was made, not when the server starts."""
     for address in addresses:
-        if isinstance(addresses, str) or not carriers.is_grpc(address):
+        if isinstance(addresses, str):
+            raise ValueError(f"also_at={addresses!r} is to be a list of addresses, [{addresses!r}]")
+        if address.startswith(inprocess.PREFIX):
             raise ValueError(
-                f"also_at={addresses!r} is to be a list of addresses grpc:HOST:PORT; others have a "
-                "server of their own"
+                f"also_at={addresses!r} has an in-process address, which only the first one can be: "
+                f"Server(address={address!r}, also_at=…)"
             )
+        if not carriers.is_grpc(address):
+            carriers.find(address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from launchpad.courier.carriers.sockets import Socket
 from launchpad.courier.carriers.vigil import Vigil
@@ -24,9 +24,15 @@ class SharingLine(Line):
 
     __slots__ = ("_call", "_parcel", "_peer", "_sharing")
 
-    def __init__(self, sock: Socket, peer: Peer) -> None:
+    def __init__(
+        self,
+        sock: Socket,
+        peer: Peer,
+        is_stale: Callable[[Socket], bool] | None = None,
+        address: str | None = None,
+    ) -> None:
         self._sharing = SharingSocket(sock)
-        super().__init__(self._sharing, peer.max_bytes)
+        super().__init__(self._sharing, peer.max_bytes, is_stale, address)
         self._receive = Vigil(self._sharing, WINDOW_S).receive
         self._peer = peer
         self._parcel: Parcel | None = None  # on its way

@@ -69,7 +69,8 @@ class StreamCall:
         self._answer: wire.Fields | None = None
         self._is_open = False  # it was answered with a stream
         self.watcher: Watcher | None = None
-        name = f"courier-stream-{peer.server or peer.address}"
+        self._address = line.address  # another one than the peer's, if the server has moved
+        name = f"courier-stream-{peer.label}"
         outlet = self._line.outlet
         self._feeders = {each.number: Feeder(self, each, outlet, name) for each in arguments}
 
@@ -185,9 +186,9 @@ class StreamCall:
         """The connection has ended."""
         if self._is_open:
             self._counts.errors += 1
-            lost = self._peer.broken(self._method, self._incoming.n_items)
+            lost = self._peer.broken(self._method, self._incoming.n_items, self._address)
         else:
-            lost = self._peer.lost(self._method)
+            lost = self._peer.lost(self._method, self._address)
         lost.__cause__ = error
         self._incoming.break_off(lost)
 

@@ -182,7 +182,7 @@ def _find_deadline(lines: Lines) -> float | None:
 
 
 def _settle_apart(run: Callable[[], Any], settle: Settle, peer: Peer) -> None:
-    name = f"courier-future-{peer.server or peer.address}"
+    name = f"courier-future-{peer.label}"
     target = partial(copy_context().run, settle, run)
     Thread(target=target, name=name, daemon=True).start()
 

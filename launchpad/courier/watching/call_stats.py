@@ -98,6 +98,7 @@ class ClientStats:
     Attributes:
         name: what we introduce ourselves as: the worker's name, `pid 4711` outside of workers.
         server: what the server calls itself; empty if it has not said so yet.
+        address: where it is now; empty if nobody knows yet.
         incarnation: which start of the server we talked to last; empty before the first call.
         uptime_s: since the client was made.
         connections: open now.
@@ -169,7 +170,7 @@ def of_client(channel: Channel) -> ClientStats:
     return ClientStats(
         name=identity.name(),
         server=peer.server,
-        address=peer.address,
+        address=peer.locate(),
         incarnation=peer.welcome.incarnation.hex() if peer.welcome is not None else "",
         uptime_s=time.monotonic() - peer.began,
         connections=channel.n_connections,

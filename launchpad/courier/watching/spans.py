@@ -138,13 +138,13 @@ class Spans:
     def _start_client(self, peer: Peer, method: bytes) -> _ClientSpan:
         self.end_dropped()
         name, parent = method.decode(), context.get_current()
-        span = self._start(peer.server, peer.address, name, SpanKind.CLIENT, parent)
+        span = self._start(peer.server, peer.locate(), name, SpanKind.CLIENT, parent)
         return _ClientSpan(span, peer, name, self._dropped)
 
     def _start(
         self, server: str, address: str, method: str, kind: SpanKind, parent: Context
     ) -> Span:
-        service = server or address
+        service = server or address or "unknown"
         about: dict[str, str | int] = {
             "rpc.system": "courier",
             "rpc.service": service,
@@ -198,6 +198,8 @@ class _ClientSpan:
 
 def _place(address: str) -> dict[str, str | int]:
     """What OpenTelemetry calls the parts of an address."""
+    if not address:
+        return {}  # nobody knows yet
     scheme, _, where = address.partition(":")
     carrier = endpoint.carrier_of(address)
     if carrier is None:

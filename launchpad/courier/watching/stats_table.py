@@ -21,7 +21,8 @@ Row = tuple[str, ...]
 
 def of_client(stats: ClientStats) -> str:
     """What `str(client.stats())` is."""
-    what = f"{stats.name} to {stats.server or 'a server'} at {stats.address}"
+    where = stats.address or "a place that nobody knows yet"
+    what = f"{stats.name} to {stats.server or 'a server'} at {where}"
     rows = [(name, *_cells(each)) for name, each in stats.methods.items()]
     return "\n".join([_headline(what, stats), *_table(("method", *_TITLES), rows, n_names=1)])
 
