@@ -9,6 +9,7 @@ import pytest
 
 import launchpad as lp
 from tests.faults import index
+from tests.ray import clusters
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,11 +34,29 @@ def ctrl_c_is_heard() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[clusters.Cluster]:
+    """A Ray cluster of one node on this machine, which all tests share that need no other.
+
+    They share the connection, too, which has been used once: Ray leaves descriptors open.
+    """
+    ray = pytest.importorskip("ray")
+    from launchpad.launch.backends.ray import cluster
+
+    with clusters.running({"num_cpus": 4}) as running:
+        cluster.connect()
+        ray.get(ray.remote(lambda: None).remote())
+        yield running
+        cluster.release()
+
+
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """Processes, threads and descriptors that a test leaves behind are its failure."""
     if request.node.get_closest_marker("leaks_by_nature"):
         yield
         return
+    if "test_ray" in request.node.name:
+        request.getfixturevalue("ray_cluster")  # before we look at what is there
     with lp.testing.nothing_left_over():
         yield

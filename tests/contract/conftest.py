@@ -6,10 +6,12 @@ import os
 
 import pytest
 
-BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp").split(",")
+BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp,test_ray").split(",")
 
 
 @pytest.fixture(params=BACKENDS)
 def launch_type(request: pytest.FixtureRequest) -> str:
     """The backend under test."""
+    if request.param == "test_ray":
+        request.getfixturevalue("ray_cluster")
     return str(request.param)
