@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # for checkers and editors: the same names, as they find them
     from launchpad.handle import maybe_dereference as maybe_dereference
     from launchpad.launch.backend import Backend as Backend
     from launchpad.launch.backend import Workers as Workers
+    from launchpad.launch.detached import Detached as Detached
     from launchpad.launch.plan import LaunchPlan as LaunchPlan
     from launchpad.launch.plan import WorkerPlan as WorkerPlan
     from launchpad.launch.registry import LaunchType as LaunchType
@@ -120,6 +121,7 @@ _NAMES = {
     "launchpad.launch.registry": "LaunchType is_local_launch is_local_launch_or_test",
     "launchpad.launch.running": "Running",
     "launchpad.launch.status": "WorkerStatus",
+    "launchpad.launch.detached": "Detached",
     "launchpad.launch.plan": "LaunchPlan WorkerPlan",
     "launchpad.launch.backend": "Backend Workers",
     "launchpad.outcome": "Outcome",

@@ -37,15 +37,17 @@ def run(options: argparse.Namespace) -> None:
     """Prints the logs; each line with its worker's name in front if there are several."""
     one = _chosen(options.run)
     workers = runs.workers_of(one, options.label)
-    tails = {worker: _Following(one, worker) for worker in workers}
+    tails = {worker: _follow(one, worker) for worker in workers}
     prefixes = _prefixes(workers)
-    while _show(tails, prefixes, options.follow and one.lives):
+    while _show(tails, prefixes, options.follow and _lives(one)):
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
         tail.show_rest(prefixes[worker])
 
 
-def _show(tails: Mapping[str, _Following], prefixes: Mapping[str, str], lives: bool) -> bool:
+def _show(
+    tails: Mapping[str, _Following | _FollowingAway], prefixes: Mapping[str, str], lives: bool
+) -> bool:
     """Prints what is new; `lives` is asked for before, so that the last lines are among it, and returned."""
     for worker, tail in tails.items():
         tail.show(prefixes[worker], is_last=not lives)
@@ -55,7 +57,7 @@ def _show(tails: Mapping[str, _Following], prefixes: Mapping[str, str], lives: b
 
 def _chosen(wanted: str | None) -> RunRecord:
     """A run that lives, if it can be one; else one that has ended, the last if none is named."""
-    alive = runs.matching(record.living(), wanted)
+    alive = runs.matching(runs.all_living(), wanted)
     if alive:
         return runs.only(alive, wanted, alive)
     over = record.ended()
@@ -67,6 +69,36 @@ def _chosen(wanted: str | None) -> RunRecord:
     one = runs.only(found, wanted, over)
     print(f"{one.run_id} has ended; its logs are in {one.logs}", file=sys.stderr)
     return one
+
+
+def _follow(one: RunRecord, worker: str) -> _Following | _FollowingAway:
+    return _FollowingAway(one, worker) if runs.is_away(one) else _Following(one, worker)
+
+
+def _lives(one: RunRecord) -> bool:
+    return not runs.has_ended_away(one) if runs.is_away(one) else one.lives
+
+
+class _FollowingAway:
+    """The same for a worker whose logs are on a cluster: its supervisor is asked for what is new."""
+
+    def __init__(self, one: RunRecord, worker: str) -> None:
+        self._detached, self._worker = runs.away()[one.run_id], worker
+        self._shown = 0
+        self._rest = ""
+
+    def show(self, prefix: str, is_last: bool) -> None:
+        """Prints what is new."""
+        text = self._detached.logs(self._worker, self._shown)
+        self._shown += len(text)
+        *lines, self._rest = (self._rest + text).split("\n")
+        if lines:
+            sys.stdout.write(_text(prefix, [line.encode() for line in lines]))
+
+    def show_rest(self, prefix: str) -> None:
+        """Prints the last line, if nothing has ended it."""
+        if self._rest:
+            sys.stdout.write(_text(prefix, [self._rest.encode()]))
 
 
 class _Following:

@@ -8,7 +8,6 @@ from collections import Counter
 
 from launchpad.cli import runs, tables
 from launchpad.cli.runs import CommandError
-from launchpad.launch import record
 from launchpad.launch.record import RunRecord
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
@@ -24,7 +23,7 @@ def run(options: argparse.Namespace) -> None:
     if options.run is not None:
         _show_workers(runs.living(options.run))
         return
-    found = record.living()
+    found = runs.all_living()
     if not found:
         print("no program of yours runs on this machine now")
         return

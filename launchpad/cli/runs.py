@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from launchpad.courier import Client, CourierError
-from launchpad.launch import control, record
+from launchpad.errors import LaunchError
+from launchpad.launch import control, record, registry
+from launchpad.launch.detached import Detached
 from launchpad.launch.record import RunRecord
+
+T = TypeVar("T")
 
 
 class CommandError(Exception):
@@ -22,7 +28,7 @@ def living(wanted: str | None) -> RunRecord:
     Raises:
       CommandError: there is none, or more than one.
     """
-    runs = record.living()
+    runs = all_living()
     if not runs:
         raise CommandError("no program of yours runs on this machine now")
     return only(matching(runs, wanted), wanted, runs)
@@ -30,10 +36,36 @@ def living(wanted: str | None) -> RunRecord:
 
 def living_with_label(wanted: str | None, label: str | None) -> tuple[RunRecord, str | None]:
     """The run and the label that are meant by `[RUN] [LABEL]`: one word alone may be either."""
-    runs = record.living()
+    runs = all_living()
     if wanted is not None and label is None and len(runs) == 1 and not matching(runs, wanted):
         return runs[0], wanted
     return living(wanted), label
+
+
+def all_living() -> list[RunRecord]:
+    """The runs that have not ended: of this machine, and those left on a cluster that we know of."""
+    here = record.living()
+    known = {run.run_id for run in here}
+    return here + [each.record for run_id, each in away().items() if run_id not in known]
+
+
+@functools.cache
+def away() -> dict[str, Detached]:
+    """Run id → the program that was left on a cluster."""
+    return {each.run_id: each for each in registry.detached()}
+
+
+def is_away(run: RunRecord) -> bool:
+    """Whether its supervisor is not on this machine, as far as can be seen here."""
+    return bool(run.host) and not Path(run.runtime).is_dir()
+
+
+def has_ended_away(run: RunRecord) -> bool:
+    """Whether a program on a cluster has ended, as far as anybody there can tell."""
+    try:
+        return away()[run.run_id].has_ended()
+    except LaunchError:
+        return True
 
 
 def matching(runs: Sequence[RunRecord], wanted: str | None) -> list[RunRecord]:
@@ -78,12 +110,15 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
 
 
 @contextlib.contextmanager
-def connected(run: RunRecord) -> Iterator[Client[Any]]:
-    """A client of the run's control endpoint.
+def connected(run: RunRecord) -> Iterator[Client[Any] | _Away]:
+    """A client of the run's control endpoint, or what does the same by way of the cluster.
 
     Raises:
       CommandError: it ends just now, or does not answer.
     """
+    if is_away(run):
+        yield _Away(away()[run.run_id])
+        return
     try:
         with control.connected(Path(run.runtime)) as client:
             yield client
@@ -91,6 +126,28 @@ def connected(run: RunRecord) -> Iterator[Client[Any]]:
         raise CommandError(
             f"{run.run_id} does not answer: {error}. If that stays so, look at its launcher: pid {run.pid}"
         ) from error
+
+
+class _Away:
+    """The methods of a control endpoint, for a program that was left on a cluster."""
+
+    def __init__(self, detached: Detached) -> None:
+        self._detached = detached
+
+    def status(self) -> list[dict[str, Any]]:
+        return [asdict(row) for row in self._asked(self._detached.status)]
+
+    def stop(self, at_once: bool) -> None:
+        self._asked(lambda: self._detached.stop(at_once=at_once))
+
+    def stacks(self, workers: Sequence[str]) -> dict[str, str]:
+        return self._asked(lambda: self._detached.stacks(list(workers)))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except LaunchError as error:
+            raise CommandError(str(error)) from error
 
 
 def _listed(runs: Sequence[RunRecord]) -> str:

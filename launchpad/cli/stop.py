@@ -25,5 +25,5 @@ def run(options: argparse.Namespace) -> None:
     began = time.monotonic()
     with runs.connected(one) as client:
         client.stop(options.now)
-    bases.wait_until_free(Path(one.runtime))
+    bases.wait_until_free(Path(one.runtime))  # one on a cluster has ended already
     print(f"stopped after {time.monotonic() - began:.1f} s")

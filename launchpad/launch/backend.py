@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from launchpad.outcome import Outcome
 
 if TYPE_CHECKING:
+    from launchpad.launch.detached import Detached
     from launchpad.launch.plan import LaunchPlan, WorkerPlan
     from launchpad.launch.run_directory import RunDirectory
 
@@ -182,6 +183,20 @@ class Backend(abc.ABC):
           DefinitionError: there is less than they ask for; it shows the arithmetic.
         """
         return workers
+
+    def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
+        """Starts a plan that runs on without this process.
+
+        Raises:
+          LaunchError: it cannot, as backends whose workers end with their launcher.
+        """
+        from launchpad.launch.detached import refusal
+
+        raise refusal(plan.launch_type)
+
+    def detached(self) -> list[Detached]:
+        """The programs that were left behind so, as far as they can be found from here."""
+        return []
 
     @abc.abstractmethod
     def start(

@@ -6,7 +6,7 @@ Imported by `import launchpad`, so it imports late what only a launch needs.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from launchpad import flags
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from launchpad.launch.backend import Backend
+    from launchpad.launch.detached import Detached
     from launchpad.launch.output import Output
     from launchpad.launch.plan import LaunchPlan
     from launchpad.launch.registry import LaunchType
@@ -51,6 +52,7 @@ def plan(
     return setup.plan(_single(program), backend, name, local_resources, restart, resources)
 
 
+@overload
 def launch(
     programs: Program | Sequence[Program],
     launch_type: LaunchType | str | None = None,
@@ -61,9 +63,43 @@ def launch(
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
+    detach: Literal[False] = False,
     serialize_py_nodes: bool | None = None,
     controller_xm_requirements: None = None,
-) -> Running:
+) -> Running: ...
+
+
+@overload
+def launch(
+    programs: Program | Sequence[Program],
+    launch_type: LaunchType | str | None = None,
+    xm_resources: None = None,
+    local_resources: Mapping[str, PythonProcess] | None = None,
+    test_case: unittest.TestCase | None = None,
+    terminal: str | None = None,
+    *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+    resources: Mapping[str, Resources] | None = None,
+    detach: Literal[True],
+    serialize_py_nodes: bool | None = None,
+    controller_xm_requirements: None = None,
+) -> Detached: ...
+
+
+def launch(
+    programs: Program | Sequence[Program],
+    launch_type: LaunchType | str | None = None,
+    xm_resources: None = None,
+    local_resources: Mapping[str, PythonProcess] | None = None,
+    test_case: unittest.TestCase | None = None,
+    terminal: str | None = None,
+    *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+    resources: Mapping[str, Resources] | None = None,
+    detach: bool = False,
+    serialize_py_nodes: bool | None = None,
+    controller_xm_requirements: None = None,
+) -> Running | Detached:
     """Runs a program; returns at once.
 
     A script whose last line is `lp.launch(program)` runs until the program ends, and exits with 0 if it
@@ -85,6 +121,8 @@ def launch(
       restart: What happens when a worker ends: a policy for all groups, or by label; it counts more than
         the group's own.
       resources: Label → Resources, in the place of all that the group itself was given.
+      detach: The program runs on when the script has ended, if there is a cluster that keeps it (`ray`);
+        `python -m launchpad ps`, `logs` and `stop` find it again.
       serialize_py_nodes: Makes no difference: nodes are always serialised.
       xm_resources: Belongs to another company's cluster; only None.
       controller_xm_requirements: The same.
@@ -105,6 +143,8 @@ def launch(
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name)
     planned = setup.plan(program, backend, name, local_resources, restart, resources)
+    if detach:
+        return backend.detach(planned, flags.termination_notice_s())
     run = RunDirectory.create(program.name, planned.endpoints)
     return _begin(planned, backend, run, _output(run, planned, backend, terminal), test_case)
 
@@ -117,11 +157,12 @@ def _begin(
     test_case: unittest.TestCase | None,
 ) -> Running:
     """Starts the run and hands it over; a Ctrl-C meanwhile is heard when somebody cares for it."""
+    from launchpad.launch import starting
     from launchpad.launch.ctrl_c import CtrlC
 
     _prepare_end_of_script(run, backend)
     with CtrlC(lambda at_once: None) as ctrl_c:
-        running = _start(planned, backend, run, output)
+        running = starting.begin(planned, backend, run, output, flags.termination_notice_s())
         _hand_over(running, test_case)
         if ctrl_c.pressed is not None:
             running.ask_to_stop()
@@ -141,22 +182,6 @@ def _prepare_end_of_script(run: RunDirectory, backend: Backend) -> None:
         at_exit.watch_signals()
 
 
-def _start(planned: LaunchPlan, backend: Backend, run: RunDirectory, output: Output) -> Running:
-    """Begins the run; leaves nothing behind when that fails."""
-    from launchpad.courier import keyring
-    from launchpad.launch.running import Running
-
-    keyring.add(run.scope, os.urandom(32))
-    try:
-        running = Running(_placed(planned, run), backend, run, output, flags.termination_notice_s())
-        running.begin()
-    except BaseException:
-        keyring.remove(run.scope)
-        run.remove()
-        raise
-    return running
-
-
 def _hand_over(running: Running, test_case: unittest.TestCase | None) -> None:
     """Sees to it that somebody ends the program: the test, the worker that launched it, or the script."""
     from launchpad import context
@@ -170,19 +195,6 @@ def _hand_over(running: Running, test_case: unittest.TestCase | None) -> None:
         launcher.add_stop_handler(
             lambda: running.stop(f"{launcher.name}, which launched it, stops")
         )
-
-
-def _placed(planned: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-    """The plan with endpoints in this run's directory."""
-    import dataclasses
-
-    workers = [
-        dataclasses.replace(
-            w, endpoints={name: run.place(endpoint) for name, endpoint in w.endpoints.items()}
-        )
-        for w in planned.workers
-    ]
-    return dataclasses.replace(planned, workers=tuple(workers))
 
 
 def _output(

@@ -31,6 +31,7 @@ class RunRecord:
     Attributes:
       began: When, in seconds since 1970.
       workers: Name → group, of those in the plan.
+      host: Where its launcher is, for one that was left in a cluster; else empty: here.
     """
 
     run_id: str
@@ -41,6 +42,7 @@ class RunRecord:
     runtime: str
     logs: str
     workers: Mapping[str, str]
+    host: str = ""
 
     @property
     def lives(self) -> bool:
@@ -54,7 +56,15 @@ class RunRecord:
 
 def write(run: RunDirectory, plan: LaunchPlan) -> None:
     """Leaves the record of a run; where the disk is full it has none, and runs all the same."""
-    record = RunRecord(
+    text = json.dumps(asdict(of(run, plan)))
+    for directory in (run.logs, run.runtime):
+        with contextlib.suppress(OSError):
+            (directory / NAME).write_text(text)
+
+
+def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
+    """The record of a run of this process that begins now."""
+    return RunRecord(
         run_id=run.run_id,
         program=plan.program,
         launch_type=plan.launch_type,
@@ -64,10 +74,6 @@ def write(run: RunDirectory, plan: LaunchPlan) -> None:
         logs=str(run.logs),
         workers={worker.name: worker.group for worker in plan.workers},
     )
-    text = json.dumps(asdict(record))
-    for directory in (run.logs, run.runtime):
-        with contextlib.suppress(OSError):
-            (directory / NAME).write_text(text)
 
 
 def living() -> list[RunRecord]:

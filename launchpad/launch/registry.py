@@ -8,14 +8,19 @@ A package adds one of its own with an entry point in its pyproject.toml; nothing
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import enum
 import importlib
 import os
+from typing import TYPE_CHECKING
 
 from launchpad import flags
 from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.backend import Backend
+
+if TYPE_CHECKING:
+    from launchpad.launch.detached import Detached
 
 ENTRY_POINTS = "launchpad.backends"
 
@@ -64,6 +69,16 @@ def backend_of(name: str) -> Backend:
             f"there is no launch type {name!r}; there are {', '.join(known)}.{meant}"
         )
     return _loaded(name, target)
+
+
+def detached() -> list[Detached]:
+    """The programs that were left behind on clusters, as far as they can be found from here."""
+    found: list[Detached] = []
+    for name in (*_BUILT_IN, *_third_party()):
+        if not name.startswith("test_"):
+            with contextlib.suppress(LaunchError):
+                found += backend_of(name).detached()
+    return found
 
 
 def is_local_launch(launch_type: LaunchType | str) -> bool:

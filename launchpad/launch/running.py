@@ -147,6 +147,10 @@ class Running:
         """A row for each worker."""
         return self._supervising.status()
 
+    def stacks(self, worker: str) -> str:
+        """What the threads of a worker are doing, as text; may take a moment."""
+        return self._supervising.stacks(worker)
+
     def logs(self, label: str) -> str:
         """What the workers of a group, or one worker, have printed so far, in all attempts.
 

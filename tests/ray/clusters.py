@@ -18,6 +18,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from launchpad.launch.backends.ray import cluster as connection
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -68,17 +72,30 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(*nodes: dict[str, Any]) -> Iterator[Cluster]:
-    """A cluster for a block, as the one that $RAY_ADDRESS names."""
+    """A cluster for a block, as the one that $RAY_ADDRESS names.
+
+    A connection to another cluster, which tests share, is closed before and opened again.
+    """
     cluster = Cluster(nodes)
-    before = os.environ.get("RAY_ADDRESS")
-    os.environ["RAY_ADDRESS"] = cluster.address
+    with _disconnected(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
+@contextlib.contextmanager
+def _disconnected() -> Iterator[None]:
+    users, connection._users = connection._users, 1
+    if users:
+        connection.release()
+    connection._users = 0
     try:
-        yield cluster
+        yield
     finally:
-        os.environ.pop("RAY_ADDRESS")
-        if before is not None:
-            os.environ["RAY_ADDRESS"] = before
-        cluster.close()
+        for _ in range(users):
+            connection.connect()
 
 
 def _serve(fd: int, nodes: list[dict[str, Any]]) -> None:

@@ -6,12 +6,18 @@ from collections.abc import Callable
 
 from launchpad.address import COURIER
 from launchpad.launch.backend import Backend, Report, Workers
+from launchpad.launch.backends.ray.orders import Origin
+from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
 
 
 class Ray(Backend):
     """For programs that want more than one machine, or a cluster that is there already."""
+
+    def __init__(self, origin: Origin | None = None) -> None:
+        self._origin = origin
+        """The launching script, for one that launches in its place."""
 
     def endpoint(self, address: str, kind: str) -> str:
         """Wherever Ray places its worker, at a port that is free there."""
@@ -23,7 +29,19 @@ class Ray(Backend):
         """Connects to the cluster, and asks it for room."""
         from launchpad.launch.backends.ray.workers import RayWorkers
 
-        return RayWorkers(plan, run, report)
+        return RayWorkers(plan, run, report, self._origin or Origin.here())
+
+    def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
+        """Leaves it to a supervisor in the cluster."""
+        from launchpad.launch.backends.ray import away
+
+        return away.leave_behind(plan, Ray(Origin.here()), grace_s)
+
+    def detached(self) -> list[Detached]:
+        """Those on the cluster that $RAY_ADDRESS names."""
+        from launchpad.launch.backends.ray import away
+
+        return away.detached()
 
 
 class TestRay(Ray):

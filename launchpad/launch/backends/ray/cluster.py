@@ -16,7 +16,7 @@ from typing import Any
 
 from launchpad.errors import LaunchError
 
-_NAMESPACE = "launchpad"
+NAMESPACE = "launchpad"
 _NOT_SENT = [".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
 
 _lock = threading.Lock()
@@ -73,6 +73,11 @@ def release() -> None:
             _ours = None
 
 
+def is_ours_alone() -> bool:
+    """Whether the cluster was started for this process, and will end with it."""
+    return _ours is not None and _ours.is_ours_alone
+
+
 def nodes() -> list[Node]:
     """Those that live."""
     return [
@@ -94,6 +99,7 @@ class _Connection:
     def __init__(self) -> None:
         self._is_open, self._is_over = threading.Event(), threading.Event()
         self._errors: list[BaseException] = []
+        self.is_ours_alone = False
         self._thread = threading.Thread(target=self._live, name="launchpad-ray", daemon=True)
         self._thread.start()
         self._is_open.wait()
@@ -108,7 +114,7 @@ class _Connection:
 
     def _live(self) -> None:
         try:
-            _connect()
+            self.is_ours_alone = _connect()
         except BaseException as error:
             self._errors.append(error)
         self._is_open.set()
@@ -117,13 +123,30 @@ class _Connection:
         load().shutdown()
 
 
-def _connect() -> None:
-    """Connects; once more, with the project to be sent along, when there are other hosts."""
-    _init({})
-    _, ours = here()
-    if any(node.ip != ours for node in nodes()):
+def _connect() -> bool:
+    """Connects; once more, with the project to be sent along, when there are other hosts.
+
+    Returns whether the cluster was started for us.
+    """
+    is_ours = not _has_joined({})
+    if is_ours:
+        _init("local", {})
+    _, here_ip = here()
+    if any(node.ip != here_ip for node in nodes()):
         load().shutdown()
-        _init(project(Path(sys.path[0] or os.getcwd())))
+        _init("auto", project(Path(sys.path[0] or os.getcwd())))
+    return is_ours
+
+
+def _has_joined(runtime_env: dict[str, Any]) -> bool:
+    """Whether there is a cluster: the one that $RAY_ADDRESS names, or one on this machine."""
+    try:
+        _init("auto", runtime_env)
+    except ConnectionError:
+        if os.environ.get("RAY_ADDRESS"):
+            raise
+        return False
+    return True
 
 
 def project(folder: Path) -> dict[str, Any]:
@@ -132,10 +155,11 @@ def project(folder: Path) -> dict[str, Any]:
     return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
 
 
-def _init(runtime_env: dict[str, Any]) -> None:
+def _init(address: str, runtime_env: dict[str, Any]) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)  # it would warn that this is no main thread
     load().init(
-        namespace=_NAMESPACE,
+        address,
+        namespace=NAMESPACE,
         log_to_driver=False,
         logging_level=logging.ERROR,
         runtime_env=runtime_env,

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launchpad.courier.trust.credentials import Credentials
+from launchpad.launch import flag_values
 from launchpad.launch.plan import WorkerPlan
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The script that has launched: its command line, and where it finds its code.
+
+    Attributes:
+      path: Its sys.path; what of it is on a node, too, is added there.
+      argv, flags: As `flag_values.capture` gives them.
+    """
+
+    path: Sequence[str]
+    argv: Sequence[str]
+    flags: bytes
+
+    @classmethod
+    def here(cls) -> Origin:
+        """This process."""
+        path = [os.path.abspath(entry) for entry in sys.path]
+        return cls(path, tuple(sys.argv), flag_values.capture(sys.argv[0]))
 
 
 @dataclass(frozen=True)
@@ -15,17 +38,13 @@ class Orders:
     """What an outpost must know before its worker is started for the first time.
 
     Attributes:
-      path: The launcher's sys.path; what of it is on the node, too, is added there.
-      argv, flags: The launching script's.
       state: Where the worker keeps what its next attempt is to find.
     """
 
     program: str
     launch_type: str
     worker: WorkerPlan
-    path: Sequence[str]
-    argv: Sequence[str]
-    flags: bytes
+    origin: Origin
     state: str
 
 

@@ -64,7 +64,7 @@ class Outpost:
           LaunchError: it cannot be; the text says why.
         """
         self._loop = asyncio.get_running_loop()
-        sys.path += [p for p in orders.path if p not in sys.path and os.path.isdir(p)]
+        sys.path += [p for p in orders.origin.path if p not in sys.path and os.path.isdir(p)]
         node, ip = cluster.here()
         gpus = _checked_gpus(orders.worker)
         self._run = RunDirectory.create(orders.program, orders.worker.endpoints)
@@ -75,8 +75,8 @@ class Outpost:
             listens_at=f"tcp:{_in_brackets(ip)}:0",
             token=keys.token,
             credentials=keys.credentials,
-            argv=orders.argv,
-            flags=orders.flags,
+            argv=orders.origin.argv,
+            flags=orders.origin.flags,
             state=orders.state,
         )
         plan = LaunchPlan(orders.program, orders.launch_type, (worker,))

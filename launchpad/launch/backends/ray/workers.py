@@ -10,9 +10,7 @@ wherever Ray has room for its gang.
 
 from __future__ import annotations
 
-import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +22,11 @@ from launchpad import outcome
 from launchpad.courier import keyring
 from launchpad.courier.trust import certificates
 from launchpad.errors import LaunchError
-from launchpad.launch import flag_values
 from launchpad.launch.backend import Born, Bound, Ended, Noted, Report, Workers
 from launchpad.launch.backends.ray import cluster, placement, room
 from launchpad.launch.backends.ray.gangs import gangs_of
 from launchpad.launch.backends.ray.mirror import Mirror
-from launchpad.launch.backends.ray.orders import Keys, Opened, Orders
+from launchpad.launch.backends.ray.orders import Keys, Opened, Orders, Origin
 from launchpad.launch.backends.ray.outpost import Outpost
 from launchpad.launch.backends.ray.placement import Placement
 from launchpad.launch.backends.ray.places import Places
@@ -53,9 +50,13 @@ class RayWorkers(Workers):
     """
 
     def __init__(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Report], None],
+        origin: Origin,
     ) -> None:
-        self._plan, self._run, self._report = plan, run, report
+        self._plan, self._run, self._report, self._origin = plan, run, report, origin
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._posts: dict[str, Post] = {}
         self._waiting: dict[str, int] = {}
@@ -205,9 +206,7 @@ class RayWorkers(Workers):
             program=self._plan.program,
             launch_type=self._plan.launch_type,
             worker=self._plan.worker(post.worker),
-            path=[os.path.abspath(entry) for entry in sys.path],
-            argv=tuple(sys.argv),
-            flags=flag_values.capture(sys.argv[0]),
+            origin=self._origin,
             state=str(self._run.state(post.worker)),
         )
         post.ask("open", lambda future: self._do(self._on_opened, post, future), orders, self._keys)

@@ -1,0 +1,106 @@
+"""Away: programs whose supervisor is in the cluster, too: how they are left there, and found again.
+
+Their steward is an actor that Ray keeps when the script has gone that made it. Its name begins with
+`steward-`, in our namespace: so others find it. It has the run's secrets in memory, and gives them to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+from typing import Any
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backend import Backend
+from launchpad.launch.backends.ray import cluster
+from launchpad.launch.detached import Detached
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.record import RunRecord
+from launchpad.launch.steward import Steward
+
+_PREFIX = "steward-"
+_ANSWER_S = 30.0
+_AT_ONCE = 64
+
+
+class RaySteward(Steward):
+    """A steward that is a Ray actor."""
+
+    def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
+        """Launches, and goes when the program has ended."""
+        begun = super().begin(plan, backend, grace_s)
+        threading.Thread(target=self.stay, args=(_leave,), daemon=True).start()
+        return begun
+
+
+def leave_behind(plan: LaunchPlan, backend: Backend, grace_s: float) -> Detached:
+    """Has the cluster run a program on its own.
+
+    Raises:
+      LaunchError: there is no cluster that would go on, or it cannot hold the program.
+    """
+    cluster.connect()
+    if cluster.is_ours_alone():
+        cluster.release()
+        raise LaunchError(
+            "detach=True needs a Ray cluster that outlives this script, and there is none: start one with"
+            " `ray start --head`, or set RAY_ADDRESS"
+        )
+    actor = (
+        cluster.load()
+        .remote(RaySteward)
+        .options(
+            name=_PREFIX + os.urandom(8).hex(),
+            namespace=cluster.NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_concurrency=_AT_ONCE,
+        )
+        .remote()
+    )
+    try:
+        begun = _ask(actor, "begin", plan, backend, grace_s)
+    except BaseException:
+        cluster.load().kill(actor)
+        cluster.release()
+        raise
+    return _detached(begun, actor)
+
+
+def detached() -> list[Detached]:
+    """Those that run on the cluster that $RAY_ADDRESS names; none if it names none."""
+    if not os.environ.get("RAY_ADDRESS"):
+        return []
+    cluster.connect()
+    ray = cluster.load()
+    named = [
+        each["name"]
+        for each in ray.util.list_named_actors(all_namespaces=True)
+        if each["namespace"] == cluster.NAMESPACE and each["name"].startswith(_PREFIX)
+    ]
+    found = []
+    for name in named:
+        actor = ray.get_actor(name, namespace=cluster.NAMESPACE)
+        if begun := _ask(actor, "record"):
+            found.append(_detached(begun, actor))
+    return found
+
+
+def _detached(begun: dict[str, Any], actor: Any) -> Detached:
+    return Detached(RunRecord(**begun), partial(_ask, actor))
+
+
+def _ask(actor: Any, method: str, *arguments: Any) -> Any:
+    """Calls a method of a steward; its own errors are raised as they are."""
+    ray = cluster.load()
+    try:
+        return ray.get(getattr(actor, method).remote(*arguments), timeout=_ANSWER_S)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+        raise LaunchError(f"nobody answers for the program on the cluster: {error}") from error
+
+
+def _leave() -> None:
+    cluster.load().kill(cluster.load().get_runtime_context().current_actor)

@@ -1,0 +1,111 @@
+"""A program that is left on the cluster runs on without its script, and is found again."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from launchpad.launch import registry
+from tests import nodes
+from tests.ray.clusters import Cluster
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60.0
+
+SCRIPT = """
+import sys
+import launchpad as lp
+from tests import nodes, talkers
+
+program = lp.Program("left")
+server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
+with program.group("talker"):
+    for number in range(2):
+        program.add_node(lp.PyNode(talkers.talk, server, number))
+print(lp.launch(program, "ray", detach=True).run_id)
+"""
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python as a user does."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def left_behind(ray_cluster: Cluster) -> str:
+    """The id of a run whose script has ended."""
+    done = python("-c", SCRIPT)
+    assert done.returncode == 0, done.stderr
+    (left,) = [each for each in registry.detached() if each.run_id == done.stdout.strip()]
+    deadline = time.monotonic() + DEADLINE_S
+    while {row.state for row in left.status()} != {"running"}:
+        assert time.monotonic() < deadline, left.status()
+        time.sleep(0.1)
+    return left.run_id
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> dict[str, str]:
+    """Where nothing on the disk tells of the run, as on another machine."""
+    return {
+        "LAUNCHPAD_RUNTIME_DIR": f"/tmp/lp-{os.getpid()}",
+        "LAUNCHPAD_LOGGING_DIR": str(tmp_path),
+    }
+
+
+def test_a_program_that_was_left_is_found_again_read_and_stopped(
+    left_behind: str, elsewhere: dict[str, str]
+) -> None:
+    listed = python("-m", "launchpad", "ps", **elsewhere)
+    assert left_behind in listed.stdout, listed.stderr
+    assert "3 running" in listed.stdout
+
+    logs = python("-m", "launchpad", "logs", left_behind, "talker-0", **elsewhere)
+    assert re.search(r"\d", logs.stdout), logs.stderr
+
+    stacks = python("-m", "launchpad", "stacks", left_behind, "talker-1", **elsewhere)
+    assert "talk" in stacks.stdout, stacks.stderr
+
+    stopped = python("-m", "launchpad", "stop", left_behind, **elsewhere)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "stopped after" in stopped.stdout
+
+
+@pytest.mark.leaks_by_nature  # Ray's connection to a steward that is there for a minute yet
+def test_the_launching_script_can_wait_for_it_and_hears_of_its_failure(
+    ray_cluster: Cluster,
+) -> None:
+    program = lp.Program("left")
+    program.add_node(lp.PyNode(nodes.fail_at_once, "on purpose"), label="failing")
+
+    detached = lp.launch(program, "ray", detach=True)
+
+    with pytest.raises(lp.ProgramFailed, match="on purpose") as failed:
+        detached.wait(timeout_s=DEADLINE_S)
+    assert failed.value.worker == "failing-0"
+    assert [row.state for row in detached.status()] == ["failed"]
+    assert "on purpose" in detached.logs("failing-0")
+
+
+def test_what_ends_with_its_script_cannot_be_left() -> None:
+    program = lp.Program("left")
+    program.add_node(lp.CourierNode(nodes.Counter), label="server")
+
+    with pytest.raises(lp.LaunchError, match="'local_mp' ends with its script"):
+        lp.launch(program, "local_mp", detach=True)

@@ -1,0 +1,151 @@
+"""A stranger on the host can neither call a worker nor find what would let him.
+
+A stranger has no access to the Ray cluster: whoever has may run code on it anyway.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import launchpad as lp
+from launchpad.courier import Client, CourierError, keyring
+from launchpad.courier.carriers import unix
+from launchpad.courier.trust import certificates
+from launchpad.launch.backends.ray import cluster
+from tests import nodes
+from tests.ray import clusters
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[lp.Running]:
+    """A server that has been called, on a cluster with all of Ray's bookkeeping."""
+    program = lp.Program("secret")
+    program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    with (
+        clusters.running({"num_cpus": 2, "include_dashboard": True}),
+        lp.launch(program, "test_ray") as running,
+    ):
+        running.client("counter").add(1)
+        yield running
+
+
+@pytest.fixture
+def server(running: lp.Running) -> psutil.Process:
+    """The process of the server."""
+    (pid,) = [row.pid for row in running.status() if row.worker == "counter-0"]
+    return psutil.Process(pid)
+
+
+@pytest.mark.leaks_by_nature  # Ray keeps the connections by which its bookkeeping was read
+def test_a_stranger_cannot_call_a_worker_nor_find_its_secrets(
+    running: lp.Running, server: psutil.Process
+) -> None:
+    _assert_that_nobody_is_let_in(server)
+    secrets = _forms_of_secrets(running)
+
+    _assert_in_none("command lines", _of_processes("cmdline"), secrets)
+    _assert_in_none("environments", _of_processes("environ"), secrets)
+    _assert_in_none("logs of Ray", _files(Path("/tmp/ray")), secrets)
+    _assert_in_none("logs of the run", _files(running.log_directory), secrets)
+    _assert_in_none("the bookkeeping of Ray", _bookkeeping(), secrets)
+
+
+def _assert_that_nobody_is_let_in(server: psutil.Process) -> None:
+    """Not by TLS without a certificate or with another one, not in the clear, not by the socket."""
+    listening = [c for c in server.net_connections("all") if _listens(c)]
+    ports = [c.laddr for c in listening if isinstance(c.laddr, tuple)]
+    sockets = [str(c.laddr) for c in listening if isinstance(c.laddr, str) and "/" in c.laddr]
+    assert ports
+    assert sockets
+
+    for ip, port in ports:
+        assert not _speaks_tls(ip, port)
+        assert not _answers(f"tcp+plaintext:{ip}:{port}")
+        other = f"tcp:{ip}:{port}"
+        keyring.add(other, b"x" * 32, certificates.make_credentials())
+        assert not _answers(other)
+        keyring.remove(other)
+    for path in sockets:
+        assert Path(path).parent.stat().st_mode & 0o077 == 0
+        assert not _answers(unix.PREFIX + path)
+
+
+def _listens(connection: Any) -> bool:
+    return connection.status == psutil.CONN_LISTEN or connection.family == socket.AF_UNIX
+
+
+def _speaks_tls(ip: str, port: int) -> bool:
+    """Whether somebody without a certificate gets beyond the handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection((ip, port), 5.0) as plain,
+        context.wrap_socket(plain) as sock,
+    ):
+        sock.sendall(b"\0" * 64)
+        return bool(sock.recv(1))
+    return False
+
+
+def _answers(address: str) -> bool:
+    client = Client(address, token=b"x" * 32, call_timeout=5.0, wait_for_ready=False)
+    with contextlib.suppress(CourierError, OSError), client:
+        client.add(1)
+        return True
+    return False
+
+
+def _forms_of_secrets(running: lp.Running) -> list[bytes]:
+    """Token and private key, as somebody might have written them down."""
+    keys = running._supervising._workers._keys  # type: ignore[attr-defined]
+    body = b"".join(keys.credentials.key_pem.splitlines()[1:-1])
+    whole = [keys.token, base64.b64decode(body), keys.credentials.key_pem.splitlines()[1]]
+    texts = [form for secret in whole for form in (secret.hex().encode(), base64.b64encode(secret))]
+    return [*whole, *texts, repr(keys.token).encode()]
+
+
+def _assert_in_none(what: str, texts: dict[str, bytes], secrets: list[bytes]) -> None:
+    assert texts, what
+    found = [where for where, text in texts.items() if any(secret in text for secret in secrets)]
+    assert not found, f"in {what}: {found}"
+
+
+def _of_processes(name: str) -> dict[str, bytes]:
+    texts = {}
+    for path in Path("/proc").glob(f"[0-9]*/{name}"):
+        with contextlib.suppress(OSError):
+            texts[str(path)] = path.read_bytes()
+    return texts
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _bookkeeping() -> dict[str, bytes]:
+    """What the cluster's head and its dashboard know: tables of actors, tasks, objects, workers; keys."""
+    from ray.experimental import internal_kv
+    from ray.util import state
+
+    tables: dict[str, bytes] = {}
+    for list_all in (state.list_actors, state.list_tasks, state.list_objects, state.list_workers):
+        rows = list_all(detail=True, limit=10_000)
+        assert list_all in (state.list_objects,) or rows, list_all
+        tables[list_all.__name__] = json.dumps([vars(row) for row in rows], default=repr).encode()
+    for key in internal_kv._internal_kv_list(""):
+        tables[f"key {key!r}"] = internal_kv._internal_kv_get(key) or b""
+    tables["timeline"] = json.dumps(cluster.load().timeline(), default=repr).encode()
+    return tables
