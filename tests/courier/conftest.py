@@ -29,6 +29,7 @@ import os, threading
 server = courier.Server("victim", address={address!r})
 server.bind("echo", lambda value: value)
 server.bind("pid", os.getpid)
+server.bind("pids", lambda: iter([os.getpid()]))
 hanging = []
 server.bind("hang", lambda: hanging.append(1) or threading.Event().wait())
 server.bind("n_hanging", lambda: len(hanging))
@@ -182,7 +183,7 @@ def reach(address: str) -> socket.socket:
 
 @pytest.fixture
 def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Starts a server (echo, pid, hang, n_hanging) in its own process; returns when it is up."""
+    """Starts a server (echo, pid, pids, hang, n_hanging) in its own process; returns when it is up."""
     with contextlib.ExitStack() as stack:
 
         def spawn(address: str) -> subprocess.Popen[str]:

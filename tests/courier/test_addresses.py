@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from launchpad import courier
 from launchpad.courier.carriers import sockets
+from launchpad.courier.clients import patience, rings
 from launchpad.courier.servers import poller
+from tests.courier.conftest import CREDENTIALS, reach
 
 
 def path_of(address: str) -> str:
@@ -218,3 +224,162 @@ def test_f17_a_living_server_at_our_path_is_not_replaced_and_we_say_so_once(
     os.unlink(path)
 
     assert connect(unix_address, call_timeout=20).ping() == "ours"
+
+
+# --- several addresses ------------------------------------------------------------------------------
+
+ANY_PORT = "tcp:127.0.0.1:0"
+
+
+@pytest.fixture
+def serve_at() -> Iterator[Callable[..., courier.Server]]:
+    """Starts a server at several addresses: `serve_at([unix, tcp], name=function, …)`."""
+    with ExitStack() as stack:
+
+        def start(
+            addresses: list[str], name: str = "learner", **methods: Callable[..., Any]
+        ) -> courier.Server:
+            server = courier.Server(name, address=addresses[0], also_at=addresses[1:])
+            for method, fn in methods.items():
+                server.bind(method, fn)
+            stack.callback(server.stop, 0.2)
+            server.start()
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def credentials() -> Iterator[None]:
+    courier.keyring.add("tcp:", b"", CREDENTIALS)
+    yield
+    courier.keyring.remove("tcp:")
+
+
+def test_one_client_comes_by_unix_and_another_by_tls_at_once(
+    serve_at, connect, unix_address, credentials
+) -> None:
+    server = serve_at([unix_address, ANY_PORT], echo=lambda value: value)
+    near, far = [connect(address) for address in server.addresses]
+
+    futures = [client.futures.echo(i) for i, client in enumerate((near, far))]
+
+    assert [future.result(10) for future in futures] == [0, 1]
+    assert (near.echo("near"), far.echo("far")) == ("near", "far")
+    assert courier.incarnation(near) == courier.incarnation(far)
+
+
+def test_several_addresses_are_in_the_order_given_with_their_real_ports(
+    serve_at, unix_address
+) -> None:
+    server = courier.Server(address=ANY_PORT, also_at=(unix_address, ANY_PORT))
+    assert server.addresses == [ANY_PORT, unix_address, ANY_PORT]
+
+    server = serve_at([ANY_PORT, unix_address, ANY_PORT])
+
+    first, second, third = server.addresses
+    assert server.address == first
+    assert second == unix_address
+    assert "tcp:127.0.0.1:0" not in (first, third)
+    assert first != third
+
+
+def test_the_token_of_the_first_address_holds_for_all(
+    serve_at, connect, unix_address, keys
+) -> None:
+    keys("unix:", b"ours")
+    keys("tcp:", b"another")
+    server = serve_at([unix_address, ANY_PORT], m=lambda: "here")
+
+    assert connect(server.addresses[0]).m() == "here"
+    assert connect(server.addresses[1], token=b"ours").m() == "here"
+    with pytest.raises(courier.Refused, match="refused our token"):
+        connect(server.addresses[1]).m()
+
+
+def test_a_stop_leaves_none_of_the_addresses(serve_at, unix_address) -> None:
+    server = serve_at([unix_address, ANY_PORT])
+
+    server.stop()
+
+    assert not os.path.exists(path_of(unix_address))
+    with pytest.raises(ConnectionRefusedError):
+        reach(server.addresses[1])
+
+
+def test_a_server_that_drains_takes_calls_at_none_of_its_addresses(
+    serve_at, connect, unix_address
+) -> None:
+    server = serve_at([unix_address, ANY_PORT], m=lambda: "here")
+
+    server.drain()
+
+    for address in server.addresses:
+        with pytest.raises(courier.NotSent):
+            connect(address, wait_for_ready=False).m()
+        assert courier.health(connect(address)) == "draining"
+
+
+def test_where_the_second_address_is_taken_nothing_is_left_at_the_first(
+    serve, connect, short_directory, tcp_address
+) -> None:
+    first = f"unix:{short_directory}/new/s"
+    holder = serve(tcp_address, m=lambda: "holder")
+    server = courier.Server(address=first, also_at=[ANY_PORT, tcp_address])
+    server.bind("m", lambda: "here")
+
+    with pytest.raises(OSError, match="living server"):
+        server.start()
+
+    assert os.listdir(short_directory) == []
+    assert server.addresses == [first, ANY_PORT, tcp_address]
+    holder.stop()
+    server.start()  # it may try again
+    assert [connect(address).m() for address in server.addresses] == ["here"] * 3
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("also_at", "complaint"),
+    [
+        (ANY_PORT, "a list of addresses"),
+        (["tcp:nowhere"], "tcp:HOST:PORT"),
+        (["unix:relative"], "unix:/absolute/path"),
+        (["inproc:x"], "only the first one can be"),
+        (["http://x"], "no address of a courier server"),
+    ],
+)
+def test_another_address_that_cannot_be_is_refused_where_it_is_written(also_at, complaint) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        courier.Server(also_at=also_at)
+
+
+def test_f30_a_ring_is_named_through_any_of_its_servers_addresses(
+    serve_at, connect, short_directory, monkeypatch
+) -> None:
+    monkeypatch.setattr(patience, "RING_AFTER_S", 0.5)
+    texts: list[str] = []
+    said, release = threading.Event(), threading.Event()
+    monkeypatch.setattr(rings, "warn", lambda text: (texts.append(text), said.set()))
+    depth: list[int] = []
+
+    def f() -> None:
+        depth.append(1)
+        if len(depth) > 1:
+            release.wait(20)  # as if a lock were held, or all threads were taken
+        else:
+            connect(b.addresses[1]).g()
+
+    a = serve_at([f"unix:{short_directory}/a", ANY_PORT], name="A", f=f)
+    b = serve_at(
+        [f"unix:{short_directory}/b", ANY_PORT], name="B", g=lambda: connect(a.addresses[1]).f()
+    )
+    caller = threading.Thread(target=connect(a.address).f)
+    caller.start()
+    try:
+        assert said.wait(15)
+    finally:
+        release.set()
+        caller.join(10)
+
+    assert "A.f → B.g → A.f" in texts[0] or "B.g → A.f → B.g" in texts[0]

@@ -156,10 +156,24 @@ def test_a_server_whose_second_address_is_taken_does_not_start_at_the_first(
     start(unix_address, ping=lambda: 1)
 
 
-@pytest.mark.parametrize("also_at", [ANY_PORT, ["unix:/tmp/x"], ["grpc:nowhere"], ["grpc::1:2"]])
+@pytest.mark.parametrize("also_at", [["grpc:nowhere"], ["grpc::1:2"]])
 def test_a_malformed_address_is_refused_where_it_is_written(also_at: Any) -> None:
     with pytest.raises(ValueError, match="grpc:HOST:PORT"):
         courier.Server(also_at=also_at)
+
+
+def test_addresses_of_all_kinds_stand_in_the_order_given(unix_address: str) -> None:
+    server = courier.Server(address=ANY_PORT, also_at=[unix_address, ANY_PORT, "tcp:127.0.0.1:0"])
+    server.bind("ping", lambda: "here")
+    server.start()
+    _servers.append(server)
+
+    kinds = [address.partition(":")[0] for address in server.addresses]
+
+    assert kinds == ["grpc", "unix", "grpc", "tcp"]
+    for address in server.addresses:
+        with courier.Client(address) as client:
+            assert client.ping() == "here"
 
 
 def test_plaintext_beyond_loopback_has_to_be_asked_for() -> None:

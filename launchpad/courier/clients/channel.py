@@ -136,6 +136,13 @@ class MovingConnections(Connections):
         super().__init__(peer, counts)
         self._left: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 
+    def add(self, sock: Socket) -> None:
+        """Also a moment to drop the lines to the old place: some may not be asked for any more."""
+        super().add(sock)
+        for lines in (self.idle, self.wide):
+            for _ in range(len(lines)):
+                self._drop_or_keep(lines)
+
     def get_pipeline(self) -> Pipeline:
         pipeline = super().get_pipeline()
         if not pipeline.has_been_left:
@@ -157,6 +164,14 @@ class MovingConnections(Connections):
         left, self._left = tuple(self._left), weakref.WeakSet()
         for pipeline in left:
             pipeline.drop_inherited()
+
+    def _drop_or_keep(self, lines: deque[Line]) -> None:
+        with contextlib.suppress(IndexError):  # others take lines meanwhile
+            line = lines.popleft()
+            if line.address == self.peer.address:
+                lines.append(line)
+            else:
+                line.close()
 
 
 class SocketChannel:

@@ -1,0 +1,534 @@
+"""Clients of a server that moves: it comes back at another address, or nobody knows yet where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+from launchpad.courier.sharing import segments
+from tests.courier.conftest import CREDENTIALS, reserve_port
+from tests.courier.test_waiting import call_in_thread
+
+LARGE = np.arange(1 << 20, dtype=np.uint8)
+
+
+class Board:
+    """Where a server is, as its clients are told: at `address` from when that is set."""
+
+    def __init__(self, address: str = "") -> None:
+        self.address = address
+        self.was_asked = threading.Event()
+
+    def __call__(self) -> str:
+        self.was_asked.set()
+        return self.address
+
+
+@dataclass(frozen=True)
+class WrittenDown:
+    """The same, for other processes too."""
+
+    path: Path
+
+    def __call__(self) -> str:
+        return self.path.read_text() if self.path.exists() else ""
+
+
+async def awaited(call: Any) -> Any:
+    return await call
+
+
+def only(stream: Any) -> Any:
+    (item,) = stream
+    return item
+
+
+async def only_async(stream: Any) -> Any:
+    (item,) = [item async for item in stream]
+    return item
+
+
+# Ways to ask a server for its process; and for its name, of servers in this process.
+PID: dict[str, Callable[[Any], Any]] = {
+    "call": lambda client: client.pid(),
+    "future": lambda client: client.futures.pid().result(20),
+    "stream": lambda client: only(client.pids()),
+    "aio": lambda client: asyncio.run(awaited(client.aio.pid())),
+}
+NAME: dict[str, Callable[[Any], Any]] = {
+    "call": lambda client: client.who(),
+    "future": lambda client: client.futures.who().result(20),
+    "stream": lambda client: only(client.names()),
+    "aio": lambda client: asyncio.run(awaited(client.aio.who())),
+    "async stream": lambda client: asyncio.run(only_async(client.aio.names())),
+    "large call": lambda client: client.of(LARGE),
+}
+
+
+@pytest.fixture(params=["unix to unix", "tcp to tcp", "unix to tls", "tls to unix"])
+def places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, str]]:
+    """Two addresses, of the same carrier or not."""
+    kinds = request.param.split(" to ")
+    if "tls" in kinds:
+        courier.keyring.add("tcp:", b"", CREDENTIALS)
+    with reserve_port() as one, reserve_port() as other:
+        free = iter([one, other])
+        names = iter("ab")
+        first, second = [
+            f"unix:{short_directory}/{next(names)}" if kind == "unix" else next(free)
+            for kind in kinds
+        ]
+        yield first, second
+    courier.keyring.remove("tcp:")
+
+
+@pytest.fixture
+def serve_as(serve) -> Callable[[str, str], courier.Server]:
+    """Starts a server that tells its name."""
+
+    def start(name: str, address: str) -> courier.Server:
+        server: courier.Server = serve(
+            address,
+            name=name,
+            who=lambda: name,
+            names=lambda: iter([name]),
+            of=lambda _: name,
+            echo=lambda value: value,
+        )
+        return server
+
+    return start
+
+
+def n_calls(server: courier.Server, method: str) -> int:
+    counted = server.stats().methods.get(method)
+    return 0 if counted is None else counted.calls
+
+
+def await_that(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+# --- a server that dies ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PID)
+def test_f28_a_server_that_comes_back_at_another_address_is_reached_by_the_next_call(
+    spawn_server, connect, places, kind
+) -> None:
+    first = spawn_server(places[0])
+    board = Board(places[0])
+    client = connect(board, call_timeout=20)
+    before = PID[kind](client)
+
+    first.kill()
+    first.wait(10)
+    second = spawn_server(places[1])
+    board.address = places[1]
+
+    assert (before, PID[kind](client)) == (first.pid, second.pid)
+    assert client.address == places[1]
+
+
+def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_address(
+    spawn_server, connect, places
+) -> None:
+    process = spawn_server(places[0])
+    board = Board(places[0])
+    client = connect(board)
+    future = client.futures.hang()
+    thread, outcome = call_in_thread(client.hang)
+    while client.n_hanging() < 2:
+        pass
+
+    board.address = places[1]
+    process.kill()
+    thread.join(10)
+
+    for error in (future.exception(10), outcome[0]):
+        assert type(error) is courier.OutcomeUnknown
+        assert f"connection to victim ({places[0]}) ended" in str(error)
+        assert error.address == places[0]
+
+
+def test_f28_a_call_in_flight_that_may_run_twice_goes_on_at_the_new_address(
+    spawn_server, connect, places
+) -> None:
+    first = spawn_server(places[0])
+    board = Board(places[0])
+    client = connect(board, call_timeout=20, idempotent=["hang"])
+    future = client.futures.hang()
+    while not client.n_hanging():
+        pass
+
+    first.kill()
+    first.wait(10)
+    board.address = ""
+    spawn_server(places[1])
+    board.address = places[1]
+    while not client.n_hanging():
+        pass
+
+    assert not future.done()
+    courier.close(client)
+    assert isinstance(future.exception(10), courier.CourierError)
+
+
+def test_a_call_waits_from_the_death_of_a_server_until_its_new_address_is_known(
+    spawn_server, connect, places
+) -> None:
+    first = spawn_server(places[0])
+    board = Board(places[0])
+    client = connect(board, call_timeout=20)
+    client.echo(1)
+    first.kill()
+    first.wait(10)
+    board.was_asked.clear()
+
+    thread, outcome = call_in_thread(client.pid)
+    future = client.futures.pid()
+    assert board.was_asked.wait(10)
+    second = spawn_server(places[1])
+    board.address = places[1]
+    thread.join(10)
+
+    assert outcome == [future.result(10)] == [second.pid]
+
+
+def test_who_wants_to_know_of_restarts_is_told_of_a_move_once(serve_as, connect, places) -> None:
+    board = Board(places[0])
+    client = connect(board, call_timeout=20)
+    told: list[str] = []
+    courier.on_restart(client, lambda: told.append(board.address))
+    first = serve_as("first", places[0])
+    client.who()
+
+    first.stop()
+    serve_as("second", places[1])
+    board.address = places[1]
+    for ask in NAME.values():
+        ask(client)
+
+    assert told == [places[1]]
+
+
+def test_the_same_server_at_its_other_address_is_no_restart(connect, short_directory) -> None:
+    server = courier.Server(address=f"unix:{short_directory}/s", also_at=["tcp:127.0.0.1:0"])
+    server.bind("m", lambda: "here")
+    server.start()
+    board = Board(server.addresses[0])
+    client = connect(board)
+    told: list[int] = []
+    courier.on_restart(client, lambda: told.append(1))
+    answers = [client.m()]
+
+    board.address = server.addresses[1]
+    answers.append(client.m())
+    courier.close(client)
+    server.stop()
+
+    assert answers == ["here", "here"]
+    assert told == []
+
+
+# --- a server that lives on, cut off from the rest -------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NAME)
+def test_f28_an_idle_connection_to_a_server_that_was_given_up_is_not_used_again(
+    serve_as, connect, places, kind
+) -> None:
+    old = serve_as("old", places[0])
+    board = Board(places[0])
+    client = connect(board, call_timeout=20)
+    ask = NAME[kind]
+    answers = [ask(client), ask(client)]
+    n_before = {name: method.calls for name, method in old.stats().methods.items()}
+
+    serve_as("new", places[1])
+    board.address = places[1]
+    answers += [ask(client), ask(client)]
+
+    assert answers == ["old", "old", "new", "new"]
+    assert {name: method.calls for name, method in old.stats().methods.items()} == n_before
+    await_that(lambda: old.stats().connections == 0)
+
+
+def test_futures_go_to_the_new_place_while_others_are_in_flight_to_the_old_one(
+    serve, serve_as, connect, places, gate
+) -> None:
+    old = serve(places[0], name="old", hang=lambda: gate.wait(20), who=lambda: "old")
+    board = Board(places[0])
+    client = connect(board, call_timeout=20)
+    hanging = client.futures.hang()
+    assert client.futures.who().result(10) == "old"
+
+    serve_as("new", places[1])
+    board.address = places[1]
+    answers = [client.futures.who().result(10) for _ in range(3)]
+    was_done = hanging.done()
+    gate.set()
+
+    assert answers == ["new"] * 3
+    assert not was_done
+    assert hanging.result(10) is True
+    assert n_calls(old, "who") == 1
+
+
+def test_to_close_the_client_ends_what_is_in_flight_to_the_old_place_too(
+    serve, serve_as, connect, places, gate
+) -> None:
+    begun = threading.Event()
+    serve(places[0], name="old", hang=lambda: begun.set() or gate.wait(20))
+    board = Board(places[0])
+    client = connect(board, call_timeout=20)
+    hanging = client.futures.hang()
+    assert begun.wait(10)
+    serve_as("new", places[1])
+    board.address = places[1]
+    client.futures.who().result(10)
+
+    courier.close(client)
+
+    assert isinstance(hanging.exception(0), courier.CourierError)
+
+
+def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
+    serve_as, connect, places
+) -> None:
+    old = serve_as("old", places[0])
+    serve_as("new", places[1])
+    said = iter([places[0]])
+
+    client = connect(lambda: next(said, places[1]), call_timeout=20)
+
+    assert client.who() == "new"
+    assert n_calls(old, "who") == 0
+
+
+def test_a_server_of_which_nobody_knows_any_more_is_not_called(serve_as, connect, places) -> None:
+    server = serve_as("lost", places[0])
+    board = Board(places[0])
+    client = connect(board, wait_for_ready=False)
+    client.who()
+    client.futures.who().result(10)
+
+    board.address = ""
+
+    with pytest.raises(courier.NotSent):
+        client.who()
+    assert isinstance(client.futures.who().exception(10), courier.NotSent)
+    assert n_calls(server, "who") == 2
+
+
+# --- nobody knows yet ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NAME)
+def test_a_call_waits_until_somebody_knows_where_the_server_is(
+    serve_as, connect, places, kind
+) -> None:
+    board = Board()
+    client = connect(board, call_timeout=20)
+    thread, outcome = call_in_thread(lambda: NAME[kind](client))
+    assert board.was_asked.wait(10)
+
+    serve_as("found", places[0])
+    board.address = places[0]
+    thread.join(20)
+
+    assert outcome == ["found"]
+
+
+def test_the_verdict_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
+    failed = threading.Event()
+
+    def verdict() -> Exception | None:
+        return courier.WorkerFailed("learner-0 failed: exit code 3") if failed.is_set() else None
+
+    board = Board()
+    client = connect(board, verdict=verdict)
+    thread, outcome = call_in_thread(client.m)
+    future = client.futures.m()
+    assert board.was_asked.wait(10)
+
+    failed.set()
+    thread.join(10)
+
+    assert isinstance(outcome[0], courier.WorkerFailed)
+    assert isinstance(future.exception(10), courier.WorkerFailed)
+
+
+def test_who_does_not_wait_hears_that_nobody_knows_where_the_server_is(connect) -> None:
+    client = connect(Board(), name="learner-0", wait_for_ready=False)
+
+    with pytest.raises(courier.NotSent, match="nobody knows yet where it is") as caught:
+        client.m()
+
+    assert str(caught.value).startswith("learner-0 (nobody knows yet where it is) is not up")
+    assert caught.value.address == client.address == ""
+    assert isinstance(client.futures.m().exception(10), courier.NotSent)
+
+
+def test_the_deadline_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
+    client = connect(Board(), call_timeout=0.1)
+
+    with pytest.raises(
+        courier.DeadlineExceeded, match=r"the server \(nobody knows yet where it is"
+    ):
+        client.m()
+    assert isinstance(client.futures.m().exception(10), courier.DeadlineExceeded)
+
+
+# --- what belongs to a connection ------------------------------------------------------------------
+
+
+def n_sharing(client: courier.Client[Any]) -> int:
+    return sum(line.shares_memory for line in client._channel._connections.wide)  # type: ignore
+
+
+def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
+    serve_as, connect, short_directory
+) -> None:
+    courier.keyring.add("tcp:", b"", CREDENTIALS)
+    near = serve_as("near", f"unix:{short_directory}/s")
+    far = serve_as("far", "tcp:127.0.0.1:0")
+    board = Board()
+    client = connect(board, call_timeout=20)
+    shared = []
+
+    for server in (near, far, near, far):
+        board.address = server.address
+        assert client.of(LARGE) == server.name
+        assert np.array_equal(client.echo(LARGE), LARGE)
+        shared.append(n_sharing(client))
+
+    courier.keyring.remove("tcp:")
+    assert shared == ([1, 0, 1, 0] if segments.IS_SUPPORTED else [0, 0, 0, 0])
+
+
+def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
+    serve, connect, short_directory, keys
+) -> None:
+    keys("unix:", b"near")
+    keys("tcp:", b"far")
+    near = serve(f"unix:{short_directory}/s", m=lambda: "near", token=b"near")
+    far = serve("tcp:127.0.0.1:0", m=lambda: "far", token=b"far")
+    board = Board(near.address)
+    client = connect(board)
+    answers = [client.m(), client.futures.m().result(10)]
+
+    board.address = far.address
+    answers += [client.m(), client.futures.m().result(10)]
+
+    assert answers == ["near", "near", "far", "far"]
+
+
+# --- what the callable may not say -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "text"),
+    [
+        ("inproc:x", ValueError, "'inproc:x'.*has to be at unix: or tcp:"),
+        ("grpc:127.0.0.1:7077", ValueError, "'grpc:127.0.0.1:7077'.*has to be"),
+        ("tcp:nowhere", ValueError, "tcp:HOST:PORT"),
+        ("somewhere", ValueError, "has to be"),
+        (None, TypeError, "returned None"),
+    ],
+)
+def test_an_address_to_which_nobody_can_move_is_the_error_of_the_call(
+    serve_as, connect, unix_address, said, error, text
+) -> None:
+    serve_as("server", unix_address)
+    board = Board(unix_address)
+    client = connect(board)
+    client.who()
+    client.futures.who().result(10)
+
+    board.address = said
+
+    with pytest.raises(error, match=text):
+        client.who()
+    with pytest.raises(error, match=text):
+        client.futures.who().result(10)
+
+
+def test_what_the_callable_raises_the_call_raises(connect) -> None:
+    def ask() -> str:
+        raise LookupError("the table is gone")
+
+    client = connect(ask)
+
+    with pytest.raises(LookupError, match="the table is gone"):
+        client.m()
+    with pytest.raises(LookupError, match="the table is gone"):
+        client.futures.m().result(10)
+
+
+def test_an_address_that_is_neither_text_nor_callable_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="a str, or a callable"):
+        courier.Client(7077)  # type: ignore[arg-type]
+
+
+# --- the client as a value -------------------------------------------------------------------------
+
+
+def test_a_pickled_client_goes_on_asking(serve_as, connect, places, tmp_path) -> None:
+    where = WrittenDown(tmp_path / "where")
+    client = connect(where, call_timeout=20, idempotent=["who"])
+
+    copy = pickle.loads(pickle.dumps(client))
+    with copy:
+        for name, address in zip(("first", "second"), places, strict=True):
+            serve_as(name, address)
+            where.path.write_text(address)
+            assert (copy.who(), client.who()) == (name, name)
+
+
+def test_moving_clients_compare_by_what_they_ask(tmp_path) -> None:
+    def client(name: str) -> courier.Client[Any]:
+        return courier.Client(WrittenDown(tmp_path / name))
+
+    assert client("a") == client("a")
+    assert hash(client("a")) == hash(client("a"))
+    assert client("a") != client("b")
+    assert client("a") != courier.Client(f"unix:{tmp_path}/a")
+
+
+def test_a_moving_client_shows_where_its_server_is_now(unix_address) -> None:
+    board = Board()
+    client = courier.Client[Any](board)
+    before = repr(client)
+
+    board.address = unix_address
+
+    assert before == f"Client({board!r}, now at a place that nobody knows)"
+    assert repr(client) == f"Client({board!r}, now at {unix_address})"
+    assert client.stats().address == client.address == unix_address
+
+
+def test_options_of_a_moving_client_move_with_it(serve_as, connect, places) -> None:
+    board = Board(places[0])
+    client = connect(board).with_options(timeout_s=20)
+    serve_as("first", places[0])
+    answers = [client.who()]
+
+    serve_as("second", places[1])
+    board.address = places[1]
+    answers += [client.who(), client.futures.who().result(10)]
+
+    assert answers == ["first", "second", "second"]
