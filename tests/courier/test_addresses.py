@@ -339,6 +339,19 @@ def test_where_the_second_address_is_taken_nothing_is_left_at_the_first(
     server.stop()
 
 
+def test_where_the_first_address_is_taken_nothing_is_left_at_the_second(
+    serve, connect, inproc_address, unix_address
+) -> None:
+    serve(inproc_address)
+    server = courier.Server(address=inproc_address, also_at=[unix_address, ANY_PORT])
+
+    with pytest.raises(OSError, match="living server"):
+        server.start()
+
+    assert not os.path.exists(path_of(unix_address))
+    assert server.addresses == [inproc_address, unix_address, ANY_PORT]
+
+
 @pytest.mark.parametrize(
     ("also_at", "complaint"),
     [
