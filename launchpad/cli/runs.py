@@ -51,8 +51,8 @@ def all_living() -> list[RunRecord]:
 
 @functools.cache
 def away() -> dict[str, Detached]:
-    """Run id → the program that was left on a cluster."""
-    return {each.run_id: each for each in registry.detached()}
+    """Run id → the program that was left on a cluster and has not ended."""
+    return {each.run_id: each for each in registry.detached() if not each.has_ended()}
 
 
 def is_away(run: RunRecord) -> bool:
