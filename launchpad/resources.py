@@ -102,9 +102,8 @@ class Resources:
     def asked(self) -> str:
         """What is asked for of a host, in a few words; empty if nothing is."""
         parts = [
-            self.cpus is not None and _counted(self.cpus, "CPU"),
-            self.gpus > 0
-            and " ".join(filter(None, (_counted(self.gpus, "GPU"), self.accelerator))),
+            self.cpus is not None and counted(self.cpus, "CPU"),
+            self.gpus > 0 and " ".join(filter(None, (counted(self.gpus, "GPU"), self.accelerator))),
             self.memory_bytes is not None and in_words(self.memory_bytes),
             self.labels and "on " + ", ".join(f"{k}={v}" for k, v in self.labels.items()),
             self.placement,
@@ -143,10 +142,15 @@ class PythonProcess:
 
 def in_words(size: int) -> str:
     """So many bytes, for people: `4 GiB`."""
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+    for power, unit in ((50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << power:
             return f"{size / (1 << power):.2f}".rstrip("0").rstrip(".") + f" {unit}"
     return f"{size} B"
+
+
+def counted(number: float, what: str) -> str:
+    """A number of things, for people: `1 GPU`, `0.25 GPU`, `2 GPUs`."""
+    return f"{number:g} {what}{'s' * (number > 1)}"
 
 
 def _check(is_good: object, name: str, value: object, expected: str) -> None:
@@ -177,7 +181,3 @@ def _bytes_in(memory: object) -> int:
     if found is None or (found[3] and not found[2]):
         return 0
     return int(float(found[1]) * (1024 if found[3] else 1000) ** _PREFIXES[found[2].lower()])
-
-
-def _counted(number: float, what: str) -> str:
-    return f"{number:g} {what}{'s' * (number > 1)}"

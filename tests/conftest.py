@@ -28,6 +28,18 @@ def logs_go_where_pytest_clears_up(tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(autouse=True, scope="session")
+def what_tests_hold_is_not_held_against_others(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """Tests that run side by side claim the same GPUs, which are not there anyway."""
+    with pytest.MonkeyPatch.context() as patch:
+        claims = tmp_path_factory.mktemp("claims")
+        claims.chmod(0o700)
+        patch.setenv("LAUNCHPAD_CLAIMS_DIR", str(claims))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def ctrl_c_is_heard() -> None:
     """A shell has what it runs in the background ignore it, and whatever that starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

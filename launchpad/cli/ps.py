@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from launchpad.cli import runs, tables
 from launchpad.cli.runs import CommandError
+from launchpad.launch.gpus.device import listed
 from launchpad.launch.record import RunRecord
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
@@ -27,8 +29,8 @@ def run(options: argparse.Namespace) -> None:
     if not found:
         print("no program of yours runs on this machine now")
         return
-    header = ("RUN", "PROGRAM", "PID", "TYPE", "AGE", "WORKERS")
-    tables.show(header, [_row(one) for one in found])
+    header = ["RUN", "PROGRAM", "PID", "TYPE", "AGE", "WORKERS"]
+    _show(header, [_row(one) for one in found], [_all_gpus(one) for one in found])
 
 
 def _row(one: RunRecord) -> tuple[str, ...]:
@@ -55,21 +57,34 @@ def _workers(one: RunRecord) -> str:
 def _show_workers(one: RunRecord) -> None:
     with runs.connected(one) as client:
         rows = client.status()
-    header = ("WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE")
-    tables.show(
-        header,
-        [
-            (
-                row["worker"],
-                row["state"],
-                str(row["attempt"]),
-                str(row["pid"] or "-"),
-                row["log_path"],
-                row["cause"],
-            )
-            for row in rows
-        ],
-    )
+    header = ["WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE"]
+    cells = [
+        (
+            row["worker"],
+            row["state"],
+            str(row["attempt"]),
+            str(row["pid"] or "-"),
+            row["log_path"],
+            row["cause"],
+        )
+        for row in rows
+    ]
+    _show(header, cells, [row["gpus"] for row in rows])
+
+
+def _show(
+    header: Sequence[str], rows: Sequence[Sequence[str]], gpus: Sequence[Sequence[str]]
+) -> None:
+    """Prints a table; who has which GPUs stands behind, where anybody has any."""
+    if any(gpus):
+        header = [*header, "GPUS"]
+        rows = [[*row, listed(ids) or "-"] for row, ids in zip(rows, gpus, strict=True)]
+    tables.show(header, rows)
+
+
+def _all_gpus(one: RunRecord) -> list[str]:
+    """Those of all workers, each once."""
+    return sorted({gpu for gpus in one.gpus.values() for gpu in gpus}, key=lambda g: (len(g), g))
 
 
 def age(seconds: float) -> str:

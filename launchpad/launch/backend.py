@@ -6,6 +6,7 @@ reports, through one function; nothing else. `tests/contract` is this page as co
     launcher                                    backend                          worker
     endpoint(name, kind) ◀── plan
     assign(workers)      ◀── plan
+    claim(plan, run)     ◀── launch
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ───── Born · Ready · Done · Waiting · StopRequested · Noted · Ended
@@ -183,6 +184,16 @@ class Backend(abc.ABC):
           DefinitionError: there is less than they ask for; it shows the arithmetic.
         """
         return workers
+
+    def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
+        """The plan with the devices that no other run holds; this one holds them until it has ended.
+
+        Called at a launch, before `start`. By default nothing is held.
+
+        Raises:
+          LaunchError: other runs hold what this one needs; it says which.
+        """
+        return plan
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
         """Starts a plan that runs on without this process.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from launchpad.errors import DefinitionError
+from launchpad.launch.gpus.visible import VISIBLE
 from launchpad.program import Group, Program
 from launchpad.resources import PythonProcess, Resources
 
@@ -60,6 +61,13 @@ class Given:
                     values = {origin[name]: env[name], source: str(value)}
                     raise _set_twice(f"the environment variable {name}", group, values)
                 env[name], origin[name] = str(value), source
+        gpus = self.resources(group).gpus
+        if gpus and VISIBLE in env:
+            values = {
+                origin[VISIBLE]: env[VISIBLE],
+                f"Resources(gpus={gpus:g})": "the GPUs it gets",
+            }
+            raise _set_twice(f"the environment variable {VISIBLE}", group, values)
         return env
 
     def python(self, group: Group) -> str:

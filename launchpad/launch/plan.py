@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launchpad.launch.gpus.device import listed
 from launchpad.resources import Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 
@@ -28,6 +29,7 @@ class WorkerPlan:
       resources: What its group asks for.
       gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES; where another system gives
         them out (Ray), they are known in the worker only.
+      cpus: The CPUs that it is kept to, by number; empty: any.
       runs: Whether it has something to run; None when only its constructor knows.
       restart: Whether and how it is started again.
     """
@@ -45,6 +47,7 @@ class WorkerPlan:
     python: str = ""
     resources: Resources = field(default_factory=Resources)
     gpus: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
     runs: bool | None = None
     main: bool = False
     restart: RestartPolicy = NO_RESTARTS
@@ -145,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 def _resources(worker: WorkerPlan) -> str:
     """What it asks for, and which devices these are."""
-    given = f" (GPU {', '.join(worker.gpus)})" if worker.gpus else ""
+    given = f" ({listed(worker.gpus)})" if worker.gpus else ""
     return (worker.resources.asked() or "-") + given
 
 

@@ -10,8 +10,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ class RunRecord:
       began: When, in seconds since 1970.
       workers: Name → group, of those in the plan.
       host: Where its launcher is, for one that was left in a cluster; else empty: here.
+      gpus: Name → the GPUs that it was given, of those that were given any.
     """
 
     run_id: str
@@ -43,6 +44,7 @@ class RunRecord:
     logs: str
     workers: Mapping[str, str]
     host: str = ""
+    gpus: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def lives(self) -> bool:
@@ -73,6 +75,7 @@ def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
         runtime=str(run.runtime),
         logs=str(run.logs),
         workers={worker.name: worker.group for worker in plan.workers},
+        gpus={worker.name: worker.gpus for worker in plan.workers if worker.gpus},
     )
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from launchpad.errors import LaunchError
 from launchpad.launch import bases
+from launchpad.launch.claims import Claim
 from launchpad.launch.logs.files import LogFiles
 from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.logs.sweeping import sweep_old_logs
@@ -36,12 +37,17 @@ _SHORT_ID = 8
 
 @dataclass
 class RunDirectory:
-    """The directories of one run. Made by `create`."""
+    """The directories of one run. Made by `create`.
+
+    Attributes:
+      claim: What the run holds of this host, if anything.
+    """
 
     run_id: str
     runtime: Path
     logs: Path
     rotation: Rotation = field(default_factory=Rotation)
+    claim: Claim | None = None
     _lock: int = -1
 
     @classmethod
@@ -106,12 +112,19 @@ class RunDirectory:
         """What all addresses of this run that are sockets begin with."""
         return f"unix:{self.runtime}/"
 
+    def claimed(self) -> list[int]:
+        """The descriptors that keep the run's claim alive: one, or none."""
+        return [] if self.claim is None else [self.claim.fd]
+
     def remove(self) -> None:
-        """Removes the runtime directory; logs stay."""
+        """Removes the runtime directory, and holds nothing more; logs stay."""
         shutil.rmtree(self.runtime, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+        if self.claim is not None:
+            self.claim.release()
+            self.claim = None
 
 
 def socket_name(address: str) -> str:

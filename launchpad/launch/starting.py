@@ -22,6 +22,7 @@ def begin(
     """Begins the run; leaves nothing behind when that fails."""
     keyring.add(run.scope, os.urandom(32))
     try:
+        planned = backend.claim(planned, run)
         running = Running(_placed(planned, run), backend, run, output, grace_s)
         running.begin()
     except BaseException:

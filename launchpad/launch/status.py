@@ -15,7 +15,7 @@ class WorkerStatus:
     `state` is pending, starting, running, stopping, restarting, or how it ended: succeeded, failed, stopped,
     lost. `cause` is why its last attempt ended, also when another one runs. `pid` is its own process, None
     while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
-    `time.monotonic()`.
+    `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
     """
 
     worker: str
@@ -26,6 +26,7 @@ class WorkerStatus:
     log_path: str
     pid: int | None = None
     started_at: float | None = None
+    gpus: tuple[str, ...] = ()
 
 
 def status_of(worker: Watched, run: RunDirectory) -> WorkerStatus:
@@ -39,6 +40,7 @@ def status_of(worker: Watched, run: RunDirectory) -> WorkerStatus:
         log_path=str(run.log(worker.name, max(1, worker.attempt))),
         pid=worker.pid or None,
         started_at=worker.started_at,
+        gpus=worker.plan.gpus,
     )
 
 

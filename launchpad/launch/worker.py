@@ -264,8 +264,17 @@ def _hint(error: BaseException) -> str:
             " install the module there, or launch from its folder"
         )
     if isinstance(error, MemoryError):
-        return f"the peak memory of its process was {_peak_bytes() / 2**20:,.0f} MiB; see also `ulimit -v`"
+        return f"the peak memory of its process was {_peak_bytes() / 2**20:,.0f} MiB; {_memory_limit()}"
     return ""
+
+
+def _memory_limit() -> str:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    if limit == resource.RLIM_INFINITY:
+        return "see also `ulimit -v`"
+    return f"its Resources(memory=…), or `ulimit -d`, allows it {limit / 2**20:,.0f} MiB"
 
 
 def _peak_bytes() -> int:

@@ -31,7 +31,8 @@ from tests import nodes, talkers
 program = lp.Program(sys.argv[1])
 policy = lp.RestartPolicy(max_restarts=100) if sys.argv[1] == "clumsy" else None
 server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
-with program.group("talker", restart=policy):
+resources = lp.Resources(gpus=0.5) if sys.argv[1] == "training" else None
+with program.group("talker", restart=policy, resources=resources):
     for number in range(2):
         program.add_node(lp.PyNode(talkers.talk, server, number))
 lp.launch(program, sys.argv[2])
@@ -135,6 +136,26 @@ def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
         assert Path(log).name == f"{worker}.log"
         assert (pid == "-") is (launch_type == "local_mt")
         assert pid == "-" or process.pid in [p.pid for p in psutil.Process(int(pid)).parents()]
+
+
+def test_ps_shows_who_has_which_gpus_where_anybody_has_any(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "2")
+    monkeypatch.setenv("LAUNCHPAD_CLAIMS_DIR", str(tmp_path / "claims"))
+    launch("local_mp", "demo")
+    without = output_of("ps", "demo")
+    launch("local_mp", "training")
+
+    runs = {row.split()[1]: row for row in output_of("ps").splitlines()}
+    workers = {row.split()[0]: row for row in output_of("ps", "training").splitlines()}
+
+    assert "GPUS" not in without
+    assert runs["PROGRAM"].endswith("GPUS")
+    assert runs["demo"].endswith(" -")
+    assert runs["training"].endswith("GPU 0")
+    assert workers["server-0"].endswith(" -")
+    assert workers["talker-1"].endswith("GPU 0")
 
 
 def test_when_nothing_runs_ps_says_so(places: None) -> None:

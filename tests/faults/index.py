@@ -23,6 +23,7 @@ FAULTS = {
     8: "handles deep inside arguments",
     9: "a handle of a node that is not in the program",
     10: "an environment variable set twice",
+    11: "more GPUs, CPUs or memory than there are",
     12: "an import fails in a worker",
     13: "a constructor raises",
     14: "a constructor is slow",

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from launchpad import context, outcome
@@ -21,6 +21,7 @@ from launchpad.address import COURIER
 from launchpad.interruption import raise_in
 from launchpad.launch import capture, stacks
 from launchpad.launch.backend import Backend, Ended, Noted, Report, Workers
+from launchpad.launch.backends import one_host
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.launch.worker import Worker, context_of
@@ -38,11 +39,19 @@ class Threads(Backend):
         """In this process, or a free port."""
         return f"inproc:{{run}}/{address}" if kind == COURIER else "localhost:{port}"
 
+    def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
+        """GPUs of this host."""
+        return one_host.assign(workers, binds_cpus=False)
+
+    def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
+        """For this process."""
+        return one_host.claim(plan, run)
+
     def start(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
     ) -> Workers:
         """Nothing to prepare."""
-        _warn_of_environments(plan)
+        _warn_of_what_is_shared(plan)
         return ThreadWorkers(plan, run, report)
 
 
@@ -213,10 +222,26 @@ def _not_started(plan: WorkerPlan, attempt: int, error: Exception) -> Outcome:
     return Outcome(plan.name, outcome.FAILED, "start", attempt, cause, hint=hint)
 
 
-def _warn_of_environments(plan: LaunchPlan) -> None:
-    own = [worker.name for worker in plan.workers if worker.env or worker.args or worker.python]
-    if own:
-        text = (
-            f"threads share one environment and command line: those of {', '.join(own)} are ignored"
-        )
-        warnings.warn(text, UserWarning, stacklevel=6)
+def _warn_of_what_is_shared(plan: LaunchPlan) -> None:
+    """What threads cannot have of their own, and who was to have it."""
+    workers = plan.workers
+    shared = {
+        "threads share one environment and command line: those of {} are ignored": [
+            w.name for w in workers if w.env or w.args or w.python
+        ],
+        "threads share one CUDA_VISIBLE_DEVICES: lp.current().gpus says in {} which GPUs it was given": [
+            w.name for w in workers if w.gpus
+        ],
+        "threads share the launcher's CPUs and memory: {} cannot be kept to its own": [
+            w.name
+            for w in workers
+            if w.resources.cpus is not None or w.resources.memory_bytes is not None
+        ],
+    }
+    texts = [text.format(_some(names)) for text, names in shared.items() if names]
+    if texts:
+        warnings.warn("; ".join(texts), UserWarning, stacklevel=6)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Backend, Born, Ended, Ready, Report, Workers
+from launchpad.launch.backends import one_host
 from launchpad.launch.backends.processes import briefing, endings, interpreter, messages, stacks
 from launchpad.launch.backends.processes.briefing import Abroad
 from launchpad.launch.backends.processes.endings import Attempt
@@ -42,7 +43,7 @@ from launchpad.launch.backends.processes.messages import (
     Said,
     Start,
 )
-from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory, socket_name
 from launchpad.outcome import Outcome
 
@@ -55,6 +56,14 @@ class Processes(Backend):
     def endpoint(self, address: str, kind: str) -> str:
         """A socket in the run's own directory, or a free port."""
         return f"unix:{{run}}/{socket_name(address)}" if kind == COURIER else "localhost:{port}"
+
+    def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
+        """GPUs and CPUs of this host."""
+        return one_host.assign(workers, binds_cpus=True)
+
+    def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
+        """For the keeper, the host and the workers, each of which keeps the claim alive."""
+        return one_host.claim(plan, run)
 
     def start(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
@@ -268,7 +277,7 @@ def _start_keeper(file: int, run: RunDirectory) -> tuple[subprocess.Popen[bytes]
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(theirs.fileno(), file),
+                pass_fds=(theirs.fileno(), file, *run.claimed()),
                 start_new_session=True,
             )
     except OSError:

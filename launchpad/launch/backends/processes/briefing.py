@@ -36,6 +36,7 @@ class Briefing:
     Attributes:
       workers: Name → plan, without its payload.
       payloads: Name → where its payload begins, counted from the end of the index, and its length.
+      claim: The descriptor of the run's claim on GPUs and CPUs, which everybody keeps; or nothing.
       keys: What opens this run's addresses: prefix, token and credentials.
       abroad: What else there is to know where the launcher is on another host.
     """
@@ -51,6 +52,7 @@ class Briefing:
     stacks: Mapping[str, str]
     argv: Sequence[str]
     flags: bytes
+    claim: Sequence[int]
     keys: Sequence[tuple[str, bytes, Credentials | None]]
     abroad: Abroad | None = None
 
@@ -129,6 +131,7 @@ def _briefing(plan: LaunchPlan, run: RunDirectory, abroad: Abroad | None) -> Bri
         stacks={name: str(run.stacks(name)) for name in names},
         argv=abroad.argv if abroad else tuple(sys.argv),
         flags=abroad.flags if abroad else flag_values.capture(sys.argv[0]),
+        claim=run.claimed(),
         keys=abroad.keys if abroad else [(run.scope, keyring.find(run.scope), None)],
         abroad=abroad,
     )

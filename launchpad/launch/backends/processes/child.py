@@ -30,7 +30,14 @@ from launchpad.courier import keyring
 from launchpad.errors import Stopped
 from launchpad.launch import flag_values
 from launchpad.launch.backend import Noted
-from launchpad.launch.backends.processes import briefing, endings, interpreter, kernel, messages
+from launchpad.launch.backends.processes import (
+    briefing,
+    endings,
+    interpreter,
+    kernel,
+    messages,
+    surroundings,
+)
 from launchpad.launch.backends.processes.briefing import Briefing
 from launchpad.launch.backends.processes.messages import Ask, Over, Phase, Placed
 from launchpad.launch.logs.process_log import ProcessLog
@@ -72,7 +79,7 @@ def forked(birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> NoRet
     try:
         _leave_host(birth, given, open_files)
         if _must_exec(given.workers[birth.worker]):
-            _exec(birth, given.workers[birth.worker])
+            _exec(birth, given)
     except OSError as error:
         _say_not_started(birth, error)
         os._exit(1)
@@ -94,7 +101,7 @@ def _leave_host(birth: Birth, given: Briefing, open_files: kernel.OpenFiles) -> 
     log = first_part(given.logs.path(birth.worker, birth.attempt))
     os.dup2(log, 1)
     os.dup2(log, 2)
-    kernel.close_all_but({birth.control, birth.file})
+    kernel.close_all_but({birth.control, birth.file, *given.claim})
     kernel.restore_open_files(open_files)
     gc.enable()
 
@@ -103,11 +110,16 @@ def _must_exec(plan: WorkerPlan) -> bool:
     return bool(plan.python) or any(name.startswith(_READ_AT_BIRTH) for name in plan.env)
 
 
-def _exec(birth: Birth, plan: WorkerPlan) -> NoReturn:
-    os.set_inheritable(birth.control, True)
-    os.set_inheritable(birth.file, True)
+def _exec(birth: Birth, given: Briefing) -> NoReturn:
+    for fd in (birth.control, birth.file, *given.claim):
+        os.set_inheritable(fd, True)
+    plan = given.workers[birth.worker]
     command = interpreter.command("child:main", *vars(birth).values(), python=plan.python)
-    os.execvpe(command[0], command, {**os.environ, **plan.env})
+    os.execvpe(command[0], command, {**os.environ, **_environment(plan, given)})
+
+
+def _environment(plan: WorkerPlan, given: Briefing) -> dict[str, str]:
+    return surroundings.environment(plan, given.logs.directory.name, len(given.workers))
 
 
 def _say_not_started(birth: Birth, error: Exception) -> None:
@@ -155,7 +167,8 @@ def _live(birth: Birth, given: Briefing) -> int:
     threading.Thread(
         target=host.listen, args=(worker, me, places), name="launchpad-control", daemon=True
     ).start()
-    ended = worker.main()
+    with surroundings.limited(plan):
+        ended = worker.main()
     log.tell_of_trouble()
     host.say(ended)
     if ended.traceback:
@@ -166,7 +179,8 @@ def _live(birth: Birth, given: Briefing) -> int:
 
 def _furnish(plan: WorkerPlan, given: Briefing, log: ProcessLog) -> None:
     """The process as user code expects to find it."""
-    os.environ.update(plan.env)
+    os.environ.update(_environment(plan, given))
+    surroundings.bind(plan)
     sys.argv = [*given.argv, *plan.args]
     flag_values.expect(given.flags, plan.args)
     sys.modules["__main__"] = types.ModuleType("__main__")

@@ -1,0 +1,413 @@
+"""Who holds which GPU: across programs and processes of a user, also when they are killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+import launchpad as lp
+from launchpad.launch import claims
+from launchpad.launch.claims import Holding
+from launchpad.launch.gpus import inventory
+from launchpad.launch.run_directory import RunDirectory
+from tests import nodes
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 30
+both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+
+
+@pytest.fixture(autouse=True)
+def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """GPUs that are not there, and a place for claims on them; the place."""
+    monkeypatch.setenv("LP_FAKE_GPUS", "4")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("LAUNCHPAD_CLAIMS_DIR", str(tmp_path / "claims"))
+    return tmp_path / "claims"
+
+
+@pytest.fixture(autouse=True)
+def threads_may_share() -> Iterator[None]:
+    """They say that they have one environment, which is tested elsewhere."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "threads share")
+        yield
+
+
+def program_of(*gpus: float, name: str = "p") -> lp.Program:
+    """A group `w0`, `w1`, … for each number, with one worker that waits to be stopped."""
+    program = lp.Program(name)
+    for i, number in enumerate(gpus):
+        with program.group(f"w{i}", resources=lp.Resources(gpus=number)):
+            program.add_node(lp.CourierNode(nodes.Counter))
+    return program
+
+
+def gpus_of(running: lp.Running) -> list[tuple[str, ...]]:
+    return [row.gpus for row in running.status()]
+
+
+def held() -> dict[str, int]:
+    """What all runs hold now."""
+    with claims.ledger() as ledger:
+        return dict(ledger.taken())
+
+
+# --- programs of one process -----------------------------------------------------------------------
+
+
+@both
+def test_two_programs_at_once_get_different_gpus(launch_type: str) -> None:
+    with (
+        lp.launch(program_of(1, 1), launch_type) as first,
+        lp.launch(program_of(2), launch_type) as second,
+    ):
+        assert gpus_of(first) == [("0",), ("1",)]
+        assert gpus_of(second) == [("2", "3")]
+
+
+@both
+def test_a_plan_counts_on_all_gpus_although_others_hold_some(launch_type: str) -> None:
+    with lp.launch(program_of(4), launch_type):
+        plan = lp.plan(program_of(4), launch_type)
+
+    assert plan.workers[0].gpus == ("0", "1", "2", "3")
+
+
+@both
+def test_what_another_program_holds_is_refused_with_its_name_run_and_process(
+    launch_type: str,
+) -> None:
+    with lp.launch(program_of(1, 0.5, name="holder"), launch_type) as holder:
+        with pytest.raises(
+            lp.LaunchError, match=r"w0 1×4 GPUs = 4; this host has as many"
+        ) as caught:
+            lp.launch(program_of(4, name="late"), launch_type)
+        states = [row.state for row in holder.status()]
+
+    assert "GPU 0, 0.5 of GPU 1: program 'holder'" in str(caught.value)
+    assert f"run {holder.run_id}, process {os.getpid()}" in str(caught.value)
+    assert "failed" not in states
+
+
+@both
+def test_a_program_that_has_ended_holds_nothing(launch_type: str, four_gpus: Path) -> None:
+    for _ in range(3):
+        with lp.launch(program_of(4), launch_type) as running:
+            assert sum(held().values()) == 40_000
+            assert gpus_of(running) == [("0", "1", "2", "3")]
+
+    assert held() == {}
+    assert [path.name for path in four_gpus.iterdir()] == ["mutex"]
+
+
+@both
+def test_a_launch_that_fails_holds_nothing(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("no space left on the device")
+
+    monkeypatch.setattr(RunDirectory, "make_runtime", fails)
+    with pytest.raises(lp.LaunchError, match="no space left"):
+        lp.launch(program_of(1), launch_type)
+
+    assert held() == {}
+
+
+@both
+def test_shares_of_two_programs_are_of_one_gpu_up_to_a_whole_one(launch_type: str) -> None:
+    with (
+        lp.launch(program_of(0.5), launch_type) as first,
+        lp.launch(program_of(0.5, 0.25), launch_type) as second,
+    ):
+        assert gpus_of(first) == [("0",)]
+        assert gpus_of(second) == [("0",), ("1",)]
+        with lp.launch(program_of(2), launch_type) as third:
+            assert gpus_of(third) == [("2", "3")]
+
+
+@both
+def test_who_asks_for_no_gpu_claims_none(
+    launch_type: str, four_gpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_at() -> None:
+        raise AssertionError("GPUs were looked for")
+
+    monkeypatch.setattr(inventory, "installed", looked_at)
+
+    with lp.launch(program_of(0), launch_type) as running:
+        assert gpus_of(running) == [()]
+        assert not four_gpus.exists()
+
+
+def test_cpus_that_other_programs_are_kept_to_are_left_to_them() -> None:
+    mine = sorted(os.sched_getaffinity(0))
+    if len(mine) < 2:
+        pytest.skip("this needs two CPUs")
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(cpus=1)):
+        program.add_node(lp.CourierNode(nodes.Counter))
+
+    with lp.launch(program, "test_mp") as first, lp.launch(program, "test_mp") as second:
+        kept = [running.plan.workers[0].cpus for running in (first, second)]
+
+    assert kept == [(mine[0],), (mine[1],)]
+
+
+def test_many_launches_at_once_never_get_the_same_gpu() -> None:
+    taken: list[str] = []
+    refused: list[lp.LaunchError] = []
+    ready, leave = threading.Barrier(6), threading.Event()
+
+    def one() -> None:
+        with ExitStack() as stack:
+            ready.wait(DEADLINE_S)
+            try:
+                running = stack.enter_context(lp.launch(program_of(1), "test_mt"))
+                taken.append(gpus_of(running)[0][0])
+            except lp.LaunchError as error:
+                refused.append(error)
+            leave.wait(DEADLINE_S)
+
+    threads = [threading.Thread(target=one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + DEADLINE_S
+    while len(taken) + len(refused) < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    leave.set()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+
+    assert sorted(taken) == ["0", "1", "2", "3"]
+    assert len(refused) == 2
+
+
+def test_a_directory_for_claims_that_others_may_enter_is_refused(four_gpus: Path) -> None:
+    four_gpus.mkdir()
+    four_gpus.chmod(0o755)
+
+    with pytest.raises(lp.LaunchError, match="yours alone"):
+        lp.launch(program_of(1), "test_mt")
+
+
+def test_the_directory_for_claims_is_closed_to_others(four_gpus: Path) -> None:
+    with lp.launch(program_of(1), "test_mt"):
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in four_gpus.iterdir()}
+
+    assert stat.S_IMODE(four_gpus.stat().st_mode) == 0o700
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_launch_that_is_stopped_while_it_chooses_is_named_and_not_waited_for_for_ever(
+    four_gpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_MUTEX_S", 0.1)
+
+    with claims.ledger(), pytest.raises(lp.LaunchError, match=r"locked .*mutex\?"):
+        lp.launch(program_of(1), "test_mt")
+
+
+# --- other processes -------------------------------------------------------------------------------
+
+HOLDER = """
+import ctypes, os, time
+import launchpad as lp
+
+class Worker:
+    def pid(self):
+        return os.getpid()
+
+    def hog(self):
+        ctypes.PyDLL(None).sleep(1000)  # no other thread of this process runs any more
+
+program = lp.Program("holder")
+with program.group("w", resources=lp.Resources(gpus=4)):
+    program.add_node(lp.CourierNode(Worker))
+running = lp.launch(program, {launch_type!r}, terminal="output_to_files")
+worker = running.client("w")
+pid = worker.pid()
+if {forks} and os.fork() == 0:
+    time.sleep(1000)
+if {hogs}:
+    worker.futures.hog()
+    try:
+        while True:
+            worker.with_options(timeout_s=0.5).pid()
+    except lp.courier.CourierError:
+        pass
+print("holds", running.run_id, pid, flush=True)
+time.sleep(1000)
+"""
+
+
+class Holder:
+    """A script that holds all GPUs."""
+
+    def __init__(self, launch_type: str, forks: bool = False, hogs: bool = False) -> None:
+        code = HOLDER.format(launch_type=launch_type, forks=forks, hogs=hogs)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        _, self.run_id, self.worker = self.process.stdout.readline().split()
+
+    def end(self) -> None:
+        """Leaves nothing of it."""
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(self.process.pid, signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def holders() -> Iterator[list[Holder]]:
+    """Those who hold; ended with the test."""
+    started: list[Holder] = []
+    yield started
+    for holder in started:
+        holder.end()
+
+
+def wait_until_free() -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while held() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert held() == {}
+
+
+def test_a_launcher_that_is_killed_frees_its_gpus_and_not_before_its_workers_are_dead(
+    holders: list[Holder],
+) -> None:
+    holders.append(holder := Holder("local_mp"))
+    assert sum(held().values()) == 40_000
+
+    os.kill(holder.process.pid, signal.SIGKILL)
+    wait_until_free()
+
+    assert not _lives(int(holder.worker))
+    with lp.launch(program_of(4), "test_mp") as running:
+        assert gpus_of(running) == [("0", "1", "2", "3")]
+
+
+def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
+    holders: list[Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders.append(holder := Holder("local_mp"))
+    above = psutil.Process(int(holder.worker)).parents()[:2]  # the host and the keeper
+    for process in above:
+        process.suspend()  # until the launch has seen that the GPUs are held
+    looked = Holding.is_of_the_dead.fget
+
+    def looks(holding: Holding) -> bool:
+        is_of_the_dead = looked(holding)
+        for process in above:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+        return bool(is_of_the_dead)
+
+    monkeypatch.setattr(Holding, "is_of_the_dead", property(looks))
+    holder.process.kill()
+    holder.process.wait(DEADLINE_S)
+
+    with lp.launch(program_of(4), "test_mp") as running:
+        assert not _lives(int(holder.worker))
+        assert gpus_of(running) == [("0", "1", "2", "3")]
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_children_that_a_killed_launcher_had_forked_hold_nothing(
+    holders: list[Holder], launch_type: str
+) -> None:
+    holders.append(holder := Holder(launch_type, forks=True))
+    children = [
+        p for p in psutil.Process(holder.process.pid).children() if p.cmdline()[1:2] == ["-c"]
+    ]
+
+    os.kill(holder.process.pid, signal.SIGKILL)
+    wait_until_free()
+
+    assert any(child.is_running() for child in children)
+
+
+def test_gpus_stay_held_while_a_worker_lives_whose_keeper_and_host_were_killed(
+    holders: list[Holder],
+) -> None:
+    holders.append(holder := Holder("local_mp", hogs=True))
+    worker = psutil.Process(int(holder.worker))
+    above = worker.parents()[:2]  # the host and the keeper
+    for process in above:
+        process.suspend()  # so that neither acts when the other is killed
+
+    for pid in (*(process.pid for process in above), holder.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs(above, DEADLINE_S)
+    holder.process.wait(DEADLINE_S)
+    try:
+        still_held = held()
+    finally:
+        worker.kill()
+
+    assert sum(still_held.values()) == 40_000
+    wait_until_free()
+
+
+def test_another_process_that_finds_them_held_says_by_whom(holders: list[Holder]) -> None:
+    holders.append(holder := Holder("local_mp"))
+
+    with pytest.raises(lp.LaunchError, match=re.escape(holder.run_id)) as caught:
+        lp.launch(program_of(1), "test_mp")
+
+    assert f"GPU 0–3: program 'holder', run {holder.run_id}, process {holder.process.pid}" in str(
+        caught.value
+    )
+
+
+def test_a_program_launched_by_a_worker_gets_what_the_worker_has() -> None:
+    program = lp.Program("outer")
+    with program.group("w", resources=lp.Resources(gpus=2)):
+        program.add_node(lp.PyNode(launch_within))
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert "outer ('0', '1'), inner [('1',), ('0',)]" in running.logs("w")
+    assert "too much: DefinitionError" in running.logs("w")
+
+
+def launch_within() -> None:
+    """Launches a program of its own within the GPUs that it has."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(reversed(lp.current().gpus))
+    with lp.launch(program_of(1, 1), "test_mp") as running:
+        print(f"outer {lp.current().gpus}, inner {gpus_of(running)}")
+    try:
+        lp.launch(program_of(3), "test_mp")
+    except lp.DefinitionError as error:
+        print(f"too much: {type(error).__name__}: {error}")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,326 @@
+"""Which GPUs a host has, and which of them CUDA_VISIBLE_DEVICES leaves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import launchpad as lp
+from launchpad.launch.gpus import inventory
+from launchpad.launch.gpus.device import Device
+from launchpad.launch.gpus.visible import visible
+
+WHOLE = [
+    Device(0, "GPU-aa11", "A100"),
+    Device(1, "GPU-ab22", "A100"),
+    Device(2, "GPU-cc33", "H100"),
+]
+PARTS = [
+    Device(0, "MIG-1111", "A100 MIG 1g", whole="GPU-dd44"),
+    Device(0, "MIG-1222", "A100 MIG 2g", whole="GPU-dd44"),
+    Device(1, "GPU-ee55", "A100"),
+]
+
+
+def numbers(devices: list[Device]) -> list[str]:
+    return [device.id for device in devices]
+
+
+# --- CUDA_VISIBLE_DEVICES --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "ids"),
+    [
+        (None, ["0", "1", "2"]),
+        ("", []),
+        ("1", ["1"]),
+        ("2,0", ["2", "0"]),
+        (" 2 , 0 ", ["2", "0"]),
+        ("GPU-ab22", ["1"]),
+        ("GPU-ab,GPU-c", ["1", "2"]),
+        ("-1", []),
+        ("0,-1,1", ["0"]),
+        ("NoDevFiles", []),
+    ],
+)
+def test_devices_are_named_by_number_or_uuid_or_the_beginning_of_one(
+    variable: str | None, ids: list[str]
+) -> None:
+    assert numbers(visible(WHOLE, variable)) == ids
+
+
+@pytest.mark.parametrize(
+    ("variable", "ids"),
+    [
+        (None, ["MIG-1111", "MIG-1222", "1"]),
+        ("MIG-1222", ["MIG-1222"]),
+        ("MIG-11,1", ["MIG-1111", "1"]),
+        ("0", ["MIG-1111", "MIG-1222"]),
+        ("GPU-dd", ["MIG-1111", "MIG-1222"]),
+    ],
+)
+def test_parts_are_named_by_their_uuid_or_by_the_gpu_they_are_of(
+    variable: str | None, ids: list[str]
+) -> None:
+    assert numbers(visible(PARTS, variable)) == ids
+
+
+@pytest.mark.parametrize(
+    ("variable", "why"),
+    [
+        ("7", "'7', which is none of 0 (GPU-aa11, A100), 1"),
+        ("0,GPU-zz", "'GPU-zz', which is none of"),
+        ("gpu", "'gpu', which is none of"),
+        ("GPU-a", "'GPU-a', which could be any of 0 (GPU-aa11, A100), 1 (GPU-ab22, A100)"),
+        ("0,GPU-aa", "'GPU-aa' twice"),
+        ("1,1", "'1' twice"),
+    ],
+)
+def test_what_it_names_wrongly_is_quoted(variable: str, why: str) -> None:
+    with pytest.raises(lp.DefinitionError, match="CUDA_VISIBLE_DEVICES") as caught:
+        visible(WHOLE, variable)
+
+    assert repr(variable) in str(caught.value)
+    assert why in str(caught.value)
+
+
+@given(st.permutations(range(3)), st.integers(0, 3), st.booleans())
+def test_any_choice_of_devices_is_found_again_in_its_order(
+    order: list[int], count: int, by_uuid: bool
+) -> None:
+    chosen = [WHOLE[i] for i in order[:count]]
+    variable = ",".join(d.uuid if by_uuid else d.id for d in chosen)
+
+    assert visible(WHOLE, variable) == chosen
+
+
+# --- GPUs that are not there -----------------------------------------------------------------------
+
+
+def test_a_number_stands_for_so_many_fake_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "2")
+
+    assert numbers(inventory.installed()) == ["0", "1"]
+
+
+def test_fake_gpus_have_the_names_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "A100:2, A30 MIG 1g.6gb:2 ,H100:1")
+
+    found = inventory.installed()
+
+    assert [(d.id, d.name) for d in found] == [
+        ("0", "A100"),
+        ("1", "A100"),
+        ("MIG-fake-2-0", "A30 MIG 1g.6gb"),
+        ("MIG-fake-2-1", "A30 MIG 1g.6gb"),
+        ("3", "H100"),
+    ]
+    assert len({d.uuid for d in found}) == 5
+
+
+@pytest.mark.parametrize("text", ["many", "A100", "A100:two", ":2", "A100:1,,"])
+def test_fake_gpus_that_are_not_understood_are_quoted(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", text)
+
+    with pytest.raises(lp.DefinitionError, match="'A100:2,H100:2'") as caught:
+        inventory.installed()
+
+    assert repr(text) in str(caught.value)
+
+
+# --- what the driver tells -------------------------------------------------------------------------
+
+
+class FakeNvml(types.ModuleType):
+    """The part of nvidia-ml-py that is used; two GPUs, the second in two parts."""
+
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.is_open = False
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.is_open = True
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.is_open = False
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
+        return f"GPU-{index}"
+
+    def nvmlDeviceGetUUID(self, handle: str) -> bytes:  # noqa: N802
+        return handle.encode()
+
+    def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
+        return f"name of {handle}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
+        return types.SimpleNamespace(total=40 << 30)
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:  # noqa: N802
+        if handle == "GPU-0":
+            raise self.NVMLError("not supported")
+        return [1, 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:  # noqa: N802
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:  # noqa: N802
+        if index not in (0, 3):
+            raise self.NVMLError("not found")
+        return f"MIG-{index}"
+
+
+@pytest.fixture
+def no_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LP_FAKE_GPUS", raising=False)
+
+
+@pytest.mark.usefixtures("no_fakes")
+def test_the_library_of_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+    found = inventory.installed()
+
+    assert found == [
+        Device(0, "GPU-0", "name of GPU-0", 40 << 30),
+        Device(1, "MIG-0", "name of MIG-0", 40 << 30, "GPU-1"),
+        Device(1, "MIG-3", "name of MIG-3", 40 << 30, "GPU-1"),
+    ]
+    assert not nvml.is_open
+
+
+@pytest.mark.usefixtures("no_fakes")
+def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+
+    def fails() -> None:
+        raise nvml.NVMLError("Driver Not Loaded")
+
+    monkeypatch.setattr(nvml, "nvmlInit", fails)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+    assert inventory.installed() == []
+
+
+COMMAND = """#!/bin/sh
+case "$1" in
+  -L) cat <<END
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c-d268)
+  MIG 1g.5gb      Device  0: (UUID: MIG-7089d0f3-293f)
+  MIG 2g.10gb     Device  1: (UUID: MIG-8c9f2b1a-1234)
+GPU 1: NVIDIA H100 (UUID: GPU-77777777-d268)
+END
+;;
+  *) cat <<END
+0, GPU-5c89852c-d268, NVIDIA A100-SXM4-40GB, 40536, Enabled
+1, GPU-77777777-d268, NVIDIA H100, 81559, [N/A]
+END
+;;
+esac
+"""
+
+
+@pytest.mark.usefixtures("no_fakes")
+def test_without_the_library_the_command_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(COMMAND)
+    command.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    assert inventory.installed() == [
+        Device(0, "MIG-7089d0f3-293f", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 0, "GPU-5c89852c-d268"),
+        Device(0, "MIG-8c9f2b1a-1234", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", 0, "GPU-5c89852c-d268"),
+        Device(1, "GPU-77777777-d268", "NVIDIA H100", 81559 << 20),
+    ]
+
+
+@pytest.mark.usefixtures("no_fakes")
+@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'", "echo '0, x'"])
+def test_a_command_that_says_nothing_of_use_means_no_gpus(
+    script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    assert inventory.installed() == []
+
+
+@pytest.mark.usefixtures("no_fakes")
+def test_with_neither_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert inventory.installed() == []
+
+
+# --- what it costs, and a real one -----------------------------------------------------------------
+
+
+def test_planning_without_gpus_looks_for_none() -> None:
+    code = """
+import subprocess, sys
+import launchpad as lp
+def refuse(*a, **k): raise AssertionError("a process was started")
+subprocess.run = subprocess.Popen = refuse
+program = lp.Program("p")
+with program.group("w", resources=lp.Resources(cpus=0.5)):
+    program.add_node(lp.PyNode(print))
+lp.plan(program, "local_mp")
+print("pynvml" in sys.modules)
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.usefixtures("no_fakes")
+def test_a_worker_sees_the_real_gpu_that_it_was_given_and_no_other() -> None:
+    found = inventory.installed()
+    if not found:
+        pytest.skip("this host has no GPU: neither nvidia-ml-py nor nvidia-smi found one")
+    program = lp.Program("p")
+    with program.group("with", resources=lp.Resources(gpus=1)):
+        program.add_node(lp.PyNode(count_devices))
+    program.add_node(lp.PyNode(count_devices), label="without")
+
+    running = lp.testing.run(program, 60, "test_mp")
+
+    assert "CUDA counts 1" in running.logs("with")
+    assert "CUDA counts 0" in running.logs("without")
+
+
+def count_devices() -> None:
+    """What the driver itself says; it looks at CUDA_VISIBLE_DEVICES when it is first asked."""
+    import ctypes
+
+    cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
+    cuda.cuInit(0)
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    print(f"CUDA counts {count.value}")
