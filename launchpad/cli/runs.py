@@ -28,6 +28,9 @@ def living(wanted: str | None) -> RunRecord:
     Raises:
       CommandError: there is none, or more than one.
     """
+    here = record.living()
+    if wanted is not None and (found := matching(here, wanted)):
+        return only(found, wanted, here)  # without asking a cluster
     runs = all_living()
     if not runs:
         raise CommandError("no program of yours runs on this machine now")

@@ -46,6 +46,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", runtime)
         monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
         yield
 
 
