@@ -6,6 +6,9 @@ Example:
       with lp.testing.Kills(running, ["mapper"], seed=7, chance=0.2, every_s=0.1):
         running.wait(60)
     assert "the counts agree" in running.logs("driver")
+
+Where there are no GPUs, the environment variable LP_FAKE_GPUS makes as if: `4`, or `A100:2,H100:2`. They are
+planned, refused and given out like real ones, on the local backends (docs/guides/resources.md).
 """
 
 from launchpad.courier.faults import Faults

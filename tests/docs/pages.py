@@ -75,6 +75,7 @@ def run(command: str) -> tuple[int, str]:
     """Exit code and output of a shell command, run as a reader would: in the checkout, with our Python."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("LP_", "LAUNCHPAD_"))}
+    quiet |= {k: v for k, v in os.environ.items() if k == "LAUNCHPAD_CLAIMS_DIR"}
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,
