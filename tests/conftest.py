@@ -48,18 +48,10 @@ def ctrl_c_is_heard() -> None:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[clusters.Cluster]:
-    """A Ray cluster of one node on this machine, which all tests share that need no other.
-
-    They share the connection, too, which has been used once: Ray leaves descriptors open.
-    """
-    ray = pytest.importorskip("ray")
-    from launchpad.launch.backends.ray import cluster
-
+    """A Ray cluster of one node on this machine, which all tests share that need no other."""
+    pytest.importorskip("ray")
     with clusters.running({"num_cpus": 4}) as running:
-        cluster.connect()
-        ray.get(ray.remote(lambda: None).remote())
         yield running
-        cluster.release()
 
 
 @pytest.fixture(autouse=True)

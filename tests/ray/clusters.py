@@ -72,17 +72,30 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(*nodes: dict[str, Any]) -> Iterator[Cluster]:
-    """A cluster for a block, as the one that $RAY_ADDRESS names.
+    """A cluster for a block, as the one that $RAY_ADDRESS names; this process is connected to it.
 
-    A connection to another cluster, which tests share, is closed before and opened again.
+    A connection to another cluster, which tests share, is closed before and opened again. Ours has been used
+    once, since Ray leaves descriptors open then.
     """
     cluster = Cluster(nodes)
     with _disconnected(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", cluster.address)
+        connection.connect()
+        _visit_all_nodes()
         try:
             yield cluster
         finally:
+            connection.release()
             cluster.close()
+
+
+def _visit_all_nodes() -> None:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
+
+    ray = connection.load()
+    visit = ray.remote(lambda: None).options
+    places = [At(node_id=node.id, soft=False) for node in connection.nodes()]
+    ray.get([visit(num_cpus=0, scheduling_strategy=at).remote() for at in places])
 
 
 @contextlib.contextmanager

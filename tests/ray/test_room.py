@@ -67,6 +67,15 @@ def test_workers_that_want_a_node_each_are_refused_when_there_are_fewer() -> Non
     assert why == "shard has 3 workers that want a node each, and the cluster has 2"
 
 
+def test_labels_that_no_node_has_are_named() -> None:
+    choosy = Gang("learner", "PACK", ("learner-0",), ({"GPU": 1.0},), {"zone": "b"})
+    nodes = [Node("0", "10.0.0.1", {"GPU": 1.0}, {"zone": "a", "ray.io/node-id": "0"})]
+
+    assert refusal([choosy], nodes) == (
+        "no node has the labels that learner wants, zone=b; there are: 10.0.0.1 {'zone': 'a'}"
+    )
+
+
 def test_memory_is_given_in_gib() -> None:
     nodes = [Node("0", "10.0.0.1", {"memory": 8.0 * 2**30})]
 

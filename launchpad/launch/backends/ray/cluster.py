@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Node:
     id: str
     ip: str
     resources: dict[str, float]
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 def load() -> Any:
@@ -81,7 +82,12 @@ def is_ours_alone() -> bool:
 def nodes() -> list[Node]:
     """Those that live."""
     return [
-        Node(node["NodeID"], node["NodeManagerAddress"], dict(node["Resources"]))
+        Node(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            dict(node["Resources"]),
+            dict(node.get("Labels") or {}),
+        )
         for node in load().nodes()
         if node["Alive"]
     ]

@@ -26,7 +26,23 @@ def refusal(gangs: Sequence[Gang], nodes: Sequence[Node]) -> str:
         why = _too_much(name, gangs, nodes) or _too_large(name, gangs, nodes)
         if why:
             return why
-    return _misfit(gangs, nodes)
+    return _unlabelled(gangs, nodes) or _misfit(gangs, nodes)
+
+
+def _unlabelled(gangs: Sequence[Gang], nodes: Sequence[Node]) -> str:
+    """One wants nodes with labels that none has. Conditions, `!a` and `in(a, b)`, are Ray's to judge."""
+    for gang in gangs:
+        wanted = {n: v for n, v in gang.labels.items() if "(" not in v and not v.startswith("!")}
+        if wanted and not any(wanted.items() <= node.labels.items() for node in nodes):
+            text = ", ".join(f"{name}={value}" for name, value in wanted.items())
+            has = "; ".join(f"{node.ip} {_own(node.labels)}" for node in nodes)
+            return f"no node has the labels that {gang.name} wants, {text}; there are: {has}"
+    return ""
+
+
+def _own(labels: Mapping[str, str]) -> str:
+    """The labels that people gave: Ray's own begin with `ray.io/`."""
+    return str({name: value for name, value in labels.items() if not name.startswith("ray.io/")})
 
 
 def _too_much(name: str, gangs: Sequence[Gang], nodes: Sequence[Node]) -> str:
