@@ -14,7 +14,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch.backends.processes import surroundings
-from tests import nodes
+from tests import libraries, nodes
 
 DEADLINE_S = 30
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -144,6 +144,13 @@ def test_f11_more_cpus_than_there_are_is_an_error_with_the_arithmetic(launch_typ
 
     cpus = f"server 2×{CPUS} CPU{'s' * (CPUS > 1)} + small 1×0.5 CPU = {2 * CPUS + 0.5:g}"
     assert f"{cpus}, this host has {CPUS} for us" in str(caught.value)
+
+
+@local
+def test_tenths_of_a_cpu_add_up_to_what_there_is(launch_type: str) -> None:
+    program = program_of(w=(10 * CPUS, lp.Resources(cpus=0.1)))
+
+    assert len(lp.plan(program, launch_type).workers) == 10 * CPUS
 
 
 @local
@@ -325,6 +332,15 @@ def test_a_number_of_threads_that_somebody_has_set_stays(monkeypatch: pytest.Mon
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 
     assert running.logs("a").endswith("['5', '7', '1', '1']\n")
+
+
+def test_no_library_has_counted_its_threads_before_a_worker_begins() -> None:
+    program = lp.Program("p")
+    program.add_node(lp.PyNode(libraries.print_numeric_ones), label="w")
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert running.logs("w") == "[]\n"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def assign(workers: Sequence[WorkerPlan], *, binds_cpus: bool) -> list[WorkerPla
     """
     _check_cpus(workers)
     _check_memory(workers)
-    given = _gpus(workers, {}) if _asks_for_gpus(workers) else {}
+    given = allocate(_devices(workers), _requests(workers))
     if given is None:
         raise DefinitionError(_why_not(workers))
     bound = _cpus(workers, {}) if binds_cpus else {}
@@ -55,10 +55,11 @@ def claim(plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
     """
     if not any(worker.gpus or worker.cpus for worker in plan.workers):
         return plan
+    devices = _devices(plan.workers)  # may take a second, in which nobody is to wait for us
     deadline = time.monotonic() + _DYING_S
     while True:
         with claims.ledger() as ledger:
-            claimed = _claimed(plan, run, ledger)
+            claimed = _claimed(plan, run, ledger, devices)
             if claimed is not None:
                 return claimed
             holders = [holding for holding in ledger.held if holding.gpus]
@@ -67,8 +68,10 @@ def claim(plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         time.sleep(0.02)
 
 
-def _claimed(plan: LaunchPlan, run: RunDirectory, ledger: Ledger) -> LaunchPlan | None:
-    given = _gpus(plan.workers, ledger.taken()) if _asks_for_gpus(plan.workers) else {}
+def _claimed(
+    plan: LaunchPlan, run: RunDirectory, ledger: Ledger, devices: Sequence[Device]
+) -> LaunchPlan | None:
+    given = allocate(devices, _requests(plan.workers), ledger.taken())
     if given is None:
         return None
     has_cpus = any(worker.cpus for worker in plan.workers)
@@ -107,26 +110,19 @@ def _equipped(
 # GPUs.
 
 
-def _asks_for_gpus(workers: Sequence[WorkerPlan]) -> bool:
-    return any(worker.resources.gpus for worker in workers)
-
-
 def _requests(workers: Sequence[WorkerPlan]) -> list[Request]:
     return [Request(w.name, w.group, w.resources.gpus, w.resources.accelerator) for w in workers]
 
 
-def _devices() -> list[Device]:
+def _devices(workers: Sequence[WorkerPlan]) -> list[Device]:
+    """Those that may be given out; looked for only if somebody wants one."""
+    if not any(worker.resources.gpus for worker in workers):
+        return []
     return visible(inventory.installed(), os.environ.get(VISIBLE))
 
 
-def _gpus(
-    workers: Sequence[WorkerPlan], taken: Mapping[str, int]
-) -> Mapping[str, Sequence[Device]] | None:
-    return allocate(_devices(), _requests(workers), taken)
-
-
 def _why_not(workers: Sequence[WorkerPlan]) -> str:
-    requests, devices, installed = _requests(workers), _devices(), inventory.installed()
+    requests, devices, installed = _requests(workers), _devices(workers), inventory.installed()
     has = arithmetic.supply(devices, installed, os.environ.get(VISIBLE))
     return (
         f"{arithmetic.demand_of_gpus(requests)}, {has}{arithmetic.reason(requests, devices)}."
@@ -178,7 +174,7 @@ def _cpus(workers: Sequence[WorkerPlan], busy: Mapping[int, int]) -> dict[str, t
 
 def _check_cpus(workers: Sequence[WorkerPlan]) -> None:
     asked = [(w.group, w.resources.cpus) for w in workers if w.resources.cpus is not None]
-    total, most = sum(cpus for _, cpus in asked), number_of_cpus()
+    total, most = round(sum(cpus for _, cpus in asked), 6), number_of_cpus()
     if total > most:
         words = [(group, counted(cpus, "CPU")) for group, cpus in asked]
         raise DefinitionError(

@@ -23,8 +23,8 @@ from launchpad.launch.gpus.device import Device
 UNIT = 10_000
 """Of which a device has so many; shares are counted in whole numbers of it."""
 
-_MAX_STEPS = 200_000
-"""After so many the search is given up, some seconds; only sums that are made to be hard take so long."""
+_MAX_STEPS = 20_000
+"""After so many in vain the search is given up, some seconds; only sums made to be hard take so long."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Search:
         """Each request with what it takes."""
         chosen: list[_Taken] = []
         ways = [self._ways(0)]
-        for _ in range(_MAX_STEPS):
+        for _ in range(len(self._requests) + _MAX_STEPS):
             if len(chosen) == len(self._requests):
                 return list(zip(self._requests, chosen, strict=True))
             way = next(ways[-1], None)

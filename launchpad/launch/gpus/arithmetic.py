@@ -46,7 +46,7 @@ def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str
 
 def reason(requests: Sequence[Request], devices: Sequence[Device]) -> str:
     """Why there is no way, where the sum alone does not say it."""
-    if sum(request.gpus for request in requests) > len(devices):
+    if round(sum(request.gpus for request in requests), 4) > len(devices):
         return ""
     reasons = ["whole GPUs are not shared", "a share is of one GPU"]
     if any(device.is_part for device in devices):
