@@ -1,6 +1,7 @@
 """What calls cost, beside what they cost elsewhere, measured here and now.
 
     python benchmarks/rpc.py [--only latency,pipelined] [--rounds N] [--json FILE] [--quick]
+    python benchmarks/rpc.py --backend ray      between two actors of a Ray cluster, beside Ray's own calls
 
 Every contender has a client and a server process of its own, new in every round; they take turns in
 one run. A figure is the median over the rounds, with the range; a ratio compares within a round. At
@@ -16,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.calls.measurements import SPEED
+from benchmarks.calls.measurements import ON_RAY, SPEED
 from benchmarks.calls.run import parser, run
 
 
@@ -30,8 +31,10 @@ def names(text: str) -> list[str]:
 def main() -> None:
     wanted = parser(__doc__, rounds=5)
     wanted.add_argument("--only", type=names, default=list(SPEED), help=f"of: {', '.join(SPEED)}")
+    wanted.add_argument("--backend", choices=["processes", "ray"], default="processes")
     options = wanted.parse_args()
-    run({name: SPEED[name] for name in options.only}, options)
+    chosen = {name: SPEED[name] for name in options.only}
+    run(ON_RAY if options.backend == "ray" else chosen, options)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from benchmarks.calls import (
     connecting,
     crowd,
     latency,
+    on_ray,
     outstanding,
     overheads,
     pipelined,
@@ -17,6 +18,7 @@ from benchmarks.calls import (
 )
 
 SOAK: dict[str, ModuleType] = {"soak": soak}
+ON_RAY: dict[str, ModuleType] = {"on_ray": on_ray}
 SPEED: dict[str, ModuleType] = {
     "latency": latency,
     "pipelined": pipelined,
