@@ -140,7 +140,7 @@ def _connect() -> bool:
     _, here_ip = here()
     if any(node.ip != here_ip for node in nodes()):
         load().shutdown()
-        _init("auto", project(Path(sys.path[0] or os.getcwd())))
+        _init("auto", project(_folder_of_script()))
     return is_ours
 
 
@@ -159,6 +159,13 @@ def project(folder: Path) -> dict[str, Any]:
     """What a host that has neither the user's code nor launchpad needs, as Ray's `runtime_env`."""
     package = Path(__file__).parents[3]
     return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
+
+
+def _folder_of_script() -> Path:
+    """Where the user's modules are: beside the script, or where `python -m` was called."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    return Path(file).absolute().parent if file and main.__spec__ is None else Path.cwd()
 
 
 def _init(address: str, runtime_env: dict[str, Any]) -> None:
