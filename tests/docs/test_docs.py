@@ -25,7 +25,9 @@ KNOWN_COMMANDS = [
     r"(\.venv/bin/)?python -m examples\.\w+( --\S+)*",
     r"(\.venv/bin/)?python (docs/snippets|benchmarks)/\w+\.py( --\S+)*",
 ]
-SCRIPTS = sorted(p for p in SNIPPETS.rglob("*.py") if not p.name.startswith("test_"))
+SCRIPTS = sorted(
+    p for p in SNIPPETS.rglob("*.py") if not p.name.startswith("test_") and p.parent.name != "ray"
+)
 EXIT_CODES = {"failing.py": 1}
 
 
@@ -51,6 +53,14 @@ def test_a_snippet_runs(script: Path, launch_type: str) -> None:
     code, output = pages.run(f"python {_name(script)}{flag if _takes_flag(script) else ''}")
 
     assert code == EXIT_CODES.get(script.name, 0), output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted((SNIPPETS / "ray").glob("*.py")), ids=_name)
+def test_a_snippet_for_ray_runs(script: Path, ray_cluster: object) -> None:
+    code, output = pages.run(f"python {_name(script)}")
+
+    assert code == 0, output
 
 
 def _takes_flag(script: Path) -> bool:

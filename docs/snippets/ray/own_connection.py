@@ -1,0 +1,22 @@
+"""Connects to Ray by itself, with an environment that Ray makes on every node."""
+
+import os
+
+# part: connect
+import ray
+
+import launchpad as lp
+
+ray.init(runtime_env={"env_vars": {"DATA": "/mnt/data"}})  # "pip": […] is given here, too
+# end
+
+
+def tell():
+    print("data is in", os.environ["DATA"])
+
+
+program = lp.Program("own-connection")
+program.add_node(lp.PyNode(tell), label="worker")
+# part: launch
+lp.launch(program, "ray").wait()
+# end
