@@ -2,11 +2,11 @@
 
 import os
 
-# part: connect
 import ray
 
 import launchpad as lp
 
+# part: connect
 ray.init(runtime_env={"env_vars": {"DATA": "/mnt/data"}})  # "pip": […] is given here, too
 # end
 
