@@ -26,7 +26,7 @@ KNOWN_COMMANDS = [
     r"(\.venv/bin/)?python (docs/snippets|benchmarks)/\w+\.py( --\S+)*",
 ]
 SCRIPTS = sorted(
-    p for p in SNIPPETS.rglob("*.py") if not p.name.startswith("test_") and p.parent.name != "ray"
+    p for p in SNIPPETS.rglob("*.py") if not p.name.startswith("test_") and p.parent.name != "on_ray"
 )
 EXIT_CODES = {"failing.py": 1}
 
@@ -56,7 +56,7 @@ def test_a_snippet_runs(script: Path, launch_type: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", sorted((SNIPPETS / "ray").glob("*.py")), ids=_name)
+@pytest.mark.parametrize("script", sorted((SNIPPETS / "on_ray").glob("*.py")), ids=_name)
 def test_a_snippet_for_ray_runs(script: Path, ray_cluster: object) -> None:
     code, output = pages.run(f"python {_name(script)}")
 
