@@ -26,7 +26,9 @@ KNOWN_COMMANDS = [
     r"(\.venv/bin/)?python (docs/snippets|benchmarks)/\w+\.py( --\S+)*",
 ]
 SCRIPTS = sorted(
-    p for p in SNIPPETS.rglob("*.py") if not p.name.startswith("test_") and p.parent.name != "on_ray"
+    p
+    for p in SNIPPETS.rglob("*.py")
+    if not p.name.startswith("test_") and p.parent.name != "on_ray"
 )
 EXIT_CODES = {"failing.py": 1}
 

@@ -2,9 +2,8 @@
 
 import os
 
-import ray
-
 import launchpad as lp
+import ray
 
 # part: connect
 ray.init(runtime_env={"env_vars": {"DATA": "/mnt/data"}})  # "pip": […] is given here, too
