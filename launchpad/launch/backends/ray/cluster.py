@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from launchpad.errors import LaunchError
 
 NAMESPACE = "launchpad"
 _NOT_SENT = [".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
+
+_KNOCK_S = 5.0
 
 _lock = threading.Lock()
 _users = 0
@@ -51,7 +54,7 @@ def load() -> Any:
 
 
 def connect() -> None:
-    """Connects, if this process is not connected: to $RAY_ADDRESS, a cluster on this machine, or a new one.
+    """Connects, if this process is not connected: to the cluster at $RAY_ADDRESS, or to a new one of its own.
 
     Raises:
       LaunchError: there is no such cluster, or none could be started.
@@ -72,6 +75,12 @@ def release() -> None:
         if _users == 0 and _ours is not None:
             _ours.close()
             _ours = None
+
+
+def check() -> None:
+    """Raises LaunchError if somebody has disconnected this process: Ray would start a new cluster unasked."""
+    if not load().is_initialized():
+        raise LaunchError("this process has been disconnected, by ray.shutdown()")
 
 
 def is_ours_alone() -> bool:
@@ -132,27 +141,25 @@ class _Connection:
 def _connect() -> bool:
     """Connects; once more, with the project to be sent along, when there are other hosts.
 
-    Returns whether the cluster was started for us.
+    Never to a cluster that merely is on this machine: it may be another script's, and end with that. Returns
+    whether the cluster was started for us.
     """
-    is_ours = not _has_joined({})
-    if is_ours:
-        _init("local", {})
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    _knock(address)
+    _init(address, {})
     _, here_ip = here()
     if any(node.ip != here_ip for node in nodes()):
         load().shutdown()
-        _init("auto", project(_folder_of_script()))
-    return is_ours
+        _init(address, project(_folder_of_script()))
+    return address == "local"
 
 
-def _has_joined(runtime_env: dict[str, Any]) -> bool:
-    """Whether there is a cluster: the one that $RAY_ADDRESS names, or one on this machine."""
-    try:
-        _init("auto", runtime_env)
-    except ConnectionError:
-        if os.environ.get("RAY_ADDRESS"):
-            raise
-        return False
-    return True
+def _knock(address: str) -> None:
+    """OSError if nobody is there at all, which Ray itself takes minutes to find."""
+    host, colon, port = address.rpartition("//")[2].rpartition(":")
+    if colon and port.isdigit():
+        with socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S):
+            pass
 
 
 def project(folder: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ wherever Ray has room for its gang.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -65,6 +66,7 @@ class RayWorkers(Workers):
         self._places = Places()
         self._seen: dict[str, str] = {}
         self._is_hurried = self._is_over = False
+        self._broken = ""
         self._keys = Keys(keyring.find(run.scope), _credentials())
         cluster.connect()
         try:
@@ -126,10 +128,19 @@ class RayWorkers(Workers):
 
     def _work(self) -> None:
         while not self._is_over:
+            action = self._next()
             try:
-                self._inbox.get(timeout=self._patience_s())()
-            except queue.Empty:
-                self._do_due()
+                if not self._broken:
+                    cluster.check()
+                action()
+            except Exception as error:  # whatever it is, it must end nobody in silence
+                self._collapse(error)
+
+    def _next(self) -> Callable[[], object]:
+        try:
+            return self._inbox.get(timeout=self._patience_s())
+        except queue.Empty:
+            return self._do_due
 
     def _patience_s(self) -> float | None:
         if not self._due:
@@ -145,6 +156,18 @@ class RayWorkers(Workers):
 
     def _later(self, at: float, action: Callable[[], None]) -> None:
         self._due.append((at, action))
+
+    def _collapse(self, error: Exception) -> None:
+        """Without its cluster the launch has no workers any more; nor will it get others."""
+        self._broken = f"the Ray cluster cannot be used any more: {type(error).__name__}: {error}"
+        posts, self._posts = list(self._posts.values()), {}
+        waiting, self._waiting = self._waiting, {}
+        for post in posts:
+            post.close_log()
+            if post.attempt:
+                self._report(Ended(post.outcome(outcome.LOST, self._broken)))
+        for worker, attempt in waiting.items():
+            self._report(Ended(Outcome(worker, outcome.FAILED, "start", attempt, self._broken)))
 
     # Room.
 
@@ -186,7 +209,9 @@ class RayWorkers(Workers):
     def _start(self, worker: str, attempt: int) -> None:
         placed = self._placements.get(worker)
         post = self._posts.get(worker)
-        if post is not None:
+        if self._broken:
+            self._report(Ended(Outcome(worker, outcome.FAILED, "start", attempt, self._broken)))
+        elif post is not None:
             post.attempt, post.killed = attempt, False
             self._begin(post)
         elif placed is not None and not placed.is_ready:
@@ -339,18 +364,23 @@ class RayWorkers(Workers):
     # The end.
 
     def _close(self) -> None:
-        ray = cluster.load()
+        self._is_over = True
+        for endpoint in self._seen.values():
+            keyring.remove(endpoint)
+        for post in self._posts.values():
+            post.close_log()
+        with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours
+            cluster.check()
+            self._clear_away()
+
+    def _clear_away(self) -> None:
         closing = [post.actor.close.remote() for post in self._opened()]
         if closing:
-            ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_S)
-        for post in list(self._posts.values()):
-            post.close_log()
+            cluster.load().wait(closing, num_returns=len(closing), timeout=_ANSWER_S)
+        for post in self._posts.values():
             post.end()
         for placed in {id(p): p for p in self._placements.values()}.values():
             placed.remove()
-        for endpoint in self._seen.values():
-            keyring.remove(endpoint)
-        self._is_over = True
 
 
 def _credentials() -> Any:
