@@ -8,15 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 import launchpad as lp
-from tests.faults import index
+from tests.faults import backends, index
 from tests.ray import clusters
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that are named after a fault can be run by themselves: `-m fault`."""
+    """Tests of faults can be run by themselves, `-m fault`, and those on Ray, `-m ray`."""
     for item in items:
         if index.numbers(item.name):
             item.add_marker(pytest.mark.fault)
+        if backends.is_on_ray(item):
+            item.add_marker(pytest.mark.ray)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -60,7 +62,7 @@ def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("leaks_by_nature"):
         yield
         return
-    if "test_ray" in request.node.name:
+    if backends.is_on_ray(request.node):
         request.getfixturevalue("ray_cluster")  # before we look at what is there
     with lp.testing.nothing_left_over():
         yield

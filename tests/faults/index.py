@@ -48,6 +48,7 @@ FAULTS = {
     33: "an exception that cannot be unpickled",
     34: "a traceback of 200 kB",
     35: "a stream that its consumer abandons",
+    36: "a payload of 1 GiB",
     37: "20 workers that print 10,000 lines a second each",
     38: "the disk with the logs is full",
     39: "malformed frames",

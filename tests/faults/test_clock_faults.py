@@ -11,6 +11,7 @@ import pytest
 
 import launchpad as lp
 from tests import nodes
+from tests.faults.backends import everywhere
 
 PACKAGE = Path(lp.__file__).parent
 MAY_LOOK = {
@@ -45,7 +46,7 @@ def test_f43_nothing_but_names_and_certificates_reads_the_wall_clock() -> None:
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+@everywhere
 def test_f43_calls_deadlines_and_restarts_go_on_when_the_clock_jumps(
     monkeypatch: pytest.MonkeyPatch, launch_type: str, hours: int
 ) -> None:

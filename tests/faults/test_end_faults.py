@@ -15,6 +15,7 @@ import pytest
 import launchpad as lp
 from launchpad import outcome
 from launchpad.outcome import Outcome
+from tests.faults.backends import both_by_script, everywhere_by_script
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
@@ -32,7 +33,6 @@ def run(node, label="worker"):
 
 """
 
-both = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 
 
 def run(
@@ -95,7 +95,7 @@ def test_f23_a_worker_that_the_kernel_kills_for_want_of_memory_is_said_to_be_out
     assert done.returncode == outcome.OUT_OF_MEMORY
 
 
-@both
+@both_by_script
 def test_f23_a_memory_error_is_told_with_the_peak_memory(tmp_path: Path, launch_type: str) -> None:
     body = """
 def eat():
@@ -142,7 +142,7 @@ def test_f24_an_early_exit_without_a_word_is_named(tmp_path: Path, code: int) ->
     assert done.returncode == outcome.CRASHED
 
 
-@both
+@both_by_script
 def test_f24_sys_exit_0_is_a_success_and_another_code_a_failure(
     tmp_path: Path, launch_type: str
 ) -> None:
@@ -166,7 +166,7 @@ run(lp.PyClassNode(Stubborn))
 """
 
 
-@both
+@everywhere_by_script
 def test_f50_a_worker_that_ignores_the_stop_is_named_with_its_stack_and_the_exit_code_says_so(
     tmp_path: Path, launch_type: str
 ) -> None:
@@ -177,7 +177,7 @@ def test_f50_a_worker_that_ignores_the_stop_is_named_with_its_stack_and_the_exit
     assert done.returncode == outcome.HUNG
 
 
-@both
+@both_by_script
 def test_f50_who_is_given_no_time_to_stop_has_not_hung(tmp_path: Path, launch_type: str) -> None:
     done = run(tmp_path, STUBBORN, launch_type, "--lp_termination_notice_secs=0")
 

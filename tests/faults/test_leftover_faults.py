@@ -10,6 +10,7 @@ import pytest
 
 import launchpad as lp
 from tests import nodes
+from tests.faults.backends import everywhere
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def run_of(base: Path, name: str, *files: str) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+@everywhere
 def test_f18_only_what_dead_runs_have_left_is_swept(base: Path, launch_type: str) -> None:
     run_of(base, "dead", "lock", "a-0.courier", "run.json")
     run_of(base, "killed-at-once")

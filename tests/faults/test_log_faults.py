@@ -17,6 +17,7 @@ import pytest
 
 import launchpad as lp
 from tests import printers
+from tests.faults.backends import both_by_script, everywhere_by_script, processes_by_script
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
@@ -37,7 +38,7 @@ def program_of(node: lp.PyNode) -> lp.Program:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+@everywhere_by_script
 def test_f14_a_slow_constructor_is_named_while_clients_wait_for_it(
     launch_type: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +83,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+@everywhere_by_script
 def test_f38_a_program_runs_on_when_the_disk_of_its_logs_is_full(
     launch_type: str,
     small_disk: Path,
@@ -125,7 +126,7 @@ def test_f46_the_traceback_of_a_worker_that_has_closed_its_descriptors_is_in_its
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+@everywhere_by_script
 def test_f37_of_ten_thousand_lines_a_second_from_each_worker_none_is_lost(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, launch_type: str
 ) -> None:

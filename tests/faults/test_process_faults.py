@@ -15,6 +15,7 @@ import pytest
 import launchpad as lp
 from launchpad import outcome
 from tests import nodes
+from tests.faults.backends import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
@@ -107,12 +108,13 @@ class Forks:
         print("counted", self.counter.add(), flush=True)
 
 
-def test_f45_user_code_may_fork_inside_a_worker() -> None:
+@processes
+def test_f45_user_code_may_fork_inside_a_worker(launch_type: str) -> None:
     program = lp.Program("forks")
     counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
     program.add_node(lp.PyClassNode(Forks, counter), label="forks")
 
-    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
 
     assert "counted 2" in running.logs("forks")
 
@@ -133,11 +135,14 @@ class ChangesItsProcess:
         lp.stop_event().wait()
 
 
-def test_f46_a_worker_that_changes_its_process_can_be_stopped_and_was_logged() -> None:
+@processes
+def test_f46_a_worker_that_changes_its_process_can_be_stopped_and_was_logged(
+    launch_type: str,
+) -> None:
     program = lp.Program("changes")
     program.add_node(lp.PyClassNode(ChangesItsProcess), label="changes")
 
-    with lp.launch(program, "test_mp") as running:
+    with lp.launch(program, launch_type) as running:
         while "heard before" not in running.logs("changes"):
             assert running.failure() is None
 

@@ -17,8 +17,8 @@ import launchpad as lp
 from tests import nodes
 
 DEADLINE_S = 30
-BOTH = ("test_mt", "test_mp")
-PROCESSES = ("test_mp",)
+ALL = ("test_mt", "test_mp", "test_ray")
+PROCESSES = ("test_mp", "test_ray")
 
 
 class NeedsWhatIsNotThere:
@@ -77,7 +77,7 @@ class End:
     cause: str
     hint: str
     exit_status: int
-    where: tuple[str, ...] = BOTH
+    where: tuple[str, ...] = ALL
     restart: lp.RestartPolicy | None = None
 
 

@@ -15,10 +15,10 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.testing import Kills
+from tests.faults.backends import both, everywhere
 
 DEADLINE_S = 20
 FOREVER = lp.RestartPolicy(max_restarts=10**6, backoff=0)
-both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 
 
 class Server:
@@ -79,7 +79,7 @@ def hang(client: Any, calls: int) -> list[Future[None]]:
     return futures
 
 
-@both
+@everywhere
 def test_f26_all_calls_in_flight_resolve_as_unknown_when_the_server_is_killed(
     running: lp.Running, client: Any
 ) -> None:
@@ -130,7 +130,7 @@ def test_f26_idempotent_calls_in_flight_are_answered_by_the_next_attempt(
     future.cancel()
 
 
-@both
+@everywhere
 def test_f27_after_a_restart_at_the_same_address_the_next_call_is_answered(
     running: lp.Running, client: Any
 ) -> None:
@@ -176,7 +176,7 @@ def serve(address: str, name: str) -> courier.Server:
     return server
 
 
-@both
+@everywhere
 def test_f29_a_client_learns_that_the_state_of_its_server_was_lost(
     running: lp.Running, client: Any
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
+from tests.faults.backends import everywhere
 
 DEADLINE_S = 40
 
@@ -45,7 +46,7 @@ def ring_of_two() -> lp.Program:
     return program
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+@everywhere
 def test_f30_a_ring_of_nodes_is_named_and_can_be_stopped(
     launch_type: str, caplog: pytest.LogCaptureFixture
 ) -> None:

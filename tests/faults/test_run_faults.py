@@ -10,9 +10,7 @@ import pytest
 
 import launchpad as lp
 from tests import nodes
-
-both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
-
+from tests.faults.backends import both, everywhere, processes
 
 @pytest.fixture(params=["test_mt", "test_mp"])
 def thrower(request: pytest.FixtureRequest) -> Any:
@@ -24,7 +22,7 @@ def thrower(request: pytest.FixtureRequest) -> Any:
         assert client.ping() == "pong", "the server must live on"
 
 
-@both
+@everywhere
 def test_f21_an_exception_in_run_fails_the_program_with_the_first_cause_and_stops_the_others(
     launch_type: str,
 ) -> None:
@@ -92,13 +90,16 @@ def test_f21_a_message_that_begins_with_an_empty_line_is_a_cause_all_the_same(
     assert caught.value.outcome.cause == "ValueError: first"
 
 
-def test_f22_a_worker_killed_by_sigkill_is_named_and_its_callers_are_not_blamed() -> None:
+@processes
+def test_f22_a_worker_killed_by_sigkill_is_named_and_its_callers_are_not_blamed(
+    launch_type: str,
+) -> None:
     program = lp.Program("kill")
     victim = program.add_node(lp.CourierNode(nodes.Counter), label="victim")
     with program.group("client"):
         for _ in range(4):
             program.add_node(lp.PyClassNode(nodes.Caller, victim, 10**9))
-    running = lp.launch(program, "test_mp")
+    running = lp.launch(program, launch_type)
     victim_client = running.client("victim")
     victim_client.add()
 
@@ -112,10 +113,11 @@ def test_f22_a_worker_killed_by_sigkill_is_named_and_its_callers_are_not_blamed(
     assert "killed by SIGKILL, not by the launcher" in outcome.cause
 
 
-def test_f24_a_worker_that_segfaults_is_named_with_its_stack() -> None:
+@processes
+def test_f24_a_worker_that_segfaults_is_named_with_its_stack(launch_type: str) -> None:
     program = lp.Program("segfault")
     program.add_node(lp.CourierNode(nodes.Counter), label="victim")
-    running = lp.launch(program, "test_mp")
+    running = lp.launch(program, launch_type)
 
     with pytest.raises(lp.courier.CourierError):
         running.client("victim").segfault()

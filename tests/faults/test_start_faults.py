@@ -14,8 +14,7 @@ import pytest
 
 import launchpad as lp
 from tests import nodes
-
-both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+from tests.faults.backends import both, everywhere
 
 
 class UnpicklesInto:
@@ -132,7 +131,7 @@ def test_f13_those_who_wait_for_it_are_told_at_once(launch_type: str) -> None:
     assert (caught.value.worker, caught.value.phase) == ("bad-0", "init")
 
 
-@both
+@everywhere
 def test_f16_a_call_made_before_the_server_is_up_is_answered_when_it_is(launch_type: str) -> None:
     program = lp.Program("late")
     program.add_node(lp.CourierNode(nodes.StartsLate, 0.4), label="late")

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.faults.backends import both_by_script, everywhere_by_script, processes_by_script
+
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 30.0
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -30,7 +32,6 @@ def program_of(node, label="loop"):
 
 """
 
-both = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 signals = pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["INT", "TERM", "HUP"])
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -91,7 +92,7 @@ def assert_all_end(processes: list[psutil.Process]) -> None:
     assert alive == []
 
 
-@both
+@everywhere_by_script
 @signals
 def test_f47_f49_a_signal_while_the_script_has_ended_stops_the_program_in_good_order(
     start: Start, launch_type: str, number: signal.Signals, code: int
@@ -110,7 +111,7 @@ def test_f47_f49_a_signal_while_the_script_has_ended_stops_the_program_in_good_o
     assert_all_end(below)
 
 
-@both
+@both_by_script
 @signals
 @pytest.mark.parametrize(
     "busy", ["while True: time.sleep(1)", "while True: pass", "running.wait()", "running.stop()"]
@@ -147,7 +148,7 @@ finally:
     assert "Traceback" not in rest
 
 
-@both
+@everywhere_by_script
 def test_f48_a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
     start: Start, launch_type: str
 ) -> None:
@@ -196,7 +197,7 @@ lp.launch(program_of(lp.PyClassNode(Stubborn)))
     assert_all_end(below)
 
 
-@both
+@both_by_script
 def test_f49_a_handler_of_the_scripts_own_stays_in_charge(start: Start, launch_type: str) -> None:
     body = """
 heard = threading.Event()
@@ -231,7 +232,7 @@ time.sleep(1000)
     assert process.wait(DEADLINE_S) == -signal.SIGTERM
 
 
-@both
+@both_by_script
 def test_f49_a_signal_while_a_method_runs_in_the_main_thread_waits_for_its_end(
     start: Start, launch_type: str
 ) -> None:
@@ -267,7 +268,7 @@ finally:
     assert "in order: True" in rest or "the server has ended" in rest, rest
 
 
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+@everywhere_by_script
 def test_f54_a_program_is_stopped_while_it_starts(start: Start, launch_type: str) -> None:
     body = """
 class Slow:
@@ -288,7 +289,7 @@ lp.launch(program_of(lp.PyClassNode(Slow)))
     assert_all_end(below)
 
 
-@both
+@everywhere_by_script
 def test_f47_ctrl_c_in_the_middle_of_launch_stops_what_it_started(
     start: Start, launch_type: str
 ) -> None:
@@ -368,7 +369,8 @@ lp.launch(program_of(lp.PyClassNode(Parent)), terminal="output_to_files")
         wait_until(lambda: not list(runtime.rglob("*")))
 
 
-def test_f52_ctrl_z_stops_the_launcher_and_no_worker(start: Start) -> None:
+@processes_by_script
+def test_f52_ctrl_z_stops_the_launcher_and_no_worker(start: Start, launch_type: str) -> None:
     body = """
 class Ticks:
     def run(self):
@@ -379,7 +381,7 @@ class Ticks:
             print("tick", flush=True)
 lp.launch(program_of(lp.PyClassNode(Ticks)))
 """
-    process = start(body, process_group=0)
+    process = start(body, launch_type, process_group=0)
     read_until(process, "tick")
     ticks = Path(str(process.args[1]) + ".ticks")  # type: ignore[index]
 
@@ -396,7 +398,7 @@ lp.launch(program_of(lp.PyClassNode(Ticks)))
     assert process.returncode == 130
 
 
-@both
+@everywhere_by_script
 def test_f53_a_closed_terminal_ends_the_program(start: Start, launch_type: str) -> None:
     ours, theirs = pty.openpty()
     body = """
@@ -419,7 +421,7 @@ lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
     assert_all_end(below)
 
 
-@both
+@both_by_script
 def test_f53_a_program_whose_output_nobody_reads_any_more_runs_to_its_end_and_never_spins(
     start: Start, launch_type: str
 ) -> None:

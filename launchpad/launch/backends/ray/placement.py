@@ -20,21 +20,35 @@ class Placement:
 
     Args:
       then: Called in some thread of Ray's when the room is there.
+
+    Attributes:
+      is_ready: Whether it is there, as far as we have heard.
+      give_up_at: Until when it is waited for, in monotonic seconds.
     """
 
     def __init__(self, gang: Gang, then: Callable[[Placement], None]) -> None:
         from ray.util.placement_group import placement_group
 
-        self.gang = gang
-        self.is_ready = False
-        self.give_up_at = time.monotonic() + PENDING_S
+        self.gang, self._then = gang, then
         selectors = [dict(gang.labels) for _ in gang.bundles] if gang.labels else None
         self._group: Any = placement_group(
             [dict(bundle) for bundle in gang.bundles],
             strategy=gang.strategy,
             bundle_label_selector=selectors,
         )
-        self._group.ready().future().add_done_callback(lambda _: then(self))
+        self.wait()
+
+    def wait(self) -> None:
+        """Begins to wait for the room."""
+        self.is_ready = False
+        self.give_up_at = time.monotonic() + PENDING_S
+        self._group.ready().future().add_done_callback(lambda _: self._then(self))
+
+    def is_lost(self) -> bool:
+        """Whether a node has died that the room was on; Ray looks for other room then."""
+        from ray.util.placement_group import placement_group_table
+
+        return bool(placement_group_table(self._group)["state"] != "CREATED")
 
     def options(self, worker: str) -> dict[str, Any]:
         """What an actor of this gang is made with."""

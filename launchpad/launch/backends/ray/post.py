@@ -51,6 +51,10 @@ class Post:
             self.mirror.close()
             self.mirror = None
 
+    def never_ran(self, error: BaseException) -> bool:
+        """Whether Ray had no process for it yet."""
+        return self.opened is None and "never ran" in str(error)
+
     def lost(self, error: BaseException) -> Outcome:
         """The end of the attempt when the outpost has died."""
         if self.killed:
@@ -72,4 +76,5 @@ def _said(error: BaseException) -> str:
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith("The actor is dead because")]
     text = (telling or lines[-1:] or [repr(error)])[0]
-    return text.removeprefix("The actor is dead because ").partition(" Some common causes")[0]
+    text = text.removeprefix("The actor is dead because ").partition(" Some common causes")[0]
+    return text.rpartition(" is unavailable: ")[2].partition(" The task may or may not")[0]

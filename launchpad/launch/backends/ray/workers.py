@@ -183,7 +183,7 @@ class RayWorkers(Workers):
             Placement(gang, lambda placed: self._do(self._on_room, placed)) for gang in gangs
         ]
         for placed in placements:
-            self._later(placed.give_up_at, partial(self._give_up, placed))
+            self._limit(placed)
         return {worker: placed for placed in placements for worker in placed.gang.workers}
 
     def _on_room(self, placed: Placement) -> None:
@@ -192,10 +192,13 @@ class RayWorkers(Workers):
             if worker in self._waiting:
                 self._start(worker, self._waiting.pop(worker))
 
+    def _limit(self, placed: Placement) -> None:
+        self._later(placed.give_up_at, partial(self._give_up, placed))
+
     def _give_up(self, placed: Placement) -> None:
         """Nobody has left that room."""
         waiting = [worker for worker in placed.gang.workers if worker in self._waiting]
-        if placed.is_ready or not waiting:
+        if placed.is_ready or time.monotonic() < placed.give_up_at or not waiting:
             return
         why = f"no room on the Ray cluster for {placement.PENDING_S:g} s: {placed.why_not()}"
         for worker in waiting:
@@ -325,9 +328,16 @@ class RayWorkers(Workers):
             self._report(report)  # a process of another host has no number here
 
     def _bury(self, post: Post, error: BaseException) -> None:
-        """The outpost is dead."""
+        """The outpost is dead, or out of reach: then Ray ends it, before there is another one."""
         del self._posts[post.worker]
-        if post.attempt:
+        post.end()
+        placed = self._placements.get(post.worker)
+        if placed is not None and placed.is_ready and placed.is_lost():
+            placed.wait()
+            self._limit(placed)
+        if placed is not None and post.never_ran(error):
+            self._start(post.worker, post.attempt)  # on a node of which Ray did not know that it was dead
+        elif post.attempt:
             self._end(post, Ended(post.lost(error)))
 
     def _end(self, post: Post, ended: Ended) -> None:

@@ -1,0 +1,28 @@
+"""Where a test of a fault runs: as many backends as the fault may differ on, and no more.
+
+A launch on Ray takes seconds. What is decided by code that all backends share is tried there once.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def on(*launch_types: str) -> pytest.MarkDecorator:
+    """The test runs once on each of these."""
+    return pytest.mark.parametrize("launch_type", launch_types)
+
+
+both = on("test_mt", "test_mp")
+everywhere = on("test_mt", "test_mp", "test_ray")
+processes = on("test_mp", "test_ray")
+
+both_by_script = on("local_mt", "local_mp")
+everywhere_by_script = on("local_mt", "local_mp", "ray")
+processes_by_script = on("local_mp", "ray")
+
+
+def is_on_ray(test: pytest.Item) -> bool:
+    """Whether a test launches on the Ray cluster that all of them share."""
+    given = test.callspec.params.values() if isinstance(test, pytest.Function) and hasattr(test, "callspec") else ()
+    return any(value in ("ray", "test_ray") for value in given if isinstance(value, str))

@@ -1,0 +1,201 @@
+"""F28, F31–F36, F39, F40, F44: programs on several nodes, which talk by TLS, and one of which may die."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from examples.mapreduce import program as mapreduce
+from launchpad import courier
+from launchpad.courier import keyring
+from launchpad.courier.carriers import tls
+from launchpad.courier.protocol import greeting
+from tests import nodes
+from tests.courier.conftest import reach
+from tests.ray import clusters, far_nodes
+from tests.ray.clusters import Cluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+DEADLINE_S = 60
+APART = lp.Resources(placement="strict_spread")
+OFTEN = lp.RestartPolicy(max_restarts=1000, backoff=0)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes."""
+    pytest.importorskip("ray")
+    with clusters.running({"num_cpus": 2}, {"num_cpus": 2}) as running:
+        yield running
+
+
+def test_workers_are_spread_and_find_each_other_by_tls_across_nodes(cluster: Cluster) -> None:
+    program = lp.Program("spread")
+    peers = [lp.CourierNode(far_nodes.Peer) for _ in range(2)]
+    for peer in peers:
+        peer.configure([other.create_handle() for other in peers])
+    with program.group("peer", resources=APART):
+        for peer in peers:
+            program.add_node(peer)
+
+    with lp.launch(program, "test_ray") as running:
+        found = [running.client("peer", i).addresses() for i in range(2)]
+
+    schemes = [[address.partition(":")[0] for address in seen] for seen in found]
+    assert schemes == [["unix", "tcp"], ["tcp", "unix"]]
+    assert {keyring.find_credentials(address) for seen in found for address in seen} == {None}
+
+
+def pair(caller: Callable[..., None], *arguments: Any) -> lp.Program:
+    """A server and one that calls it from another node."""
+    program = lp.Program("pair")
+    with program.group("pair", resources=APART):
+        hard = program.add_node(lp.CourierNode(far_nodes.Hard))
+        program.add_node(lp.PyNode(caller, hard, *arguments))
+    return program
+
+
+def test_f31_to_f35_hard_cases_are_the_same_across_nodes(cluster: Cluster) -> None:
+    running = lp.testing.run(pair(far_nodes.meet_hard_cases), DEADLINE_S, "test_ray")
+
+    assert "met all hard cases" in running.logs("pair")
+
+
+def test_f36_a_large_payload_takes_little_more_memory_than_itself_on_both_nodes(
+    cluster: Cluster,
+) -> None:
+    size = 1 << 28
+
+    running = lp.testing.run(pair(far_nodes.send_much, size), DEADLINE_S, "test_ray")
+
+    grown = running.logs("pair").split("grown")[1].split()
+    assert len(grown) == 2
+    assert max(map(float, grown)) < 2.2
+
+
+@pytest.fixture
+def hard(cluster: Cluster) -> Iterator[Any]:
+    """A client of a server on the other node."""
+    program = lp.Program("apart")
+    with program.group("hard", resources=APART):
+        for _ in range(2):
+            program.add_node(lp.CourierNode(far_nodes.Hard))
+    with lp.launch(program, "test_ray") as running:
+        clients = [running.client("hard", i) for i in range(2)]
+        assert [client.echo(1) for client in clients] == [1, 1]
+        (far,) = [client for client in clients if client.address.startswith("tcp:")]
+        yield far
+
+
+def greet(address: str, token: bytes) -> tls.TlsSocket:
+    """A connection of somebody who has the certificate of the run."""
+    credentials = keyring.find_credentials(address)
+    assert credentials is not None
+    sock = tls.connect(reach(address), credentials, address, None)
+    sock.sendall(greeting.encode_greeting(token, "stranger"))
+    return sock
+
+
+def test_f39_f40_f44_strangers_at_the_port_of_a_worker_do_not_disturb_it(hard: Any) -> None:
+    address = hard.address
+
+    with reach(address) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n" * 30)
+        assert sock.recv(1 << 16)[:1] in (b"", b"\x15")  # hung up, or an alert of TLS
+    with courier.Client[Any](address, token=b"wrong") as stranger:
+        with pytest.raises(courier.Refused):
+            stranger.echo(1)
+    with greet(address, keyring.find(address)) as mad:
+        assert mad.recv(greeting.WELCOME_SIZE)
+        mad.sendall(b"\xee" * 100)
+        assert mad.recv(1) == b""
+    assert hard.echo(2) == 2
+
+    hard.allow_descriptors(20)
+    with contextlib.ExitStack() as silent:
+        for _ in range(60):
+            silent.enter_context(contextlib.closing(reach(address)))
+        while not hard.has_run_out():
+            pass
+        assert [hard.futures.echo(i).result(DEADLINE_S) for i in range(50)] == [*range(50)]
+    with courier.Client[Any](address, call_timeout=DEADLINE_S) as newcomer:
+        assert newcomer.echo("new") == "new"
+
+
+# A node dies.
+
+
+class Where(nodes.Counter):
+    """Says on which attempt it is."""
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+
+def call_until_told_otherwise(server: Any) -> None:
+    """Calls from before the death of the server's node until after it."""
+    attempts = set()
+    while len(attempts) < 2:
+        with contextlib.suppress(courier.CourierError):
+            attempts.add(lp.with_options(server, timeout_s=DEADLINE_S).attempt())
+    print("reached attempts", sorted(attempts))
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    return result
+
+
+def test_f28_the_node_of_a_server_is_killed_and_its_clients_find_it_on_another(
+    cluster: Cluster,
+) -> None:
+    doomed = cluster.add(num_cpus=0, num_gpus=1)
+    program = lp.Program("moves")
+    with program.group("server", resources=lp.Resources(gpus=1), restart=OFTEN):
+        server = program.add_node(lp.CourierNode(Where))
+    with program.group("caller", resources=lp.Resources(cpus=1)):
+        program.add_node(lp.PyNode(call_until_told_otherwise, server))
+
+    with lp.launch(program, "test_ray") as running:
+        client: Any = running.client("server")
+        assert client.attempt() == 1
+        before = client.address
+        spare = cluster.add(num_cpus=0, num_gpus=1)
+        cluster.kill(doomed)
+        running.wait(DEADLINE_S, labels=["caller"])
+
+        assert client.attempt() == 2
+        assert client.address != before
+    cluster.kill(spare)
+
+    assert "reached attempts [1, 2]" in running.logs("caller")
+    (status,) = [s for s in running.status() if s.label == "server"]
+    assert "has died" in status.cause
+
+
+def test_mapreduce_counts_exactly_although_a_node_is_killed(cluster: Cluster) -> None:
+    doomed = cluster.add(num_cpus=0, num_gpus=1)
+    texts = sorted(Path(contextlib.__file__).parent.glob("*.py")) * 10
+    program = mapreduce.make_program(texts, mappers=2, reducers=1)
+    on_gpu = dict.fromkeys(["mapper", "reducer"], lp.Resources(gpus=0.1))
+
+    with lp.launch(program, "test_ray", restart=OFTEN, resources=on_gpu) as running:
+        until(lambda: "% of" in running.logs("coordinator"))
+        spare = cluster.add(num_cpus=0, num_gpus=1)
+        cluster.kill(doomed)
+        running.wait(DEADLINE_S)
+    cluster.kill(spare)
+
+    assert "the counts agree" in running.logs("coordinator")
+    assert {s.attempt for s in running.status() if s.label != "coordinator"} == {2}
