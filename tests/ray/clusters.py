@@ -125,7 +125,11 @@ def _serve(fd: int, nodes: list[dict[str, Any]]) -> None:
     from ray.cluster_utils import Cluster as RayCluster
 
     head, *others = nodes
-    settings = {"include_dashboard": False, "object_store_memory": 100 << 20}
+    settings = {
+        "include_dashboard": False,
+        "object_store_memory": 100 << 20,
+        "_system_config": {"health_check_period_ms": 500},  # the death of a node is noticed in 3 s
+    }
     cluster = RayCluster(initialize_head=True, head_node_args={**settings, **head})
     for node in others:
         cluster.add_node(object_store_memory=100 << 20, **node)

@@ -39,6 +39,9 @@ from launchpad.outcome import Outcome
 _ANSWER_S = 5.0
 """How long an outpost may take for what it does at once, before its node is taken for lost."""
 
+_WORTH_TELLING_S = 1.0
+"""Room that is there takes Ray less to give."""
+
 _AT_ONCE = 1000
 """Calls of one outpost that may wait side by side: there is one for its news, others take no time."""
 
@@ -192,6 +195,10 @@ class RayWorkers(Workers):
             if worker in self._waiting:
                 self._start(worker, self._waiting.pop(worker))
 
+    def _tell_of_waiting(self, worker: str, placed: Placement) -> None:
+        if worker in self._waiting:
+            self._note(worker, f"waiting for room: {placed.why_not()}")
+
     def _limit(self, placed: Placement) -> None:
         self._later(placed.give_up_at, partial(self._give_up, placed))
 
@@ -219,7 +226,8 @@ class RayWorkers(Workers):
             self._begin(post)
         elif placed is not None and not placed.is_ready:
             self._waiting[worker] = attempt
-            self._report(Noted(worker, f"waiting for room: {placed.why_not()}"))
+            tell_at = time.monotonic() + _WORTH_TELLING_S
+            self._later(tell_at, partial(self._tell_of_waiting, worker, placed))
         else:
             self._open(Post(worker, self._new_outpost(worker), attempt))
 

@@ -1,0 +1,213 @@
+"""F17, F19, F20, F22, F38, F50, F51: what goes wrong on Ray in a way of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import launchpad as lp
+from tests import nodes
+from tests.ray.clusters import Cluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 60.0
+AT_ONCE = lp.RestartPolicy(max_restarts=1, backoff=0)
+
+
+@pytest.fixture(autouse=True)
+def cluster(ray_cluster: Cluster, nothing_outlives_its_test: None) -> Cluster:
+    """The one that tests share."""
+    return ray_cluster
+
+
+class Server(nodes.Counter):
+    """Says who started it, and where its socket is."""
+
+    def ancestors(self) -> list[int]:
+        """Its own process, its host, the keeper, the Ray actor."""
+        process = psutil.Process()
+        return [process.pid, *(parent.pid for parent in process.parents()[:3])]
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+    def start_a_daemon(self) -> int:
+        """One that has left the worker's group and session."""
+        return os.posix_spawn("/bin/sleep", ["sleep", "1000"], {}, setsid=True)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+    return result
+
+
+def is_dead(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+def program_of(restart: lp.RestartPolicy | None = None) -> lp.Program:
+    program = lp.Program("faults")
+    with program.group("server", restart=restart):
+        program.add_node(lp.CourierNode(Server))
+    return program
+
+
+def test_f17_the_socket_of_a_worker_is_taken_away_and_comes_back() -> None:
+    with lp.launch(program_of(), "test_ray") as running, running.client("server") as old:
+        assert old.add() == 1
+        path = Path(old.address.removeprefix("unix:"))
+
+        path.unlink()
+        with running.client("server") as new:
+            assert new.with_options(timeout_s=DEADLINE_S).add() == 2
+
+        assert old.add() == 3
+        assert "was taken away; it is back" in running.logs("server")
+
+
+def test_f22_f51_a_ray_actor_that_is_killed_takes_all_of_its_worker_along_and_has_a_successor() -> (
+    None
+):
+    with lp.launch(program_of(AT_ONCE), "test_ray") as running:
+        client: Any = running.client("server")
+        pids = [*client.ancestors(), client.start_a_daemon()]
+        directory = Path(client.address.removeprefix("unix:")).parent
+        outpost = pids[3]
+
+        os.kill(outpost, signal.SIGKILL)
+        until(lambda: running.status()[0].attempt == 2)
+        (status,) = running.status()
+
+        assert "its Ray actor on" in status.cause
+        assert until(lambda: call_until_answered(client.attempt)) == 2
+        until(lambda: all(map(is_dead, pids)) and not directory.exists())
+
+
+def call_until_answered(call: Callable[[], Any]) -> Any:
+    """A call that is in flight when its server dies is lost."""
+    with contextlib.suppress(lp.courier.CourierError):
+        return call()
+    return None
+
+
+def test_f22_a_ray_actor_that_is_killed_for_good_is_named() -> None:
+    running = lp.launch(program_of(), "test_ray")
+    with running.client("server") as client:
+        outpost = client.ancestors()[3]
+
+        os.kill(outpost, signal.SIGKILL)
+        with pytest.raises(lp.ProgramFailed, match="its Ray actor on") as failed:
+            running.wait(DEADLINE_S)
+
+    outcome = failed.value.outcome
+    assert (outcome.worker, outcome.kind, outcome.phase) == ("server-0", "lost", "run")
+    assert running.exit_status() == 6
+
+
+# In scripts: the launcher's own connection, and its death.
+
+PREAMBLE = """
+import os, resource, sys, time
+import launchpad as lp
+from tests.ray.test_ray_faults import Server, program_of
+import ray
+"""
+
+
+def script(body: str, *, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PREAMBLE + body],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[tuple[str, str]]:
+    """What it has printed."""
+    try:
+        yield process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("moment", ["serving", "starting"])
+def test_f51_when_the_launcher_is_killed_nothing_of_the_run_is_left(moment: str) -> None:
+    body = """
+running = lp.launch(program_of(), "ray", terminal="output_to_files")
+client = running.client("server")
+print(*client.ancestors(), client.start_a_daemon(), flush=True)
+print(os.path.dirname(client.address.removeprefix("unix:")), flush=True)
+client.loop_for_ever() if False else time.sleep(1000)
+"""
+    before = set(Path(f"/tmp/launchpad-{os.getuid()}").iterdir())
+    process = script(body)
+    pids: list[int] = []
+    try:
+        assert process.stdout is not None
+        if moment == "serving":
+            pids = [int(pid) for pid in process.stdout.readline().split()]
+            assert Path(process.stdout.readline().strip()).exists()
+        else:
+            until(lambda: set(Path(f"/tmp/launchpad-{os.getuid()}").iterdir()) - before)
+    finally:
+        process.kill()
+        process.communicate()
+
+    until(lambda: all(map(is_dead, pids)))
+    until(lambda: set(Path(f"/tmp/launchpad-{os.getuid()}").iterdir()) <= before)
+
+
+def test_f19_a_directory_too_long_for_sockets_is_passed_over_on_every_node(
+    tmp_path: Path,
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    body = f"""
+ray.init(runtime_env={{"env_vars": {{"TMPDIR": {str(long)!r}}}}}, log_to_driver=False)
+with lp.launch(program_of(), "test_ray") as running:
+    client = running.client("server")
+    print(client.environment("TMPDIR") == {str(long)!r}, client.address)
+"""
+    with ended(script(body)) as (said, errors):
+        assert said.startswith("True unix:/tmp/launchpad-"), errors
+
+
+def test_f20_a_node_without_descriptors_is_named_with_the_limit() -> None:
+    body = """
+def leave_none():
+    import os
+    if os.environ.get("RAY_JOB_ID"):
+        most = len(os.listdir("/dev/fd")) + 25
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+ray.init(runtime_env={"worker_process_setup_hook": leave_none}, log_to_driver=False)
+running = lp.launch(program_of(), "test_ray")
+try:
+    running.wait(60)
+except lp.ProgramFailed as failed:
+    print(failed)
+"""
+    with ended(script(body)) as (said, errors):
+        assert "server-0" in said, errors
+        assert "the limit on open files of one process (ulimit -n)" in said, (said, errors)
