@@ -31,7 +31,7 @@ lp.launch(example.make_program({arguments}))
 """
 
 
-@pytest.fixture(params=["local_mt", "local_mp"])
+@pytest.fixture(params=["local_mt", "local_mp", "ray"])
 def launch_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -1,6 +1,7 @@
 """What can go wrong, by number, and which tests show what the user then sees.
 
-A test whose name begins with `test_f21_` is about fault 21; `python -m pytest -m fault` runs them all.
+A test whose name begins with `test_f21_` is about fault 21; `python -m pytest -m fault` runs them all, and
+`python -m pytest -m "fault and ray"` those that launch on Ray.
 """
 
 from __future__ import annotations
@@ -87,6 +88,12 @@ NOT_IN_THREADS = {
     52: "the workers are in the process that is stopped",
 }
 """Faults that cannot befall a thread, or not it alone, and why."""
+
+NOT_ON_RAY = {
+    41: "the carriers see it, with the TLS that they have everywhere: tests/courier/test_far_host.py",
+    42: "the same; what a node's death does to its workers is tested",
+}
+"""Faults from 12 on, before which nothing has started, that no test on Ray is about, and why."""
 
 
 @functools.cache

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 from tests.faults import index
 
 
@@ -17,3 +22,20 @@ def test_every_numbered_test_is_about_a_fault_of_the_list() -> None:
 
 def test_what_threads_are_spared_is_in_the_list() -> None:
     assert set(index.NOT_IN_THREADS) <= set(index.FAULTS)
+
+
+@pytest.mark.slow
+def test_every_fault_of_a_program_that_has_begun_is_tried_on_ray_but_for_those_that_are_named() -> (
+    None
+):
+    pytest.importorskip("ray")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "fault and ray"]
+
+    listed = subprocess.run(
+        command, cwd=index.TESTS.parent, capture_output=True, text=True, timeout=100
+    )
+
+    names = [line.rpartition("::")[2] for line in listed.stdout.splitlines() if "::" in line]
+    tried = {number for name in names for number in index.numbers(name)}
+    begun = {number for number in index.FAULTS if number >= 12}
+    assert begun - tried == set(index.NOT_ON_RAY), listed.stdout
