@@ -24,5 +24,5 @@ processes_by_script = on("local_mp", "ray")
 
 def is_on_ray(test: pytest.Item) -> bool:
     """Whether a test launches on the Ray cluster that all of them share."""
-    given = test.callspec.params.values() if isinstance(test, pytest.Function) and hasattr(test, "callspec") else ()
+    given = getattr(getattr(test, "callspec", None), "params", {}).values()
     return any(value in ("ray", "test_ray") for value in given if isinstance(value, str))

@@ -34,7 +34,6 @@ def run(node, label="worker"):
 """
 
 
-
 def run(
     tmp_path: Path,
     body: str,

@@ -17,7 +17,7 @@ import pytest
 
 import launchpad as lp
 from tests import printers
-from tests.faults.backends import both_by_script, everywhere_by_script, processes_by_script
+from tests.faults.backends import everywhere_by_script
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0

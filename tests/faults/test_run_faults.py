@@ -12,6 +12,7 @@ import launchpad as lp
 from tests import nodes
 from tests.faults.backends import both, everywhere, processes
 
+
 @pytest.fixture(params=["test_mt", "test_mp"])
 def thrower(request: pytest.FixtureRequest) -> Any:
     """A client of a node that raises what is hard to send."""

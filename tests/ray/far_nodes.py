@@ -1,4 +1,4 @@
-"""What workers do that are on different nodes. A module of its own, so that workers import it and not pytest."""
+"""What workers on different nodes do. A module of its own, so that they import it and not pytest."""
 
 from __future__ import annotations
 

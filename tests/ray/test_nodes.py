@@ -114,9 +114,8 @@ def test_f39_f40_f44_strangers_at_the_port_of_a_worker_do_not_disturb_it(hard: A
     with reach(address) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n" * 30)
         assert sock.recv(1 << 16)[:1] in (b"", b"\x15")  # hung up, or an alert of TLS
-    with courier.Client[Any](address, token=b"wrong") as stranger:
-        with pytest.raises(courier.Refused):
-            stranger.echo(1)
+    with courier.Client[Any](address, token=b"wrong") as stranger, pytest.raises(courier.Refused):
+        stranger.echo(1)
     with greet(address, keyring.find(address)) as mad:
         assert mad.recv(greeting.WELCOME_SIZE)
         mad.sendall(b"\xee" * 100)
