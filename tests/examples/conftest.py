@@ -31,8 +31,17 @@ lp.launch(example.make_program({arguments}))
 """
 
 
-@pytest.fixture(params=["local_mt", "local_mp", "ray"])
+LOCAL = ["local_mt", "local_mp"]
+
+
+@pytest.fixture(params=[*LOCAL, "ray"])
 def launch_type(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=LOCAL)
+def local_type(request: pytest.FixtureRequest) -> str:
+    """For what would be the same on Ray, and take longer."""
     return str(request.param)
 
 

@@ -117,9 +117,9 @@ def test_mapreduce_counts_the_words_of_any_folder(run_example, launch_type, fold
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_mapreduce_counts_exactly_although_workers_are_killed(
-    run_example, launch_type, seed
+    run_example, local_type, seed
 ) -> None:
-    done = run_example("mapreduce", launch_type, "--chaos=0.2", f"--chaos_seed={seed}")
+    done = run_example("mapreduce", local_type, "--chaos=0.2", f"--chaos_seed={seed}")
 
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout
@@ -129,8 +129,20 @@ def test_mapreduce_counts_exactly_although_workers_are_killed(
 
 
 @pytest.mark.slow
-def test_mapreduce_counts_the_words_of_the_standard_library(run_example, launch_type) -> None:
-    done = run_example("mapreduce", launch_type, "--mappers=3", "--reducers=3")
+@pytest.mark.parametrize("launch_type", ["ray"], indirect=True)
+def test_mapreduce_counts_exactly_on_ray_although_workers_are_killed(
+    run_example, launch_type
+) -> None:
+    done = run_example("mapreduce", launch_type, "--chaos=0.05")
+
+    assert done.returncode == 0, done.stderr
+    assert "the counts agree" in done.stdout
+    assert re.search(r"[1-9]\d* kills \(seed 0\): ", done.stdout)
+
+
+@pytest.mark.slow
+def test_mapreduce_counts_the_words_of_the_standard_library(run_example, local_type) -> None:
+    done = run_example("mapreduce", local_type, "--mappers=3", "--reducers=3")
 
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout

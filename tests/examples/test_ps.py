@@ -155,9 +155,9 @@ def test_make_program_refuses_an_unknown_mode() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "shards"), [(1, 1), (4, 3)])
-def test_ps_in_sync_equals_large_batch_training(run_example, launch_type, workers, shards) -> None:
+def test_ps_in_sync_equals_large_batch_training(run_example, local_type, workers, shards) -> None:
     done = run_example(
-        "ps", launch_type, "--mode=sync", f"--workers={workers}", f"--shards={shards}"
+        "ps", local_type, "--mode=sync", f"--workers={workers}", f"--shards={shards}"
     )
 
     assert done.returncode == 0, done.stderr
@@ -181,8 +181,8 @@ def test_ps_goes_on_when_a_shard_is_killed_and_counts_every_gradient_once(
 
 
 @pytest.mark.slow
-def test_ps_in_async_reads_the_digits(run_example, launch_type) -> None:
-    done = run_example("ps", launch_type, "--mode=async")
+def test_ps_in_async_reads_the_digits(run_example, local_type) -> None:
+    done = run_example("ps", local_type, "--mode=async")
 
     assert done.returncode == 0, done.stderr
     assert "the answer is right" in done.stdout
