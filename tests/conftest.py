@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if index.numbers(item.name):
             item.add_marker(pytest.mark.fault)
-        if backends.is_on_ray(item):
+        if backends.is_on_ray(item) or item.path.parent.name == "ray":
             item.add_marker(pytest.mark.ray)
 
 

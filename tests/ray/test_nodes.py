@@ -22,7 +22,7 @@ from tests.courier.conftest import reach
 from tests.ray import clusters, far_nodes
 from tests.ray.clusters import Cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 DEADLINE_S = 60
 APART = lp.Resources(placement="strict_spread")

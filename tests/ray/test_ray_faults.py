@@ -21,7 +21,7 @@ import launchpad as lp
 from tests import nodes
 from tests.ray.clusters import Cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
