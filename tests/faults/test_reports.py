@@ -17,8 +17,9 @@ import launchpad as lp
 from tests import nodes
 
 DEADLINE_S = 30
-ALL = ("test_mt", "test_mp", "test_ray")
+BOTH = ("test_mt", "test_mp")
 PROCESSES = ("test_mp", "test_ray")
+ALL = (*BOTH, "test_ray")
 
 
 class NeedsWhatIsNotThere:
@@ -77,7 +78,7 @@ class End:
     cause: str
     hint: str
     exit_status: int
-    where: tuple[str, ...] = ALL
+    where: tuple[str, ...] = BOTH
     restart: lp.RestartPolicy | None = None
 
 
@@ -92,6 +93,7 @@ ENDS = [
         r"ModuleNotFoundError: No module named 'a_module_that_does_not_exist'",
         r"the worker looked in sys.path = .*install the module there.*",
         1,
+        ALL,
     ),
     End(
         "F13 constructor",
@@ -101,6 +103,7 @@ ENDS = [
         r"RuntimeError: no constructor for you",
         "",
         1,
+        ALL,
     ),
     End(
         "F15 start",
@@ -131,6 +134,7 @@ ENDS = [
         r"MemoryError",
         r".*peak memory.* [\d,]+ MiB.*",
         4,
+        ALL,
     ),
     End(
         "F24 segfault",

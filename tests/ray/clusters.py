@@ -24,6 +24,11 @@ from launchpad.launch.backends.ray import cluster as connection
 
 ROOT = Path(__file__).parents[2]
 
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # by default all else that runs on this machine comes first
+}
+
 
 class Cluster:
     """The nodes: `{"num_cpus": 1, "num_gpus": 2}` for each, the first is the head."""
@@ -35,7 +40,7 @@ class Cluster:
                 [sys.executable, __file__, str(theirs.fileno()), json.dumps(list(nodes))],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **_SETTINGS},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -118,6 +123,8 @@ def _disconnected() -> Iterator[None]:
     finally:
         for _ in range(users):
             connection.connect()
+        if users:
+            _visit_all_nodes()
 
 
 def _serve(fd: int, nodes: list[dict[str, Any]]) -> None:

@@ -66,6 +66,7 @@ class Hard(nodes.Thrower):
 
 def meet_hard_cases(server: Any) -> None:
     """Fails if any of them ends otherwise than it should."""
+    assert server.ping() == "pong"
     assert server.address.startswith("tcp:"), server.address
     _expect(RecursionError, server.recurse)
     assert "lock" in _expect(lp.courier.RemoteError, server.return_a_lock).type_name

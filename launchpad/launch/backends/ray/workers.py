@@ -344,9 +344,7 @@ class RayWorkers(Workers):
             placed.wait()
             self._limit(placed)
         if placed is not None and post.never_ran(error):
-            self._start(
-                post.worker, post.attempt
-            )  # on a node of which Ray did not know that it was dead
+            self._start(post.worker, post.attempt)  # Ray did not know that the node was dead
         elif post.attempt:
             self._end(post, Ended(post.lost(error)))
 
