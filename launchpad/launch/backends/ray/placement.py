@@ -48,10 +48,7 @@ class Placement:
         """Whether a node has died that the room was on; Ray looks for other room then."""
         from ray.util.placement_group import placement_group_table
 
-        try:
-            return bool(placement_group_table(self._group)["state"] != "CREATED")
-        except Exception:  # the cluster itself may be gone
-            return False
+        return bool(placement_group_table(self._group)["state"] != "CREATED")
 
     def options(self, worker: str) -> dict[str, Any]:
         """What an actor of this gang is made with."""

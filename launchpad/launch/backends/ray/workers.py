@@ -337,12 +337,12 @@ class RayWorkers(Workers):
 
     def _bury(self, post: Post, error: BaseException) -> None:
         """The outpost is dead, or out of reach: then Ray ends it, before there is another one."""
-        del self._posts[post.worker]
         post.end()
         placed = self._placements.get(post.worker)
         if placed is not None and placed.is_ready and placed.is_lost():
             placed.wait()
             self._limit(placed)
+        del self._posts[post.worker]
         if placed is not None and post.never_ran(error):
             self._start(post.worker, post.attempt)  # Ray did not know that the node was dead
         elif post.attempt:
