@@ -87,7 +87,7 @@ def test_f17_the_socket_of_a_worker_is_taken_away_and_comes_back() -> None:
             assert new.with_options(timeout_s=DEADLINE_S).add() == 2
 
         assert old.add() == 3
-        assert "was taken away; it is back" in running.logs("server")
+        until(lambda: "was taken away; it is back" in running.logs("server"))
 
 
 def test_f22_f51_a_ray_actor_that_is_killed_takes_all_of_its_worker_along_and_has_a_successor() -> (
