@@ -6,6 +6,7 @@ Their steward is an actor that Ray keeps when the script has gone that made it. 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from functools import partial
@@ -21,6 +22,9 @@ from launchpad.launch.steward import Steward
 
 _PREFIX = "steward-"
 _ANSWER_S = 30.0
+_BEGIN_S = 600.0
+"""Before a steward can begin, Ray may have to install what the script's `runtime_env` names."""
+
 _AT_ONCE = 64
 
 
@@ -41,7 +45,7 @@ def leave_behind(plan: LaunchPlan, backend: Backend, grace_s: float) -> Detached
       LaunchError: there is no cluster that would go on, or it cannot hold the program.
     """
     cluster.connect()
-    if cluster.is_ours_alone():
+    if cluster.ends_with_us():
         cluster.release()
         raise LaunchError(
             "detach=True needs a Ray cluster that outlives this script, and there is none: start one with"
@@ -60,7 +64,7 @@ def leave_behind(plan: LaunchPlan, backend: Backend, grace_s: float) -> Detached
         .remote()
     )
     try:
-        begun = _ask(actor, "begin", plan, backend, grace_s)
+        begun = _ask(actor, "begin", plan, backend, grace_s, patience_s=_BEGIN_S)
     except BaseException:
         cluster.load().kill(actor)
         cluster.release()
@@ -81,9 +85,10 @@ def detached() -> list[Detached]:
     ]
     found = []
     for name in named:
-        actor = ray.get_actor(name, namespace=cluster.NAMESPACE)
-        if begun := _ask(actor, "record"):
-            found.append(_detached(begun, actor))
+        with contextlib.suppress(LaunchError, ValueError):  # it has just gone, or hangs
+            actor = ray.get_actor(name, namespace=cluster.NAMESPACE)
+            if begun := _ask(actor, "record"):
+                found.append(_detached(begun, actor))
     return found
 
 
@@ -91,11 +96,11 @@ def _detached(begun: dict[str, Any], actor: Any) -> Detached:
     return Detached(RunRecord(**begun), partial(_ask, actor))
 
 
-def _ask(actor: Any, method: str, *arguments: Any) -> Any:
+def _ask(actor: Any, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
     """Calls a method of a steward; its own errors are raised as they are."""
     ray = cluster.load()
     try:
-        return ray.get(getattr(actor, method).remote(*arguments), timeout=_ANSWER_S)
+        return ray.get(getattr(actor, method).remote(*arguments), timeout=patience_s or _ANSWER_S)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:

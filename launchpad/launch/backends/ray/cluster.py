@@ -62,9 +62,23 @@ def connect() -> None:
     global _users, _ours
     ray = load()
     with _lock:
+        _refuse_client(ray)
         if _ours is None and not ray.is_initialized():
             _ours = _Connection()
         _users += 1
+
+
+def _refuse_client(ray: Any) -> None:
+    """By Ray's client a process is connected from outside: no worker could reach it, nor it a worker."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if ray.util.client.ray.is_connected() or (
+        named.startswith("ray://") and not ray.is_initialized()
+    ):
+        raise LaunchError(
+            f"launch type 'ray' cannot be used through Ray's client ({named or 'ray://…'}), since this process"
+            " would be outside of the cluster. Run the script on one of its machines, with"
+            " `ray job submit` for instance, and RAY_ADDRESS=HOST:6379"
+        )
 
 
 def release() -> None:
@@ -83,9 +97,10 @@ def check() -> None:
         raise LaunchError("this process has been disconnected, by ray.shutdown()")
 
 
-def is_ours_alone() -> bool:
-    """Whether the cluster was started for this process, and will end with it."""
-    return _ours is not None and _ours.is_ours_alone
+def ends_with_us() -> bool:
+    """Whether this process has started the cluster, by our hand or by the script's `ray.init()`."""
+    node = load()._private.worker._global_node
+    return node is not None and bool(node.is_head())
 
 
 def nodes() -> list[Node]:
@@ -114,7 +129,6 @@ class _Connection:
     def __init__(self) -> None:
         self._is_open, self._is_over = threading.Event(), threading.Event()
         self._errors: list[BaseException] = []
-        self.is_ours_alone = False
         self._thread = threading.Thread(target=self._live, name="launchpad-ray", daemon=True)
         self._thread.start()
         self._is_open.wait()
@@ -129,7 +143,7 @@ class _Connection:
 
     def _live(self) -> None:
         try:
-            self.is_ours_alone = _connect()
+            _connect()
         except BaseException as error:
             self._errors.append(error)
         self._is_open.set()
@@ -138,11 +152,10 @@ class _Connection:
         load().shutdown()
 
 
-def _connect() -> bool:
+def _connect() -> None:
     """Connects; once more, with the project to be sent along, when there are other hosts.
 
-    Never to a cluster that merely is on this machine: it may be another script's, and end with that. Returns
-    whether the cluster was started for us.
+    Never to a cluster that merely is on this machine: it may be another script's, and end with that.
     """
     address = os.environ.get("RAY_ADDRESS") or "local"
     _knock(address)
@@ -151,7 +164,6 @@ def _connect() -> bool:
     if any(node.ip != here_ip for node in nodes()):
         load().shutdown()
         _init(address, project(_folder_of_script()))
-    return address == "local"
 
 
 def _knock(address: str) -> None:

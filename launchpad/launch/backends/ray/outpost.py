@@ -7,7 +7,8 @@ The worker is a process of its own, as in `local_mp`: so the kernel says how it 
 ended, and a restart takes no new actor. When Ray ends the actor, for whatever reason, the lifeline ends,
 and the worker with all that it has started.
 
-All methods run in one event loop, in the order in which the launcher calls them. None waits for the worker.
+All methods run in one event loop, and none waits for the worker. Ray runs the calls of such an actor in any
+order, so the launcher numbers what must keep its order: start, ask, kill, tell_gone, place.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Outpost:
         self._ports: dict[str, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_news = asyncio.Event()
+        self._early: dict[int, tuple[str, tuple[Any, ...]]] = {}
+        self._obeyed = 0
 
     async def open(self, orders: Orders, keys: Keys) -> Opened:
         """Prepares the node.
@@ -84,7 +87,15 @@ class Outpost:
         self._run.make_runtime()
         return Opened(node, ip, gpus)
 
-    async def start(self, attempt: int, places: Mapping[str, str]) -> None:
+    async def obey(self, number: int, order: str, *arguments: Any) -> None:
+        """Does what the launcher says; what has come before its turn waits for what it was said after."""
+        self._early[number] = order, arguments
+        while (due := self._early.pop(self._obeyed, None)) is not None:
+            self._obeyed += 1
+            name, given = due
+            getattr(self, name)(*given)
+
+    def start(self, attempt: int, places: Mapping[str, str]) -> None:
         """Starts the worker; `places` says where the others are."""
         assert self._workers is not None
         assert self._run is not None
@@ -95,24 +106,24 @@ class Outpost:
         self._workers.start(self._worker, attempt)
         self._workers.place(places)
 
-    async def ask(self, restarts: bool) -> None:
+    def ask(self, restarts: bool) -> None:
         """Asks it to stop."""
         if self._workers is not None:
             self._workers.ask(self._worker, restarts=restarts)
 
-    async def kill(self, at_once: bool) -> None:
+    def kill(self, at_once: bool) -> None:
         """Ends it."""
         if self._workers is not None:
             if at_once:
                 self._workers.hurry()
             self._workers.kill(self._worker)
 
-    async def tell_gone(self, worker: str, why: str) -> None:
+    def tell_gone(self, worker: str, why: str) -> None:
         """Another worker has ended for good, or is back."""
         if self._workers is not None:
             self._workers.tell_gone(worker, why)
 
-    async def place(self, places: Mapping[str, str]) -> None:
+    def place(self, places: Mapping[str, str]) -> None:
         """Others are somewhere else now."""
         if self._workers is not None:
             self._workers.place(places)

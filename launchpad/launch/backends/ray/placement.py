@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,6 @@ class Placement:
 
     Attributes:
       is_ready: Whether it is there, as far as we have heard.
-      give_up_at: Until when it is waited for, in monotonic seconds.
     """
 
     def __init__(self, gang: Gang, then: Callable[[Placement], None]) -> None:
@@ -41,7 +39,6 @@ class Placement:
     def wait(self) -> None:
         """Begins to wait for the room."""
         self.is_ready = False
-        self.give_up_at = time.monotonic() + PENDING_S
         self._group.ready().future().add_done_callback(lambda _: self._then(self))
 
     def is_lost(self) -> bool:

@@ -24,6 +24,7 @@ class Post:
       opened: Where it is; None until it is ready.
       killed: The attempt was told to end.
       mirror: The log of the attempt.
+      told: How many orders it was given.
     """
 
     worker: str
@@ -32,10 +33,12 @@ class Post:
     opened: Opened | None = None
     killed: bool = False
     mirror: Mirror | None = field(default=None, repr=False)
+    told: int = 0
 
-    def tell(self, method: str, *arguments: Any) -> None:
-        """Calls a method of the outpost and does not wait; if it is dead its news say so."""
-        getattr(self.actor, method).remote(*arguments)
+    def tell(self, order: str, *arguments: Any) -> None:
+        """Gives the outpost an order and does not wait; if it is dead its news say so."""
+        self.actor.obey.remote(self.told, order, *arguments)
+        self.told += 1
 
     def ask(self, method: str, then: Callable[[Future[Any]], None], *arguments: Any) -> None:
         """Calls a method; `then` gets the future when it is done, in some thread of Ray's."""

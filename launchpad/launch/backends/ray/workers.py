@@ -64,6 +64,7 @@ class RayWorkers(Workers):
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._posts: dict[str, Post] = {}
         self._waiting: dict[str, int] = {}
+        self._alive: dict[str, int] = {}
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._gone: dict[str, str] = {}
         self._places = Places()
@@ -163,14 +164,21 @@ class RayWorkers(Workers):
     def _collapse(self, error: Exception) -> None:
         """Without its cluster the launch has no workers any more; nor will it get others."""
         self._broken = f"the Ray cluster cannot be used any more: {type(error).__name__}: {error}"
-        posts, self._posts = list(self._posts.values()), {}
-        waiting, self._waiting = self._waiting, {}
-        for post in posts:
+        posts, self._posts = self._posts, {}
+        self._waiting.clear()
+        for post in posts.values():
             post.close_log()
-            if post.attempt:
-                self._report(Ended(post.outcome(outcome.LOST, self._broken)))
-        for worker, attempt in waiting.items():
-            self._report(Ended(Outcome(worker, outcome.FAILED, "start", attempt, self._broken)))
+            with contextlib.suppress(Exception):  # if it is not the cluster that is gone
+                cluster.check()
+                post.end()
+        for worker, attempt in list(self._alive.items()):
+            ran = worker in posts and posts[worker].opened is not None
+            kind, phase = (outcome.LOST, "run") if ran else (outcome.FAILED, "start")
+            self._report_end(Outcome(worker, kind, phase, attempt, self._broken))
+
+    def _report_end(self, ended: Outcome) -> None:
+        self._alive.pop(ended.worker, None)
+        self._report(Ended(ended))
 
     # Room.
 
@@ -185,8 +193,6 @@ class RayWorkers(Workers):
         placements = [
             Placement(gang, lambda placed: self._do(self._on_room, placed)) for gang in gangs
         ]
-        for placed in placements:
-            self._limit(placed)
         return {worker: placed for placed in placements for worker in placed.gang.workers}
 
     def _on_room(self, placed: Placement) -> None:
@@ -195,39 +201,38 @@ class RayWorkers(Workers):
             if worker in self._waiting:
                 self._start(worker, self._waiting.pop(worker))
 
+    def _wait_for_room(self, worker: str, attempt: int, placed: Placement) -> None:
+        self._waiting[worker] = attempt
+        now = time.monotonic()
+        self._later(now + _WORTH_TELLING_S, partial(self._tell_of_waiting, worker, placed))
+        self._later(now + placement.PENDING_S, partial(self._give_up, worker, attempt, placed))
+
     def _tell_of_waiting(self, worker: str, placed: Placement) -> None:
         if worker in self._waiting:
             self._note(worker, f"waiting for room: {placed.why_not()}")
 
-    def _limit(self, placed: Placement) -> None:
-        self._later(placed.give_up_at, partial(self._give_up, placed))
-
-    def _give_up(self, placed: Placement) -> None:
+    def _give_up(self, worker: str, attempt: int, placed: Placement) -> None:
         """Nobody has left that room."""
-        waiting = [worker for worker in placed.gang.workers if worker in self._waiting]
-        if placed.is_ready or time.monotonic() < placed.give_up_at or not waiting:
+        if self._waiting.get(worker) != attempt:
             return
+        del self._waiting[worker]
         why = f"no room on the Ray cluster for {placement.PENDING_S:g} s: {placed.why_not()}"
-        for worker in waiting:
-            attempt = self._waiting.pop(worker)
-            hint = "wait for the programs that have it now, or ask for less"
-            ended = Outcome(worker, outcome.FAILED, "start", attempt, why, hint=hint)
-            self._report(Ended(ended))
+        hint = "wait for the programs that have it now, or ask for less"
+        self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, why, hint=hint))
 
     # Commands.
 
     def _start(self, worker: str, attempt: int) -> None:
+        self._alive[worker] = attempt
         placed = self._placements.get(worker)
         post = self._posts.get(worker)
         if self._broken:
-            self._report(Ended(Outcome(worker, outcome.FAILED, "start", attempt, self._broken)))
+            self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, self._broken))
         elif post is not None:
             post.attempt, post.killed = attempt, False
             self._begin(post)
         elif placed is not None and not placed.is_ready:
-            self._waiting[worker] = attempt
-            tell_at = time.monotonic() + _WORTH_TELLING_S
-            self._later(tell_at, partial(self._tell_of_waiting, worker, placed))
+            self._wait_for_room(worker, attempt, placed)
         else:
             self._open(Post(worker, self._new_outpost(worker), attempt))
 
@@ -253,9 +258,9 @@ class RayWorkers(Workers):
             return
         log = self._run.log(post.worker, post.attempt)
         post.mirror = Mirror(log, self._run.rotation, partial(self._note, post.worker))
-        for worker, why in self._gone.items():
-            post.tell("tell_gone", worker, why)
         post.tell("start", post.attempt, self._places.seen_from(post.opened.node))
+        for worker, why in self._gone.items():  # who is not born yet would not hear it
+            post.tell("tell_gone", worker, why)
 
     def _ask(self, worker: str, restarts: bool) -> None:
         post = self._posts.get(worker)
@@ -275,7 +280,7 @@ class RayWorkers(Workers):
         self._later(time.monotonic() + _ANSWER_S, lambda: self._insist(post, attempt))
 
     def _insist(self, post: Post, attempt: int) -> None:
-        if post.attempt == attempt and self._posts.get(post.worker) is post:
+        if attempt and post.attempt == attempt and self._posts.get(post.worker) is post:
             post.end()
 
     def _drop(self, worker: str, why: str) -> None:
@@ -286,7 +291,7 @@ class RayWorkers(Workers):
             attempt = post.attempt
             post.end()
         if attempt:
-            self._report(Ended(Outcome(worker, outcome.STOPPED, "start", attempt, why)))
+            self._report_end(Outcome(worker, outcome.STOPPED, "start", attempt, why))
 
     def _tell_gone(self, worker: str, why: str) -> None:
         self._gone[worker] = why
@@ -320,7 +325,7 @@ class RayWorkers(Workers):
             return
         news = future.result()
         self._ask_for_news(post)
-        if news.log and post.mirror is not None:
+        if news.log and post.mirror is not None and news.attempt == post.attempt:
             post.mirror.write(news.log)
         for report in news.reports:
             self._on_report(post, report)
@@ -331,7 +336,9 @@ class RayWorkers(Workers):
             self._places.bind(report.address, post.opened.node, report.endpoints)
             self._publish([report.address])
         elif isinstance(report, Ended):
-            self._end(post, report)
+            self._end(post, report.outcome)
+            if report.outcome.kind == outcome.LOST:
+                self._leave(post)
         elif not isinstance(report, Born) or post.opened.ip == self._ip:
             self._report(report)  # a process of another host has no number here
 
@@ -341,18 +348,22 @@ class RayWorkers(Workers):
         placed = self._placements.get(post.worker)
         if placed is not None and placed.is_ready and placed.is_lost():
             placed.wait()
-            self._limit(placed)
         del self._posts[post.worker]
         if placed is not None and post.never_ran(error):
             self._start(post.worker, post.attempt)  # Ray did not know that the node was dead
         elif post.attempt:
-            self._end(post, Ended(post.lost(error)))
+            self._end(post, post.lost(error))
 
-    def _end(self, post: Post, ended: Ended) -> None:
+    def _leave(self, post: Post) -> None:
+        """The host of its worker is dead, and would be at the next attempt: that gets another outpost."""
+        del self._posts[post.worker]
+        post.end()
+
+    def _end(self, post: Post, ended: Outcome) -> None:
         post.close_log()
         post.attempt = 0
         self._publish(self._places.withdraw(post.worker))
-        self._report(ended)
+        self._report_end(ended)
 
     def _publish(self, addresses: list[str]) -> None:
         """Lets everybody know where these are now."""
