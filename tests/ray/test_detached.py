@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import launchpad as lp
 from launchpad.launch import registry
+from launchpad.launch.backends.ray import away, cluster
 from tests import nodes
 from tests.ray.clusters import Cluster
 
@@ -109,3 +111,73 @@ def test_what_ends_with_its_script_cannot_be_left() -> None:
 
     with pytest.raises(lp.LaunchError, match="'local_mp' ends with its script"):
         lp.launch(program, "local_mp", detach=True)
+
+
+class Deaf:
+    """In the place of a steward that hangs."""
+
+    def record(self) -> None:
+        """Never says who it is."""
+        time.sleep(DEADLINE_S)
+
+
+class Well(Deaf):
+    """In the place of one that does not."""
+
+    def record(self) -> dict[str, Any]:  # type: ignore[override]
+        """Of no run."""
+        plain = dict.fromkeys(("program", "launch_type", "runtime", "logs"), "-")
+        return {"run_id": "well", "pid": 1, "began": 0.0, "workers": {}, **plain}
+
+
+@pytest.mark.leaks_by_nature  # Ray's connections to the two
+def test_a_steward_that_hangs_hides_no_other(
+    ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(away, "_ANSWER_S", 2.0)
+    named = {"steward-a": Deaf, "steward-b": Well}
+    actors = [
+        ray.remote(kind).options(name=name, namespace=cluster.NAMESPACE, num_cpus=0).remote()
+        for name, kind in named.items()
+    ]
+    ray.get(actors[1].record.remote(), timeout=DEADLINE_S)
+
+    found = [each.run_id for each in registry.detached()]
+
+    for actor in actors:
+        ray.kill(actor)
+    cluster.release()  # asking has connected once more
+    assert "well" in found
+
+
+@pytest.mark.leaks_by_nature  # Ray's connection to the steward
+def test_a_steward_may_take_its_time_to_begin(
+    ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = lp.Program("left")
+    program.add_node(lp.CourierNode(nodes.Counter), label="server")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(away, "_ANSWER_S", 0.001)
+        detached = lp.launch(program, "ray", detach=True)
+    detached.stop()
+
+    assert detached.has_ended()
+
+
+def test_nothing_is_left_on_a_cluster_that_ends_with_the_script() -> None:
+    script = SCRIPT.replace(
+        "import launchpad as lp", "import launchpad as lp, ray; ray.init('local')"
+    )
+
+    done = python("-c", script, RAY_ADDRESS="")
+
+    assert "needs a Ray cluster that outlives this script" in done.stderr
+
+
+def test_what_is_connected_by_rays_client_is_told_where_to_launch() -> None:
+    done = python("-c", SCRIPT, RAY_ADDRESS="ray://127.0.0.1:10001")
+
+    assert "cannot be used through Ray's client (ray://127.0.0.1:10001)" in done.stderr

@@ -75,8 +75,8 @@ def _refuse_client(ray: Any) -> None:
         named.startswith("ray://") and not ray.is_initialized()
     ):
         raise LaunchError(
-            f"launch type 'ray' cannot be used through Ray's client ({named or 'ray://…'}), since this process"
-            " would be outside of the cluster. Run the script on one of its machines, with"
+            f"launch type 'ray' cannot be used through Ray's client ({named or 'ray://…'}), since this"
+            " process would be outside of the cluster. Run the script on one of its machines, with"
             " `ray job submit` for instance, and RAY_ADDRESS=HOST:6379"
         )
 
