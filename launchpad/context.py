@@ -105,7 +105,9 @@ class RunContext:
         `os.replace` it: this process may be killed at any time.
         """
         path = Path(self.state_path)
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(
+            mode=0o700, parents=True, exist_ok=True
+        )  # on another host nobody has made the run's
         return path
 
     def endpoint(self, address: str) -> str:
@@ -117,6 +119,12 @@ class RunContext:
         while self.moves and not self.endpoints.get(address) and time.monotonic() < deadline:
             self._raise_if_never(address)
             time.sleep(_LOOK_S)
+        if self.moves and not self.endpoints.get(address):
+            worker = address.partition("/")[0]
+            raise NotRunningError(
+                f"for {_PLACED_S:g} s nobody has said where {address!r} is: {worker} has not started there,"
+                " or waits for room. Call resolve() again if it may take longer."
+            )
         if not self.endpoints.get(address):
             raise NotRunningError(
                 f"program {self.program!r} has no address {address!r}; it has {sorted(self.endpoints)}"

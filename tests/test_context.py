@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from launchpad import context, courier
 from launchpad.context import RunContext
+from launchpad.errors import NotRunningError
 from launchpad.interruption import Interruption
 
 
@@ -129,3 +132,23 @@ def test_a_method_of_a_server_outside_workers_belongs_to_none_in_its_callers_thr
     server.stop()
 
     assert answer == (None, None, True)
+
+
+def test_an_address_that_is_nowhere_yet_is_not_said_to_be_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(context, "_PLACED_S", 0.02)
+    moving = dataclasses.replace(a_context(), moves=True)
+
+    with pytest.raises(
+        NotRunningError, match="nobody has said where 'board-0/port' is: board-0 has"
+    ):
+        moving.endpoint("board-0/port")
+
+
+def test_what_a_worker_keeps_is_closed_to_others_where_the_run_has_no_directory_yet(
+    tmp_path: Path,
+) -> None:
+    keeper = dataclasses.replace(a_context(), state_path=str(tmp_path / "run" / "state" / "w-0"))
+
+    assert keeper.state_dir.stat().st_mode & 0o077 == 0

@@ -49,7 +49,7 @@ def leave_behind(plan: LaunchPlan, backend: Backend, grace_s: float) -> Detached
         cluster.release()
         raise LaunchError(
             "detach=True needs a Ray cluster that outlives this script, and there is none: start one with"
-            " `ray start --head`, or set RAY_ADDRESS"
+            " `ray start --head`, and say where it is: RAY_ADDRESS=auto for the one on this machine"
         )
     actor = (
         cluster.load()
