@@ -87,6 +87,8 @@ class Resources:
         for name in ("env", "labels"):
             value = getattr(self, name)
             _check(isinstance(value, Mapping), name, value, "names and values, as in a dict")
+        texts = all(isinstance(value, str) for value in self.labels.values())
+        _check(texts, "labels", self.labels, "text for each label, as in {'zone': 'a'}")
         _check(
             self.placement in ("", *PLACEMENTS),
             "placement",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -55,7 +56,8 @@ def all_living() -> list[RunRecord]:
 @functools.cache
 def away() -> dict[str, Detached]:
     """Run id → the program that was left on a cluster and has not ended."""
-    return {each.run_id: each for each in registry.detached() if not each.has_ended()}
+    found = registry.detached(lambda why: print(f"launchpad: {why}", file=sys.stderr))
+    return {each.run_id: each for each in found if not each.has_ended()}
 
 
 def is_away(run: RunRecord) -> bool:

@@ -106,8 +106,15 @@ class Ledger:
         """Adds a claim, and locks it."""
         path = self._directory / f"{holding.run_id}.json"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(fd, json.dumps(asdict(holding)).encode())
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(fd, json.dumps(asdict(holding)).encode())
+        except OSError as error:  # a full disk; half a claim would be in everybody's way
+            path.unlink()
+            os.close(fd)
+            raise LaunchError(
+                f"the GPUs cannot be claimed in {self._directory}: {error}"
+            ) from error
         return Claim(path, fd)
 
 

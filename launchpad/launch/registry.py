@@ -8,11 +8,11 @@ A package adds one of its own with an entry point in its pyproject.toml; nothing
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import enum
 import importlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launchpad import flags
@@ -71,13 +71,15 @@ def backend_of(name: str) -> Backend:
     return _loaded(name, target)
 
 
-def detached() -> list[Detached]:
-    """The programs that were left behind on clusters, as far as they can be found from here."""
+def detached(tell: Callable[[str], object] = lambda why: None) -> list[Detached]:
+    """The programs that were left behind on clusters; `tell` hears why some cannot be found."""
     found: list[Detached] = []
     for name in (*_BUILT_IN, *_third_party()):
         if not name.startswith("test_"):
-            with contextlib.suppress(LaunchError):
+            try:
                 found += backend_of(name).detached()
+            except LaunchError as error:
+                tell(str(error))
     return found
 
 

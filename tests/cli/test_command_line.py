@@ -453,3 +453,20 @@ def test_threads_without_code_of_the_users_are_only_counted() -> None:
     assert stacks.without_ours(f"{ours}\n\n{theirs}\n\n{ours}") == (
         f"{theirs}\n\n(2 threads of launchpad's own; --all shows them)"
     )
+
+
+def test_a_cluster_that_cannot_be_asked_is_named(
+    places: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "launchpad", "ps"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+    assert "no program of yours" in done.stdout
+    assert "RAY_ADDRESS=127.0.0.1:1" in done.stderr

@@ -54,6 +54,7 @@ def program_with(**resources: Any) -> lp.Program:
         ("labels", ["fast"], "names and values"),
         ("python", None, "interpreter"),
         ("placement", "together", "strict_spread"),
+        ("labels", {"zone": 5}, "text for each label"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_quoted_with_what_was_expected(

@@ -68,4 +68,5 @@ def limited(plan: WorkerPlan) -> Iterator[None]:
 def _num_threads(plan: WorkerPlan, num_workers: int) -> int:
     if plan.resources.cpus is not None:
         return math.ceil(plan.resources.cpus)
-    return max(1, one_host.number_of_cpus() // num_workers)
+    said = os.environ.get(_THREADS[0], "")  # Ray says it, who knows how many share a node
+    return int(said) if said.isdigit() else max(1, one_host.number_of_cpus() // num_workers)

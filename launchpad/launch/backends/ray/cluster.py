@@ -18,7 +18,7 @@ from typing import Any
 from launchpad.errors import LaunchError
 
 NAMESPACE = "launchpad"
-_NOT_SENT = [".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
+_NOT_SENT = [".git", ".env", ".ssh", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
 
 _KNOCK_S = 5.0
 
