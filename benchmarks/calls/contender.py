@@ -36,7 +36,6 @@ class Contender:
     serve: Callable[[str, Connection], None]
     connect: Callable[[Any], AbstractContextManager[Any]]
     why_not: Callable[[], str] = nothing_missing
-    can_be_pinned: bool = True
     share: float = 1.0  # of the amount of work that the others get, for those that take very long
 
 

@@ -9,7 +9,6 @@ from benchmarks.calls.contenders import (
     grpcio_generic,
     ours,
     raw,
-    ray_actor,
     uvloop_protocol,
     zeromq,
 )
@@ -32,13 +31,6 @@ CONTENDERS = [
     Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect_one_by_one, needs("uvloop")),
     Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect_one_by_one, needs("zmq")),
     Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect_one_by_one, needs("grpc")),
-    Contender(
-        "ray actor",
-        ray_actor.serve,
-        ray_actor.connect_one_by_one,
-        needs("ray"),
-        can_be_pinned=False,
-    ),
 ]
 
 

@@ -10,7 +10,6 @@ from benchmarks.calls.contenders import (
     batched,
     grpcio_generic,
     ours,
-    ray_actor,
     uvloop_protocol,
     zeromq,
 )
@@ -40,7 +39,6 @@ CONTENDERS = [
         needs("grpc"),
         share=0.05,
     ),
-    Contender("ray actor", ray_actor.serve, ray_actor.connect_all_at_once, needs("ray"), share=0.1),
 ]
 
 

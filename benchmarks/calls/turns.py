@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.calls.contender import Contender
 from benchmarks.calls.pair import Failed, Pair
-from benchmarks.calls.placement import UNPINNED, Placement
+from benchmarks.calls.placement import Placement
 
 Found = dict[str, dict[str, list[Any]]]  # what each turn found, by placement and contender
 
@@ -39,8 +39,7 @@ def take_turns(
                 pair.connect()
             for turn, placement in enumerate(placements, start=i):
                 for pair in pairs if turn % 2 else reversed(pairs):
-                    if pair.contender.can_be_pinned or placement.name == UNPINNED:
-                        take_turn(pair, placement, measure, found[placement.name], taking_part)
+                    take_turn(pair, placement, measure, found[placement.name], taking_part)
     names = [contender.name for contender in taking_part]
     return {
         placement: {name: each[name] for name in names if name in each}
