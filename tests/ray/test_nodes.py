@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,18 +109,25 @@ def greet(address: str, token: bytes) -> tls.TlsSocket:
     return sock
 
 
+def answer_of(sock: socket.socket | tls.TlsSocket) -> bytes:
+    """What is said before somebody hangs up, perhaps without having read all."""
+    with contextlib.suppress(ConnectionResetError):
+        return sock.recv(1 << 16)
+    return b""
+
+
 def test_f39_f40_f44_strangers_at_the_port_of_a_worker_do_not_disturb_it(hard: Any) -> None:
     address = hard.address
 
     with reach(address) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n" * 30)
-        assert sock.recv(1 << 16)[:1] in (b"", b"\x15")  # hung up, or an alert of TLS
+        assert answer_of(sock)[:1] in (b"", b"\x15")  # hung up, or an alert of TLS
     with courier.Client[Any](address, token=b"wrong") as stranger, pytest.raises(courier.Refused):
         stranger.echo(1)
     with greet(address, keyring.find(address)) as mad:
         assert mad.recv(greeting.WELCOME_SIZE)
         mad.sendall(b"\xee" * 100)
-        assert mad.recv(1) == b""
+        assert answer_of(mad) == b""
     assert hard.echo(2) == 2
 
     hard.allow_descriptors(20)
