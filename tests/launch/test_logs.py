@@ -100,10 +100,12 @@ def test_a_log_that_is_turned_over_loses_no_line_and_keeps_their_order(
     assert running.logs("printer").split() == [f"{i:06d}" for i in range(20_000)]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # then print() writes a line in two pieces
 def test_it_is_turned_over_under_c_code_and_subprocesses_too(
-    monkeypatch: pytest.MonkeyPatch,
+    unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_logs(monkeypatch, 0.005, 1000)
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
 
     running = lp.testing.run(
         program_of(lp.PyNode(printers.in_all_ways, 2000)), DEADLINE_S, "test_mp"

@@ -13,12 +13,15 @@ import errno
 import io
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO, TypeVar, cast
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 T = TypeVar("T")
+
+UNGUARDED = contextlib.nullcontext()
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """No space, a quota, the largest file that is allowed; and a disk that has failed altogether."""
@@ -34,10 +37,14 @@ class UnfailingBuffer(io.BufferedWriter):
     Attributes:
       trouble: Why something was dropped; None as long as nothing was.
       is_unbuffered: Whether everything is written at once.
+      guard: Held while something is written; reentrant, for a signal's handler. At first nothing.
+      is_mid_line: Whether the last thing written left a line open.
     """
 
     trouble: OSError | None = None
     is_unbuffered = False
+    is_mid_line = False
+    guard: AbstractContextManager[Any] = UNGUARDED
 
     def __init__(self, fd: int, spare: int | None = None) -> None:
         super().__init__(io.FileIO(fd, "w", closefd=spare is None))
@@ -45,19 +52,21 @@ class UnfailingBuffer(io.BufferedWriter):
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Writes; all of it, as far as the caller can see."""
-        try:
-            self._try(super().write, data)
-            if self.is_unbuffered:
-                self.flush()
-        except RuntimeError:  # in a signal's handler
-            self._try(self._write_past, data)
+        with self.guard:
+            try:
+                self._try(super().write, data)
+                if self.is_unbuffered:
+                    self.flush()
+            except RuntimeError:  # in a signal's handler
+                self._try(self._write_past, data)
+            if last := bytes(memoryview(data)[-1:]):
+                self.is_mid_line = last != b"\n"
         return memoryview(data).nbytes
 
     def flush(self) -> None:
         """Writes what is kept, or keeps it for the next time."""
-        with contextlib.suppress(
-            RuntimeError
-        ):  # in a signal's handler: who was interrupted does it
+        # A RuntimeError is one in a signal's handler: who was interrupted does it.
+        with self.guard, contextlib.suppress(RuntimeError):
             self._try(super().flush)
 
     def _write_past(self, data: ReadableBuffer) -> None:
