@@ -59,10 +59,7 @@ class Address:
         me = context.try_current()
         if me is not None and self.name:
             return me.endpoint(self.name)
-        place = context.published(self.uid)
-        if place is None:
-            raise NotRunningError(self._why_nowhere())
-        return place.where()
+        return self._published().where()
 
     def whereabouts(self) -> str | Callable[[], str]:
         """What a courier client takes: a fixed place, or whom to ask each time, where servers move.
@@ -73,14 +70,15 @@ class Address:
         me = context.try_current()
         if me is not None and self.name:
             return Whereabouts(self.name) if me.moves else me.endpoint(self.name)
-        place = context.published(self.uid)
-        if place is None:
-            raise NotRunningError(self._why_nowhere())
+        place = self._published()
         return place.where if place.moves else place.where()
 
-    def _why_nowhere(self) -> str:
+    def _published(self) -> context.Place:
+        place = context.published(self.uid)
+        if place is not None:
+            return place
         owner = self.owner or "a node that was not added to a program"
-        return (
+        raise NotRunningError(
             f"the address {self.role!r} of {owner} is nowhere: no program of this process that has it is"
             " running. Launch the program first and use it before it is stopped, or pass the handle to a"
             " node and use it there."

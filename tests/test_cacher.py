@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.nodes.cacher import Cache
+from tests.waiting import until
 
 REFRESH_S, STALE_S, DEADLINE_S = 0.1, 1.0, 20.0
 
@@ -88,20 +88,13 @@ def background(target: Target) -> Iterator[ThreadPoolExecutor]:
         target.go.set()
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def test_a_copy_is_given_out_until_it_is_refreshed(cache: Cache) -> None:
     first = [cache.call("count", (), {}) for _ in range(3)]
 
     cache.refresh_all()
 
     assert first == [1, 1, 1]
-    wait_until(lambda: cache.call("count", (), {}) == 2)
+    until(lambda: cache.call("count", (), {}) == 2)
 
 
 def test_arguments_make_different_calls_and_the_order_of_keywords_does_not(
@@ -139,7 +132,7 @@ def test_a_call_that_blocks_makes_no_other_answer_stale(
     clock.now = STALE_S
 
     cache.refresh_all()
-    wait_until(lambda: cache.call("count", (), {}) > 1)
+    until(lambda: cache.call("count", (), {}) > 1)
     clock.now = 2 * STALE_S
 
     assert cache.call("count", (), {}) > 1
@@ -155,7 +148,7 @@ def test_a_first_answer_that_took_long_is_given_to_those_who_waited_and_to_nobod
     target.go.set()
 
     assert first.result(DEADLINE_S) == 1
-    wait_until(lambda: cache._entry("held", (), {}).answer is not None)
+    until(lambda: cache._entry("held", (), {}).answer is not None)
     with pytest.raises(lp.StaleError, match="2000 ms old"):
         cache.call("held", (), {})
 
@@ -185,7 +178,7 @@ def test_an_answer_is_refused_when_the_target_only_fails(
 
     cache.refresh_all()
 
-    wait_until(lambda: cache._entry("count", (), {}).last_error is not None)
+    until(lambda: cache._entry("count", (), {}).last_error is not None)
     with pytest.raises(lp.StaleError, match=r"failed: .*no method 'count'"):
         cache.call("count", (), {})
 
@@ -193,7 +186,7 @@ def test_an_answer_is_refused_when_the_target_only_fails(
 def test_a_first_call_that_fails_raises_and_is_not_refreshed(cache: Cache, target: Target) -> None:
     with pytest.raises(ValueError, match="not today"):
         cache.call("fail", (), {})
-    wait_until(lambda: cache._entry("fail", (), {}).question is None)
+    until(lambda: cache._entry("fail", (), {}).question is None)
 
     cache.refresh_all()
     cache.call("count", (), {})

@@ -57,8 +57,7 @@ def _show(
 
 def _chosen(wanted: str | None) -> RunRecord:
     """A run that lives, if it can be one; else one that has ended, the last if none is named."""
-    alive = runs.matching(record.living(), wanted) if wanted is not None else []
-    alive = alive or runs.matching(runs.all_living(), wanted)
+    alive = runs.matching(runs.candidates(wanted), wanted)
     if alive:
         return runs.only(alive, wanted, alive)
     over = record.ended()

@@ -29,18 +29,21 @@ def living(wanted: str | None) -> RunRecord:
     Raises:
       CommandError: there is none, or more than one.
     """
-    here = record.living()
-    if wanted is not None and (found := matching(here, wanted)):
-        return only(found, wanted, here)  # without asking a cluster
-    runs = all_living()
+    runs = candidates(wanted)
     if not runs:
         raise CommandError("no program of yours runs on this machine now")
     return only(matching(runs, wanted), wanted, runs)
 
 
+def candidates(wanted: str | None) -> list[RunRecord]:
+    """The runs among which the word is looked for: a cluster is asked only if it means none here."""
+    here = record.living()
+    return here if wanted is not None and matching(here, wanted) else all_living()
+
+
 def living_with_label(wanted: str | None, label: str | None) -> tuple[RunRecord, str | None]:
     """The run and the label that are meant by `[RUN] [LABEL]`: one word alone may be either."""
-    runs = all_living()
+    runs = candidates(wanted)
     if wanted is not None and label is None and len(runs) == 1 and not matching(runs, wanted):
         return runs[0], wanted
     return living(wanted), label

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -82,8 +83,6 @@ class Steward:
 
     def stay(self, leave: Callable[[], object]) -> None:
         """Waits until the program has ended and everybody could hear how; then calls `leave`."""
-        import time
-
         while not self.wait(3600.0):
             continue
         time.sleep(LINGER_S)

@@ -15,18 +15,10 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier import CourierError
+from tests.waiting import until
 
 DEADLINE_S = 30
 AT_ONCE = lp.RestartPolicy(max_restarts=5, backoff=0)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """What the condition says as soon as it is true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
-    return result
 
 
 class Tally:

@@ -14,6 +14,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.streams.incoming import WINDOW_ITEMS
+from tests.waiting import until
 
 SOON_S = 1.0
 
@@ -70,13 +71,6 @@ async def atotal(items: AsyncIterator[int]) -> int:
 @pytest.fixture(params=["method", "coroutine method"])
 def add_up(request: pytest.FixtureRequest) -> Callable[..., object]:
     return total if request.param == "method" else atotal
-
-
-def wait_until(condition: Callable[[], object], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.001)
 
 
 def test_a_method_iterates_over_what_the_client_gives(
@@ -158,7 +152,7 @@ def test_a_client_is_no_more_than_a_window_ahead_of_the_method(
     thread = threading.Thread(target=lambda: results.append(client.first_of(count())))
     thread.start()
     assert taken.wait(10)
-    wait_until(lambda: source.made >= WINDOW_ITEMS)
+    until(lambda: source.made >= WINDOW_ITEMS)
     time.sleep(0.1)
     made = source.made
     gate.set()
@@ -639,7 +633,7 @@ def test_cancelling_a_future_ends_what_it_is_fed_with(
 ) -> None:
     serve(address, add_up=add_up)
     future = connect(address).futures.add_up(source.count())
-    wait_until(lambda: source.made > 100)
+    until(lambda: source.made > 100)
 
     assert future.cancel()
 

@@ -20,6 +20,7 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.sharing import leases, segments
 from launchpad.courier.sharing.mappings import Mappings
 from launchpad.courier.sharing.pool import IDLE_S, MAX_SEGMENTS, Borrower, Loan, SegmentPool
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
 
@@ -85,15 +86,9 @@ def pair(connect_pair: Callable[[SegmentPool], Pair], pool: SegmentPool) -> Pair
     return connect_pair(pool)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """What another thread or process does very soon; the test's time limit is the deadline."""
-    while not condition():
-        threading.Event().wait(0.005)
-
-
 def assert_nothing_is_left() -> None:
     gc.collect()
-    wait_until(lambda: n_mapped() == n_open() == 0)
+    until(lambda: n_mapped() == n_open() == 0)
 
 
 def n_mapped(pid: int | str = "self") -> int:
@@ -412,7 +407,7 @@ def test_arrays_outlive_the_connection(pair) -> None:
     (received,) = pair.send(numbers(MB))
 
     pair.close()
-    wait_until(lambda: n_open() == 0)
+    until(lambda: n_open() == 0)
 
     assert np.array_equal(received, numbers(MB))
     received[0] = 1
@@ -424,7 +419,7 @@ def test_a_closed_connection_leaves_the_segments_of_others(connect_pair, pool) -
     first.send(numbers(MB, first=1))
 
     first.close()
-    wait_until(lambda: n_open() == 2)
+    until(lambda: n_open() == 2)
     second.send(numbers(MB, first=2))
     second.send(numbers(MB, first=3))
 
@@ -567,7 +562,7 @@ def test_nothing_is_left_of_a_receiver_that_was_killed_with_arrays(run_other) ->
 
     other.kill()
     other.borrower.close()
-    wait_until(lambda: n_open() == len(fds) == 3)
+    until(lambda: n_open() == len(fds) == 3)
 
     assert n_mapped() == 0  # whatever nobody has open or mapped is gone, says the kernel
     assert all(os.fstat(fd).st_nlink == 0 for fd in fds)
@@ -585,7 +580,7 @@ def test_arrays_outlive_a_sender_that_was_killed(run_other) -> None:
     received[:] = 1
     assert n_mapped() == 1
     del received
-    wait_until(lambda: n_mapped() == 0)  # though nobody calls or closes
+    until(lambda: n_mapped() == 0)  # though nobody calls or closes
 
 
 def test_a_fork_of_the_receiver_has_arrays_of_its_own(run_other) -> None:
@@ -611,7 +606,7 @@ time.sleep(60)
 """
     )
     other.send(numbers(MB))
-    wait_until(lambda: other.pool._segments[0].is_free)  # given back by the fork
+    until(lambda: other.pool._segments[0].is_free)  # given back by the fork
 
     other.send(numbers(MB, first=1))
 

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ from launchpad import courier
 from launchpad.courier.faults import Faults
 from launchpad.courier.protocol import greeting
 from launchpad.courier.sharing import segments
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
 
@@ -112,15 +112,7 @@ def client(server, connect, unix_address) -> courier.Client:
 def nothing_is_left() -> Iterator[None]:
     yield
     gc.collect()
-    wait_until(lambda: n_mapped() == n_open() == 0)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """What another thread or process does very soon."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
+    until(lambda: n_mapped() == n_open() == 0)
 
 
 def n_mapped(pid: int | str = "self") -> int:
@@ -327,10 +319,10 @@ def test_nothing_is_left_in_a_server_of_a_client_that_was_killed(
         assert n_open(server.pid) == 2
         os.kill(process.pid, signal.SIGKILL)
 
-        wait_until(lambda: n_open(server.pid) == 0)
+        until(lambda: n_open(server.pid) == 0)
     assert client.kept_total() == 4 * MB
     client.clear()
-    wait_until(lambda: n_mapped(server.pid) == 0)
+    until(lambda: n_mapped(server.pid) == 0)
 
 
 def test_nothing_is_left_in_a_client_of_a_server_that_was_killed(server, client) -> None:
@@ -344,7 +336,7 @@ def test_nothing_is_left_in_a_client_of_a_server_that_was_killed(server, client)
     assert sum(int(array.sum()) for array in kept) == 3 * MB
     kept.clear()
     gc.collect()
-    wait_until(lambda: n_mapped() <= 1)  # the segment of the argument, for other connections
+    until(lambda: n_mapped() <= 1)  # the segment of the argument, for other connections
 
 
 def test_calls_go_on_after_the_server_was_killed_and_started_anew(

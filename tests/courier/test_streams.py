@@ -16,6 +16,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.streams.incoming import WINDOW_BYTES, WINDOW_ITEMS
+from tests.waiting import until
 
 SOON_S = 1.0  # within which a server's iterator is closed
 
@@ -46,7 +47,7 @@ class Numbers:
 
     def stalls_at(self, n: int) -> int:
         """Waits until n were made, and then no more for a while; returns how many."""
-        wait_until(lambda: self.made >= n)
+        until(lambda: self.made >= n)
         time.sleep(0.1)
         return self.made
 
@@ -60,13 +61,6 @@ def numbers() -> Numbers:
 def count(request: pytest.FixtureRequest, numbers: Numbers) -> Callable[..., object]:
     """A method that counts: both kinds of generators are streams."""
     return numbers.count if request.param == "generator" else numbers.acount
-
-
-def wait_until(condition: Callable[[], object], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.001)
 
 
 def append_all(stream: Iterator[int], items: list[int]) -> None:
@@ -104,7 +98,7 @@ def test_whatever_has_next_is_a_stream(serve, connect, address, tmp_path) -> Non
 
     assert list(client.texts()) == ["0", "1", "2"]
     assert list(client.lines()) == ["one\n", "two\n"]
-    wait_until(lambda: opened[0].closed)
+    until(lambda: opened[0].closed)
 
 
 def test_a_coroutine_may_return_a_stream(serve, connect, address, numbers) -> None:
@@ -258,7 +252,7 @@ def test_a_thousand_streams_that_nobody_reads_take_no_threads(serve, connect, ad
     streams = [client.batches() for _ in range(1000)]
     for _ in streams:
         assert arrived.acquire(timeout=20)
-    wait_until(lambda: n_threads("host-") <= 20)
+    until(lambda: n_threads("host-") <= 20)
     firsts = {stream: next(stream).nbytes for stream in streams[::100]}
 
     assert set(firsts.values()) == {800_000}
@@ -288,7 +282,7 @@ def test_f35_a_stream_that_is_dropped_before_its_first_item_is_closed(
 ) -> None:
     serve(address, count=count)
     stream = connect(address).count()
-    wait_until(lambda: numbers.made)
+    until(lambda: numbers.made)
 
     del stream
     gc.collect()
@@ -342,7 +336,7 @@ def test_another_thread_may_close_a_stream_while_one_waits_for_an_item(
     items: list[int] = []
     thread = threading.Thread(target=lambda: items.extend(stream))
     thread.start()
-    wait_until(lambda: items)
+    until(lambda: items)
 
     stream.close()
     thread.join(10)
@@ -405,7 +399,7 @@ def test_what_a_finally_raises_is_shown_and_hurts_nobody(
     client = connect(address)
 
     next(client.rows())
-    wait_until(lambda: shown)
+    until(lambda: shown)
 
     assert "in finally" in str(shown[0])
     assert client.pid() == os.getpid()
@@ -592,7 +586,7 @@ def test_a_stop_ends_although_nobody_reads(serve, connect, address, numbers) -> 
 
     server = serve(address, batches=batches)
     stream = connect(address).batches()
-    wait_until(lambda: numbers.made)
+    until(lambda: numbers.made)
 
     server.stop(0.05)
 
@@ -659,7 +653,7 @@ def test_a_deadline_limits_what_is_read_on_behalf_of_a_call(
 
     with pytest.raises(courier.CourierError, match=r"deadline|did not answer"):  # whose comes first
         connect(address, call_timeout=0.2).front()
-    wait_until(lambda: errors)
+    until(lambda: errors)
     assert "before the deadline of the call" in str(errors[0])
 
 

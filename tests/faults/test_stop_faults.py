@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.faults.backends import both_by_script, everywhere_by_script, processes_by_script
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 30.0
@@ -365,8 +366,8 @@ lp.launch(program_of(lp.PyClassNode(Parent)), terminal="output_to_files")
         process.kill()
         process.wait()
 
-        wait_until(lambda: not any(is_here(p) for p in psutil.process_iter()))
-        wait_until(lambda: not list(runtime.rglob("*")))
+        until(lambda: not any(is_here(p) for p in psutil.process_iter()))
+        until(lambda: not list(runtime.rglob("*")))
 
 
 @processes_by_script
@@ -387,9 +388,9 @@ lp.launch(program_of(lp.PyClassNode(Ticks)))
 
     process.send_signal(signal.SIGTSTP)
     launcher = psutil.Process(process.pid)
-    wait_until(lambda: launcher.status() == psutil.STATUS_STOPPED)
+    until(lambda: launcher.status() == psutil.STATUS_STOPPED)
     before = ticks.stat().st_size
-    wait_until(lambda: ticks.stat().st_size > before + 10)
+    until(lambda: ticks.stat().st_size > before + 10)
     process.send_signal(signal.SIGCONT)
     read_until(process, "tick")
     process.send_signal(signal.SIGINT)
@@ -442,10 +443,3 @@ os._exit(7 if sum(os.times()[:2]) < 10 else 8)
     process.stdout.close()
 
     assert process.wait(DEADLINE_S) == 7
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

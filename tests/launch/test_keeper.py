@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
@@ -109,7 +110,7 @@ print(running._run.runtime, flush=True)
         runtime = Path(process.stdout.readline().decode().strip())
         script = Script(psutil.Process(process.pid), runtime, tmp_path)
         started.append((process, script))
-        wait_until(lambda: heard.read_text().count("\n") == 3)
+        until(lambda: heard.read_text().count("\n") == 3)
         return script
 
     yield launch
@@ -121,16 +122,9 @@ print(running._run.runtime, flush=True)
     shutil.rmtree(base)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def assert_nothing_is_left(script: Script) -> None:
-    wait_until(lambda: not script.descendants())
-    wait_until(lambda: list(script.runtime.parent.iterdir()) == [])
+    until(lambda: not script.descendants())
+    until(lambda: list(script.runtime.parent.iterdir()) == [])
 
 
 WAYS = pytest.mark.parametrize(
@@ -164,7 +158,7 @@ def test_when_the_host_is_killed_nothing_is_left_and_the_launcher_says_so(
     script.host.kill()
 
     assert_nothing_is_left(script)
-    wait_until(
+    until(
         lambda: not psutil.pid_exists(script.launcher.pid) or script.launcher.status() == "zombie"
     )
 
@@ -209,7 +203,7 @@ def test_when_all_three_are_killed_workers_end_themselves_and_what_they_started(
     for process in (script.keeper, script.host, script.launcher):
         process.kill()
 
-    wait_until(lambda: not script.descendants())
+    until(lambda: not script.descendants())
 
 
 def test_a_host_that_is_stopped_does_not_save_anybody_when_the_launcher_is_killed(

@@ -25,6 +25,7 @@ from launchpad.launch.backends.processes.backend import Processes, ProcessWorker
 from launchpad.launch.backends.processes.messages import Gone
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.outcome import Outcome
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 20.0
@@ -73,7 +74,7 @@ class Launched:
     def wait_for_line(self, worker: str) -> str:
         """The first line that a worker prints."""
         path = self.run.log(worker)
-        wait_until(lambda: path.exists() and "\n" in path.read_text())
+        until(lambda: path.exists() and "\n" in path.read_text())
         return path.read_text().split("\n")[0]
 
     @property
@@ -110,14 +111,6 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     yield start
     for one in launched:
         one.close()
-
-
-def wait_until(is_so: Callable[[], bool], within_s: float = DEADLINE_S) -> None:
-    """Polls, because what is waited for is another process's end or file."""
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {within_s} s"
-        time.sleep(0.002)
 
 
 def is_dead(pid: int) -> bool:
@@ -375,7 +368,7 @@ def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
     launched = launch(worker=never_stops)
     assert launched.wait_for_line("worker-0") == "running"
     launched.workers.ask("worker-0")
-    wait_until(lambda: "no\n" in launched.log("worker-0"))
+    until(lambda: "no\n" in launched.log("worker-0"))
 
     launched.workers.kill("worker-0")
 
@@ -645,7 +638,7 @@ def test_what_a_worker_started_dies_with_it(launch: Launch) -> None:
     os.kill(worker, signal.SIGKILL)
     launched.outcome()
 
-    wait_until(lambda: is_dead(sleeper), within_s=1)
+    until(lambda: is_dead(sleeper), within_s=1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
@@ -661,7 +654,7 @@ def test_what_a_worker_started_and_left_its_process_group_dies_with_it_and_nobod
     os.kill(worker, signal.SIGKILL)
     launched.outcome()
 
-    wait_until(lambda: is_dead(sleeper), within_s=5)
+    until(lambda: is_dead(sleeper), within_s=5)
     assert not is_dead(other)
 
 
@@ -682,7 +675,7 @@ def test_closing_ends_workers_that_still_run(launch: Launch) -> None:
     launched.workers.close()
 
     assert launched.outcome().kind == "stopped"
-    wait_until(lambda: all(map(is_dead, pids)), within_s=1)
+    until(lambda: all(map(is_dead, pids)), within_s=1)
 
 
 def test_when_the_host_dies_all_workers_are_lost_and_none_survives(launch: Launch) -> None:
@@ -695,7 +688,7 @@ def test_when_the_host_dies_all_workers_are_lost_and_none_survives(launch: Launc
     assert {o.worker for o in lost} == {"one-0", "two-0"}
     assert {(o.kind, o.phase) for o in lost} == {("lost", "run")}
     assert "the host of all workers was killed by SIGKILL" in lost[0].cause
-    wait_until(lambda: all(map(is_dead, pids)), within_s=1)
+    until(lambda: all(map(is_dead, pids)), within_s=1)
     assert launched.reports.empty()
 
 
@@ -745,9 +738,7 @@ time.sleep(1000)
         assert list(runtime.iterdir())
 
         launcher.kill()
-        wait_until(
-            lambda: all(map(is_dead, pids)) and not runtime.exists(), within_s=KILLED_WITHIN_S
-        )
+        until(lambda: all(map(is_dead, pids)) and not runtime.exists(), within_s=KILLED_WITHIN_S)
 
 
 # Endings are a table.

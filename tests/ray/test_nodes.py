@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests import nodes
 from tests.courier.conftest import reach
 from tests.ray import clusters, far_nodes
 from tests.ray.clusters import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -161,14 +161,6 @@ def call_until_it_has_moved(server: Any) -> None:
             print("reached attempt", attempt, flush=True)
             time.sleep(0.1)
     print("all different:", len(set(found.values())) == 2)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.05)
-    return result
 
 
 def test_f28_the_node_of_a_server_is_killed_and_its_clients_find_it_on_another(

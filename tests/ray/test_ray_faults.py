@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 import launchpad as lp
 from tests import nodes
 from tests.ray.clusters import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -54,14 +54,6 @@ class Server(nodes.Counter):
     def start_a_daemon(self) -> int:
         """One that has left the worker's group and session."""
         return os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setsid=True)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
-    return result
 
 
 def is_dead(pid: int) -> bool:

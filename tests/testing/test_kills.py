@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 import launchpad as lp
 from launchpad.testing import Kill, Kills
 from launchpad.testing.kills import _Fate
+from tests.waiting import until
 
 DEADLINE_S = 30
 FOREVER = lp.RestartPolicy(max_restarts=10**6, backoff=0)
@@ -52,14 +51,6 @@ class SlowStop(Server):
     def run(self) -> None:
         lp.wait_for_stop()
         time.sleep(0.5)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
-    return result
 
 
 def program_of(**groups: type) -> lp.Program:

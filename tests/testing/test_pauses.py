@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -13,6 +10,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.testing import slow, stuck
+from tests.waiting import until
 
 DEADLINE_S = 30
 
@@ -26,13 +24,6 @@ def program() -> lp.Program:
     program = lp.Program("pauses")
     program.add_node(lp.CourierNode(Server), label="server")
     return program
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
 
 
 def test_a_stuck_worker_answers_nobody_and_goes_on_afterwards() -> None:

@@ -31,11 +31,10 @@ from launchpad.launch.backends.processes.backend import ProcessWorkers, start_ho
 from launchpad.launch.backends.processes.briefing import Abroad
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.backends.ray.orders import Keys, News, Opened, Orders
+from launchpad.launch.gpus.visible import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory, socket_name
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _LOOK_S = 0.05
 """How often the log is looked at."""
@@ -161,8 +160,7 @@ class Outpost:
             else:
                 port = get_port_from_address(SimpleLocalAddressBuilder().build())
                 self._ports[name] = endpoints[name] = f"{_in_brackets(ip)}:{port}"
-        env = {VISIBLE: ",".join(gpus), **worker.env}
-        return replace(worker, endpoints=endpoints, env=env, gpus=gpus)
+        return replace(worker, endpoints=endpoints, gpus=gpus)
 
     def _hear(self, report: Any) -> None:
         """From the thread that reads what the host says."""

@@ -11,8 +11,6 @@ from launchpad.launch.backends.ray.gangs import Gang
 PENDING_S = 60.0
 """How long a gang waits for room that others have now."""
 
-_LEAST_CPUS = 0
-
 
 class Placement:
     """One gang's room. Reserved at once if there is some, else when others leave it.
@@ -55,7 +53,7 @@ class Placement:
         bundle = self.gang.bundles[index]
         others = {n: much for n, much in bundle.items() if n not in ("CPU", "GPU", "memory")}
         return {
-            "num_cpus": bundle.get("CPU", _LEAST_CPUS),
+            "num_cpus": bundle.get("CPU", 0),
             "num_gpus": bundle.get("GPU", 0),
             "memory": bundle.get("memory", 0) or None,
             "resources": others or None,
@@ -88,4 +86,4 @@ class Placement:
 
 def free_options() -> dict[str, Any]:
     """What an actor is made with that belongs to no gang: nothing is reserved, and nodes take turns."""
-    return {"num_cpus": _LEAST_CPUS, "num_gpus": 0, "scheduling_strategy": "SPREAD"}
+    return {"num_cpus": 0, "num_gpus": 0, "scheduling_strategy": "SPREAD"}

@@ -27,11 +27,12 @@ from launchpad.launch.backend import Born, Bound, Ended, Noted, Report, Workers
 from launchpad.launch.backends.ray import cluster, placement, room
 from launchpad.launch.backends.ray.gangs import gangs_of
 from launchpad.launch.backends.ray.mirror import Mirror
-from launchpad.launch.backends.ray.orders import Keys, Opened, Orders, Origin
+from launchpad.launch.backends.ray.orders import Keys, News, Opened, Orders, Origin
 from launchpad.launch.backends.ray.outpost import Outpost
 from launchpad.launch.backends.ray.placement import Placement
 from launchpad.launch.backends.ray.places import Places
 from launchpad.launch.backends.ray.post import Post
+from launchpad.launch.backends.ray.view import View
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.outcome import Outcome
@@ -63,15 +64,15 @@ class RayWorkers(Workers):
         self._plan, self._run, self._report, self._origin = plan, run, report, origin
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._posts: dict[str, Post] = {}
-        self._waiting: dict[str, int] = {}
+        self._waiting: set[str] = set()
         self._alive: dict[str, int] = {}
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._gone: dict[str, str] = {}
         self._places = Places()
-        self._seen: dict[str, str] = {}
         self._is_hurried = self._is_over = False
         self._broken = ""
         self._keys = Keys(keyring.find(run.scope), _credentials())
+        self._view = View(self._keys)
         cluster.connect()
         try:
             self._node, self._ip = cluster.here()
@@ -107,7 +108,7 @@ class RayWorkers(Workers):
 
     def places(self) -> Mapping[str, str]:
         """As this process sees them."""
-        return self._seen
+        return self._view.places
 
     def stacks(self, worker: str) -> str:
         """What faulthandler writes in its process."""
@@ -199,10 +200,11 @@ class RayWorkers(Workers):
         placed.is_ready = True
         for worker in placed.gang.workers:
             if worker in self._waiting:
-                self._start(worker, self._waiting.pop(worker))
+                self._waiting.remove(worker)
+                self._start(worker, self._alive[worker])
 
     def _wait_for_room(self, worker: str, attempt: int, placed: Placement) -> None:
-        self._waiting[worker] = attempt
+        self._waiting.add(worker)
         now = time.monotonic()
         self._later(now + _WORTH_TELLING_S, partial(self._tell_of_waiting, worker, placed))
         self._later(now + placement.PENDING_S, partial(self._give_up, worker, attempt, placed))
@@ -213,9 +215,9 @@ class RayWorkers(Workers):
 
     def _give_up(self, worker: str, attempt: int, placed: Placement) -> None:
         """Nobody has left that room."""
-        if self._waiting.get(worker) != attempt:
+        if worker not in self._waiting or self._alive[worker] != attempt:
             return
-        del self._waiting[worker]
+        self._waiting.remove(worker)
         why = f"no room on the Ray cluster for {placement.PENDING_S:g} s: {placed.why_not()}"
         hint = "wait for the programs that have it now, or ask for less"
         self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, why, hint=hint))
@@ -250,7 +252,7 @@ class RayWorkers(Workers):
             origin=self._origin,
             state=str(self._run.state(post.worker)),
         )
-        post.ask("open", lambda future: self._do(self._on_opened, post, future), orders, self._keys)
+        self._ask_post(post, "open", self._on_opened, orders, self._keys)
 
     def _begin(self, post: Post) -> None:
         """Starts the attempt, if the outpost is ready; else that is done when it is."""
@@ -285,7 +287,8 @@ class RayWorkers(Workers):
 
     def _drop(self, worker: str, why: str) -> None:
         """Ends an attempt of which nothing runs yet."""
-        attempt = self._waiting.pop(worker, 0)
+        attempt = self._alive[worker] if worker in self._waiting else 0
+        self._waiting.discard(worker)
         post = self._posts.pop(worker, None)
         if post is not None:
             attempt = post.attempt
@@ -300,31 +303,29 @@ class RayWorkers(Workers):
 
     # What outposts say.
 
-    def _on_opened(self, post: Post, future: Future[Any]) -> None:
+    def _ask_post(
+        self, post: Post, method: str, then: Callable[[Post, Any], None], *arguments: Any
+    ) -> None:
+        post.ask(method, lambda future: self._do(self._on_answer, post, then, future), *arguments)
+
+    def _on_answer(
+        self, post: Post, then: Callable[[Post, Any], None], future: Future[Any]
+    ) -> None:
         if self._posts.get(post.worker) is not post:
             return
         error = future.exception()
         if error is not None:
             self._bury(post, error)
-            return
-        opened = future.result()
-        assert isinstance(opened, Opened)
+        else:
+            then(post, future.result())
+
+    def _on_opened(self, post: Post, opened: Opened) -> None:
         post.opened = opened
         self._begin(post)
-        self._ask_for_news(post)
+        self._ask_post(post, "news", self._on_news)
 
-    def _ask_for_news(self, post: Post) -> None:
-        post.ask("news", lambda future: self._do(self._on_news, post, future))
-
-    def _on_news(self, post: Post, future: Future[Any]) -> None:
-        if self._posts.get(post.worker) is not post:
-            return
-        error = future.exception()
-        if error is not None:
-            self._bury(post, error)
-            return
-        news = future.result()
-        self._ask_for_news(post)
+    def _on_news(self, post: Post, news: News) -> None:
+        self._ask_post(post, "news", self._on_news)
         if news.log and post.mirror is not None and news.attempt == post.attempt:
             post.mirror.write(news.log)
         for report in news.reports:
@@ -372,17 +373,7 @@ class RayWorkers(Workers):
         for post in self._opened():
             assert post.opened is not None
             post.tell("place", self._places.seen_from(post.opened.node, addresses))
-        for address, endpoint in self._places.seen_from(self._node, addresses).items():
-            self._see(address, endpoint)
-
-    def _see(self, address: str, endpoint: str) -> None:
-        """The same for this process, which has the run's keys for its addresses only."""
-        before = self._seen.get(address, "")
-        if before:
-            keyring.remove(before)
-        if endpoint.startswith(("unix:", "tcp:")):
-            keyring.add(endpoint, self._keys.token, self._keys.credentials)
-        self._seen[address] = endpoint
+        self._view.follow(self._places.seen_from(self._node, addresses))
 
     def _opened(self) -> list[Post]:
         return [post for post in self._posts.values() if post.opened is not None]
@@ -394,8 +385,7 @@ class RayWorkers(Workers):
 
     def _close(self) -> None:
         self._is_over = True
-        for endpoint in self._seen.values():
-            keyring.remove(endpoint)
+        self._view.close()
         for post in self._posts.values():
             post.close_log()
         with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours

@@ -1,0 +1,19 @@
+"""Waiting for what another thread or process does soon."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], within_s: float = 60.0) -> T:
+    """What the condition says as soon as it is true; it is asked again and again, because nobody tells."""
+    deadline = time.monotonic() + within_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"not within {within_s:g} s"
+        threading.Event().wait(0.005)
+    return result
