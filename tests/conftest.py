@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import launchpad as lp
+from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.faults import backends, index
+from tests.kubernetes import on_this_host
 from tests.ray import clusters
 
 
@@ -56,13 +60,26 @@ def ray_cluster() -> Iterator[clusters.Cluster]:
         yield running
 
 
+@pytest.fixture
+def pods_run_this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a cluster, whose pods run what the tests run: see $LAUNCHPAD_KUBERNETES, or on this host."""
+    if not os.environ.get("KUBECONFIG"):
+        pytest.skip("there is no cluster: KUBECONFIG is not set")
+    if not os.environ.get(FILE):
+        file = tmp_path / "settings.yaml"
+        file.write_text(on_this_host.text())
+        monkeypatch.setenv(FILE, str(file))
+
+
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """Processes, threads and descriptors that a test leaves behind are its failure."""
     if request.node.get_closest_marker("leaks_by_nature"):
         yield
         return
+    patience_s = 5.0
     if backends.is_on_ray(request.node):
         request.getfixturevalue("ray_cluster")  # before we look at what is there
-    with lp.testing.nothing_left_over():
+        patience_s = 30.0  # Ray closes connections of its own when it comes to it
+    with lp.testing.nothing_left_over(patience_s):
         yield

@@ -185,6 +185,10 @@ class Backend(abc.ABC):
         """
         return workers
 
+    def finished(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with what only this backend can say about it. Pure; by default nothing."""
+        return plan
+
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """The plan with the devices that no other run holds; this one holds them until it has ended.
 

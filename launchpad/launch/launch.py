@@ -36,11 +36,13 @@ def plan(
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
+    **options: Any,
 ) -> LaunchPlan:
     """What `launch` would run, as data. Starts nothing and changes nothing.
 
     Example:
       print(lp.plan(program, launch_type="local_mp"))
+      print(lp.plan(program, "kubernetes", image="registry.example.org/me/project:3").to_yaml())
 
     Raises:
       DefinitionError: a mistake in the program, with the node's label and the path to it.
@@ -48,7 +50,7 @@ def plan(
     from launchpad.launch import registry, setup
 
     name = registry.launch_type_name(launch_type)
-    backend = registry.backend_of(name)
+    backend = registry.backend_of(name, options)
     return setup.plan(_single(program), backend, name, local_resources, restart, resources)
 
 
@@ -66,6 +68,7 @@ def launch(
     detach: Literal[False] = False,
     serialize_py_nodes: bool | None = None,
     controller_xm_requirements: None = None,
+    **options: Any,
 ) -> Running: ...
 
 
@@ -83,6 +86,7 @@ def launch(
     detach: Literal[True],
     serialize_py_nodes: bool | None = None,
     controller_xm_requirements: None = None,
+    **options: Any,
 ) -> Detached: ...
 
 
@@ -99,6 +103,7 @@ def launch(
     detach: bool = False,
     serialize_py_nodes: bool | None = None,
     controller_xm_requirements: None = None,
+    **options: Any,
 ) -> Running | Detached:
     """Runs a program; returns at once.
 
@@ -126,6 +131,7 @@ def launch(
       serialize_py_nodes: Makes no difference: nodes are always serialised.
       xm_resources: Belongs to another company's cluster; only None.
       controller_xm_requirements: The same.
+      options: What the launch type needs to know besides: `image=…` for `kubernetes`, see its page in docs/.
 
     Raises:
       DefinitionError: a mistake in the program; nothing was started.
@@ -141,7 +147,7 @@ def launch(
         )
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
-    backend = registry.backend_of(name)
+    backend = registry.backend_of(name, options)
     planned = setup.plan(program, backend, name, local_resources, restart, resources)
     if detach:
         return backend.detach(planned, flags.termination_notice_s())

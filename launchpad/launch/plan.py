@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launchpad.errors import DefinitionError
 from launchpad.launch.gpus.device import listed
 from launchpad.resources import Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
@@ -117,6 +118,17 @@ class LaunchPlan:
     def to_json(self, indent: int | None = 2) -> str:
         """`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=indent)
+
+    def to_yaml(self) -> str:
+        """The objects of a cluster that this plan becomes, as `kubectl apply -f -` takes them.
+
+        Raises:
+          DefinitionError: its launch type makes no such objects.
+        """
+        raise DefinitionError(
+            f"only a plan for 'kubernetes' has manifests, not one for {self.launch_type!r}; to_json() has"
+            " what there is to know of it"
+        )
 
     def __str__(self) -> str:
         columns = {

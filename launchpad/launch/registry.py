@@ -12,8 +12,9 @@ import difflib
 import enum
 import importlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from launchpad import flags
 from launchpad.errors import DefinitionError, LaunchError
@@ -31,6 +32,8 @@ _BUILT_IN = {
     "test_mp": "launchpad.launch.backends.processes.backend:TestProcesses",
     "ray": "launchpad.launch.backends.ray.backend:Ray",
     "test_ray": "launchpad.launch.backends.ray.backend:TestRay",
+    "kubernetes": "launchpad.launch.backends.kubernetes.backend:Kubernetes",
+    "test_kubernetes": "launchpad.launch.backends.kubernetes.backend:TestKubernetes",
 }
 _LOCAL = ("local_mt", "local_mp", "test_mt", "test_mp")
 
@@ -44,6 +47,8 @@ class LaunchType(enum.Enum):
     TEST_MULTI_PROCESSING = "test_mp"
     RAY = "ray"
     TEST_RAY = "test_ray"
+    KUBERNETES = "kubernetes"
+    TEST_KUBERNETES = "test_kubernetes"
 
 
 def launch_type_name(given: LaunchType | str | None) -> str:
@@ -53,11 +58,14 @@ def launch_type_name(given: LaunchType | str | None) -> str:
     return given or flags.launch_type() or os.environ.get("LP_LAUNCH_TYPE") or "local_mt"
 
 
-def backend_of(name: str) -> Backend:
+def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> Backend:
     """The backend of a launch type, imported now.
 
+    Args:
+      options: What it is made with: for `kubernetes` an `image`, for instance.
+
     Raises:
-      DefinitionError: nobody has registered that name.
+      DefinitionError: nobody has registered that name, or it takes no such option.
       LaunchError: it is registered but cannot be imported.
     """
     target = _BUILT_IN.get(name) or _third_party().get(name)
@@ -68,7 +76,7 @@ def backend_of(name: str) -> Backend:
         raise DefinitionError(
             f"there is no launch type {name!r}; there are {', '.join(known)}.{meant}"
         )
-    return _loaded(name, target)
+    return _loaded(name, target, options)
 
 
 def detached(tell: Callable[[str], object] = lambda why: None) -> list[Detached]:
@@ -99,14 +107,21 @@ def _third_party() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
 
 
-def _loaded(name: str, target: str) -> Backend:
+def _loaded(name: str, target: str, options: Mapping[str, Any]) -> Backend:
     module, _, attribute = target.partition(":")
     try:
-        backend = getattr(importlib.import_module(module), attribute)()
+        kind = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise LaunchError(
             f"launch type {name!r} is {target}, which cannot be loaded: {error}"
         ) from error
+    try:
+        backend = kind(**options)
+    except TypeError as error:
+        if not options:
+            raise
+        listed = ", ".join(map(repr, options))
+        raise DefinitionError(f"launch type {name!r} does not take {listed}: {error}") from error
     if not isinstance(backend, Backend):
         raise LaunchError(f"launch type {name!r} is {target}, which is no launchpad.Backend")
     return backend

@@ -86,7 +86,9 @@ def plan(
     uids = {uid: name for worker in workers for uid, name, _ in worker.addresses()}
     packer = Packer(uids, (id(found.value) for edges in calls.values() for found, _ in edges))
     plans = [_plan_one(w, program.name, backend, packer, calls[w.name], given) for w in workers]
-    return LaunchPlan(program.name, launch_type, tuple(backend.assign(plans)), uids)
+    return backend.finished(
+        LaunchPlan(program.name, launch_type, tuple(backend.assign(plans)), uids)
+    )
 
 
 def _workers_of(

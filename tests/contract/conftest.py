@@ -14,4 +14,6 @@ def launch_type(request: pytest.FixtureRequest) -> str:
     """The backend under test."""
     if request.param == "test_ray":
         request.getfixturevalue("ray_cluster")
+    if request.param == "test_kubernetes":
+        request.getfixturevalue("pods_run_this")
     return str(request.param)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from launchpad.address import COURIER
 from launchpad.launch.backend import Backend, Report, Workers
-from launchpad.launch.backends.ray.orders import Origin
+from launchpad.launch.backends.origin import Origin
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory

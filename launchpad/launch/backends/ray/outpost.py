@@ -27,10 +27,11 @@ from launchpad.address import SimpleLocalAddressBuilder, get_port_from_address
 from launchpad.courier import keyring
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Bound, Ended
+from launchpad.launch.backends.origin import Keys
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_host
 from launchpad.launch.backends.processes.briefing import Abroad
 from launchpad.launch.backends.ray import cluster
-from launchpad.launch.backends.ray.orders import Keys, News, Opened, Orders
+from launchpad.launch.backends.ray.orders import News, Opened, Orders
 from launchpad.launch.gpus.visible import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad import outcome
+from launchpad.launch.backends.mirror import Mirror
 from launchpad.launch.backends.ray import cluster
-from launchpad.launch.backends.ray.mirror import Mirror
 from launchpad.launch.backends.ray.orders import Opened
 from launchpad.outcome import Outcome
 

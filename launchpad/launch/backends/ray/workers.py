@@ -1,7 +1,7 @@
 """The workers of one launch on a Ray cluster.
 
-    supervisor ── start, ask, kill … ──▶ inbox ──▶ one thread ── Ray calls ──▶ outposts, one for each worker
-    supervisor ◀── reports ────────────────────────────┘ ◀── news ─────────────┘
+    supervisor ── start, ask, kill … ──▶ actions, in one thread ── Ray calls ──▶ outposts, one for each worker
+    supervisor ◀── reports ───────────────────┘ ◀── news ───────────────┘
 
 Everything happens in that thread, one thing after the other: commands, what outposts say, what they die of. A
 dead outpost, and so a dead node, is one more way for a worker to end; started again, it gets a new one,
@@ -11,9 +11,6 @@ wherever Ray has room for its gang.
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -24,15 +21,17 @@ from launchpad.courier import keyring
 from launchpad.courier.trust import certificates
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Born, Bound, Ended, Noted, Report, Workers
+from launchpad.launch.backends.actions import Actions
+from launchpad.launch.backends.mirror import Mirror
+from launchpad.launch.backends.origin import Keys, Origin
 from launchpad.launch.backends.ray import cluster, placement, room
 from launchpad.launch.backends.ray.gangs import gangs_of
-from launchpad.launch.backends.ray.mirror import Mirror
-from launchpad.launch.backends.ray.orders import Keys, News, Opened, Orders, Origin
+from launchpad.launch.backends.ray.orders import News, Opened, Orders
 from launchpad.launch.backends.ray.outpost import Outpost
 from launchpad.launch.backends.ray.placement import Placement
 from launchpad.launch.backends.ray.places import Places
 from launchpad.launch.backends.ray.post import Post
-from launchpad.launch.backends.ray.view import View
+from launchpad.launch.backends.view import View
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.outcome import Outcome
@@ -62,15 +61,14 @@ class RayWorkers(Workers):
         origin: Origin,
     ) -> None:
         self._plan, self._run, self._report, self._origin = plan, run, report, origin
-        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._posts: dict[str, Post] = {}
         self._waiting: set[str] = set()
         self._alive: dict[str, int] = {}
-        self._due: list[tuple[float, Callable[[], None]]] = []
         self._gone: dict[str, str] = {}
         self._places = Places()
-        self._is_hurried = self._is_over = False
+        self._is_hurried = False
         self._broken = ""
+        self._actions = Actions("launchpad-outposts", self._collapse)
         self._keys = Keys(keyring.find(run.scope), _credentials())
         self._view = View(self._keys)
         cluster.connect()
@@ -78,10 +76,7 @@ class RayWorkers(Workers):
             self._node, self._ip = cluster.here()
             self._placements = self._reserve()
             self._outpost = cluster.load().remote(Outpost)
-            self._thread = threading.Thread(
-                target=self._work, name="launchpad-outposts", daemon=True
-            )
-            self._thread.start()
+            self._actions.begin()
         except BaseException:
             cluster.release()
             raise
@@ -122,45 +117,21 @@ class RayWorkers(Workers):
 
     def close(self) -> None:
         """Ends all outposts, gives the room back, and leaves the cluster."""
-        self._do(self._close)
-        self._thread.join()
+        self._actions.end(self._close)
         cluster.release()
 
     # The thread.
 
     def _do(self, action: Callable[..., object], *arguments: Any) -> None:
-        self._inbox.put(partial(action, *arguments))
+        self._actions.do(self._act, action, *arguments)
 
-    def _work(self) -> None:
-        while not self._is_over:
-            action = self._next()
-            try:
-                if not self._broken:
-                    cluster.check()
-                action()
-            except Exception as error:  # whatever it is, it must end nobody in silence
-                self._collapse(error)
+    def _later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
+        self._actions.later(delay_s, self._act, action, *arguments)
 
-    def _next(self) -> Callable[[], object]:
-        try:
-            return self._inbox.get(timeout=self._patience_s())
-        except queue.Empty:
-            return self._do_due
-
-    def _patience_s(self) -> float | None:
-        if not self._due:
-            return None
-        return max(0.0, min(at for at, _ in self._due) - time.monotonic())
-
-    def _do_due(self) -> None:
-        now = time.monotonic()
-        due = [action for at, action in self._due if at <= now]
-        self._due = [(at, action) for at, action in self._due if at > now]
-        for action in due:
-            action()
-
-    def _later(self, at: float, action: Callable[[], None]) -> None:
-        self._due.append((at, action))
+    def _act(self, action: Callable[..., object], *arguments: Any) -> None:
+        if not self._broken:
+            cluster.check()
+        action(*arguments)
 
     def _collapse(self, error: Exception) -> None:
         """Without its cluster the launch has no workers any more; nor will it get others."""
@@ -205,9 +176,8 @@ class RayWorkers(Workers):
 
     def _wait_for_room(self, worker: str, attempt: int, placed: Placement) -> None:
         self._waiting.add(worker)
-        now = time.monotonic()
-        self._later(now + _WORTH_TELLING_S, partial(self._tell_of_waiting, worker, placed))
-        self._later(now + placement.PENDING_S, partial(self._give_up, worker, attempt, placed))
+        self._later(_WORTH_TELLING_S, self._tell_of_waiting, worker, placed)
+        self._later(placement.PENDING_S, self._give_up, worker, attempt, placed)
 
     def _tell_of_waiting(self, worker: str, placed: Placement) -> None:
         if worker in self._waiting:
@@ -278,8 +248,7 @@ class RayWorkers(Workers):
             return
         post.killed = True
         post.tell("kill", self._is_hurried)
-        attempt = post.attempt
-        self._later(time.monotonic() + _ANSWER_S, lambda: self._insist(post, attempt))
+        self._later(_ANSWER_S, self._insist, post, post.attempt)
 
     def _insist(self, post: Post, attempt: int) -> None:
         if attempt and post.attempt == attempt and self._posts.get(post.worker) is post:
@@ -384,7 +353,6 @@ class RayWorkers(Workers):
     # The end.
 
     def _close(self) -> None:
-        self._is_over = True
         self._view.close()
         for post in self._posts.values():
             post.close_log()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from launchpad.courier import keyring
-from launchpad.launch.backends.ray.orders import Keys
+from launchpad.launch.backends.origin import Keys
 
 
 class View:

@@ -1,0 +1,1 @@
+"""`kubernetes`: every worker is a pod of a cluster."""

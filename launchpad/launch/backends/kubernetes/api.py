@@ -1,0 +1,330 @@
+"""The cluster's API, as far as it is needed: plain dicts in and out.
+
+The package `kubernetes` reads the kubeconfig, or the account of the pod that this runs in, and knows how to
+log in; its models are left alone. `fake.FakeCluster` has the same methods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+from launchpad.errors import LaunchError
+
+Manifest = dict[str, Any]
+
+CONTAINER = "worker"
+"""What the container of a worker is called in its pod."""
+
+_LOG = {"timestamps": "true", "container": CONTAINER}
+
+_ANSWER_S = 30.0
+_WATCH_S = 240
+"""How long the server keeps a watch open; then another one goes on where it was."""
+
+_PATHS = {
+    "Secret": "/api/v1/namespaces/{namespace}/secrets",
+    "Service": "/api/v1/namespaces/{namespace}/services",
+    "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "Event": "/api/v1/namespaces/{namespace}/events",
+    "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
+}
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
+
+
+class Refused(Exception):
+    """The cluster has answered that it will not; `status` is the code of HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Unreachable(Exception):
+    """The cluster has not answered."""
+
+
+class Cluster(Protocol):
+    """What the backend asks of a cluster. Methods may be called from any thread.
+
+    Each raises Refused, or Unreachable.
+    """
+
+    namespace: str
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Makes an object; what it has become."""
+
+    def read(self, kind: str, name: str) -> Manifest:
+        """An object; Refused with 404 if there is none."""
+
+    def delete(
+        self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
+    ) -> None:
+        """Deletes an object; one that is not there is passed over."""
+
+    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
+        """Sets annotations of a pod."""
+
+    def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
+        """Those with these labels, and the version from which a watch goes on."""
+
+    def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
+        """What happens to them: (ADDED, MODIFIED or DELETED, object). It ends now and then.
+
+        Refused with 410: too much has happened since that version; list them again.
+        """
+
+    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
+        """The lines of a worker's container as they come, each after the time when it was written.
+
+        From the second on in which `since`, such a time, is.
+        """
+
+    def printed(self, pod: str) -> Iterator[bytes]:
+        """The same, of what is there now."""
+
+    def may(self, verb: str, kind: str) -> bool:
+        """Whether this user may do that; `Pod/log` is the log of a pod."""
+
+    def close(self) -> None:
+        """Ends what is being read, by whatever thread."""
+
+
+class Api:
+    """A real cluster: the one of $KUBECONFIG, or ~/.kube/config; within a pod the one around it.
+
+    Raises:
+      LaunchError: the package is missing, or there is no cluster that is known.
+    """
+
+    def __init__(self, namespace: str = "") -> None:
+        config = _load()
+        client, default = _client(config)
+        self._configuration: Any = client.configuration
+        if not self._configuration.verify_ssl:
+            _hush()
+        self._pool: Any = client.rest_client.pool_manager
+        self._streams: set[Any] = set()
+        self._is_closed = False
+        self._close = getattr(client, "close", lambda: None)
+        self.namespace = namespace or default
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Makes an object; what it has become."""
+        made: Manifest = self._asked("POST", self._path(manifest["kind"]), body=manifest)
+        return made
+
+    def read(self, kind: str, name: str) -> Manifest:
+        """An object; Refused with 404 if there is none."""
+        found: Manifest = self._asked("GET", self._path(kind, name))
+        return found
+
+    def delete(
+        self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
+    ) -> None:
+        """Deletes an object; one that is not there is passed over."""
+        body: dict[str, Any] = {"propagationPolicy": policy}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = int(grace_s)
+        try:
+            self._asked("DELETE", self._path(kind, name), body=body)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+
+    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
+        """Sets annotations of a pod."""
+        body = {"metadata": {"annotations": dict(annotations)}}
+        self._asked("PATCH", self._path("Pod", pod), body=body, content=_MERGE)
+
+    def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
+        """Those with these labels, and the version from which a watch goes on."""
+        found = self._asked("GET", self._path(kind), {"labelSelector": selector})
+        return found["items"], found["metadata"]["resourceVersion"]
+
+    def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
+        """What happens to them; it ends now and then."""
+        query = {
+            "labelSelector": selector,
+            "resourceVersion": version,
+            "watch": "true",
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        for line in self._lines(self._path(kind), query, _WATCH_S + _ANSWER_S):
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                status = event["object"]
+                raise Refused(int(status.get("code", 500)), str(status.get("message", status)))
+            yield event["type"], event["object"]
+
+    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
+        """The lines of a worker's container as they come, each after the time when it was written."""
+        query = {"follow": "true", **_LOG}
+        if since:
+            query["sinceTime"] = since
+        yield from self._lines(self._path("Pod", pod) + "/log", query, None)
+
+    def printed(self, pod: str) -> Iterator[bytes]:
+        """The same, of what is there now."""
+        yield from self._lines(self._path("Pod", pod) + "/log", _LOG, _ANSWER_S)
+
+    def may(self, verb: str, kind: str) -> bool:
+        """Whether this user may do that."""
+        kind, _, subresource = kind.partition("/")
+        group = "batch" if kind == "Job" else ""
+        asked = {
+            "namespace": self.namespace,
+            "verb": verb,
+            "group": group,
+            "resource": _PATHS[kind].rpartition("/")[2],
+            "subresource": subresource,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return bool(self._asked("POST", path, body=review)["status"]["allowed"])
+
+    def close(self) -> None:
+        """Ends what is being read, by whatever thread, and closes all connections."""
+        self._is_closed = True
+        for response in list(self._streams):
+            with contextlib.suppress(OSError, AttributeError):  # it has just ended
+                response.connection.sock.shutdown(socket.SHUT_RDWR)
+        self._pool.clear()
+        self._close()
+
+    def _path(self, kind: str, name: str = "") -> str:
+        path = _PATHS[kind].format(namespace=quote(self.namespace))
+        return f"{path}/{quote(name)}" if name else path
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: str = _JSON,
+    ) -> Any:
+        response = self._request(method, path, query, body, content, _ANSWER_S)
+        return json.loads(response.data)
+
+    def _lines(
+        self, path: str, query: Mapping[str, str], patience_s: float | None
+    ) -> Iterator[bytes]:
+        partial = b""
+        response = self._request("GET", path, query, None, _JSON, patience_s)
+        try:
+            self._streams.add(response)
+            if self._is_closed:
+                raise Unreachable("the connection to the cluster was closed")
+            for data in _stream(response):
+                *lines, partial = (partial + data).split(b"\n")
+                yield from lines
+            if partial:
+                yield partial
+        finally:
+            self._streams.discard(response)
+            response.close()
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Any,
+        content: str,
+        patience_s: float | None,
+    ) -> Any:
+        import urllib3
+
+        if self._is_closed:
+            raise Unreachable("the connection to the cluster was closed")
+        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": _JSON, "Content-Type": content, **self._login()}
+        try:
+            response = self._pool.request(
+                method,
+                url,
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=_ANSWER_S, read=patience_s),
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{self._configuration.host} does not answer: {error}") from error
+        if response.status >= 400:
+            raise Refused(response.status, _reason(response.data))
+        return response
+
+    def _login(self) -> dict[str, str]:
+        settings = self._configuration.auth_settings()
+        return {
+            each["key"]: each["value"] for each in settings.values() if each.get("in") == "header"
+        }
+
+
+def _stream(response: Any) -> Iterator[bytes]:
+    import urllib3
+
+    try:
+        while data := response.read1():
+            yield data
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"the cluster has closed the connection: {error}") from error
+
+
+def _reason(data: bytes) -> str:
+    try:
+        return str(json.loads(data)["message"])
+    except (ValueError, KeyError, TypeError):
+        return data.decode(errors="replace").strip() or "no reason given"
+
+
+def _hush() -> None:
+    """Who wrote insecure-skip-tls-verify into a kubeconfig knows it; not at each request once more."""
+    import urllib3
+
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+
+
+def _load() -> Any:
+    try:
+        from kubernetes import config
+    except ImportError as error:
+        raise LaunchError(
+            f"launch type 'kubernetes' needs the package kubernetes, which cannot be imported here"
+            f" ({error}): pip install 'launchpad[kubernetes]'"
+        ) from error
+    return config
+
+
+def _client(config: Any) -> tuple[Any, str]:
+    """A client, and the namespace that is meant where none is named."""
+    from kubernetes import client
+
+    configuration = client.Configuration()
+    configuration.connection_pool_maxsize = 1000
+    try:
+        config.load_kube_config(client_configuration=configuration)
+        _, context = config.list_kube_config_contexts()
+        namespace = context["context"].get("namespace", "default")
+    except config.ConfigException as not_here:
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+            with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
+                namespace = file.read().strip()
+        except (config.ConfigException, OSError):
+            raise LaunchError(
+                f"no Kubernetes cluster is known here: {not_here}. Set KUBECONFIG, or see whether"
+                " `kubectl get pods` works"
+            ) from not_here
+    return client.ApiClient(configuration), namespace

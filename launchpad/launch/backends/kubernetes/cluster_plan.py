@@ -1,0 +1,52 @@
+"""The plan of a program for a cluster: a plan that knows its manifests. Pure."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from launchpad.launch.backends.kubernetes import manifest, names, parcels
+from launchpad.launch.backends.kubernetes.manifest import Manifest, Run
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.plan import LaunchPlan
+
+_P = TypeVar("_P", bound=LaunchPlan)
+
+_RUN_ID = "00000000"
+"""In the place of what a launch chooses at random."""
+
+_MADE_AT_LAUNCH = b"made at launch: keys, and what the launching script was called with"
+
+
+@dataclass(frozen=True)
+class ClusterPlan(LaunchPlan):
+    """What `lp.plan(program, "kubernetes", image=…)` returns."""
+
+    settings: Settings = field(default_factory=Settings)
+
+    def manifests(self) -> list[Manifest]:
+        """The objects of a launch, in the order in which they are made; without what is secret or random."""
+        name = names.run_name(self.program, _RUN_ID)
+        run = Run(self.program, name, self.settings)
+        objects = [manifest.root(run, {"shared": _MADE_AT_LAUNCH}), manifest.service(run)]
+        for worker in named(self, name).workers:
+            parts = parcels.packed(pickle.dumps(worker, protocol=5))
+            objects += manifest.payload(run, worker, parts)
+            objects.append(manifest.job(run, worker, 1, len(parts)))
+        return objects
+
+    def to_yaml(self) -> str:
+        """The manifests as YAML."""
+        import yaml
+
+        return str(yaml.safe_dump_all(self.manifests(), sort_keys=False))
+
+
+def named(plan: _P, service: str) -> _P:
+    """The plan with the name of the run in its addresses."""
+    workers = [
+        replace(w, endpoints={n: e.replace("{service}", service) for n, e in w.endpoints.items()})
+        for w in plan.workers
+    ]
+    return replace(plan, workers=tuple(workers))

@@ -1,0 +1,83 @@
+"""Follower: one pod's log, from its first line to its last, over breaks of the connection.
+
+lines of the user's ──▶ the attempt's log file here
+letters             ──▶ reports
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from launchpad.launch.backends.kubernetes import letters
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.mirror import Mirror
+
+_AGAIN_S = 0.5
+_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
+
+
+class Follower:
+    """A thread that reads. It ends when the log has ended and the pod, as `is_over` says, has, too.
+
+    Args:
+      on_report: Told what a letter says; in this thread.
+      on_end: Called at the end; in this thread.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pod: str,
+        mirror: Mirror,
+        on_report: Callable[[Any], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._cluster, self._pod, self._mirror = cluster, pod, mirror
+        self._on_report, self._on_end = on_report, on_end
+        self._last = ""
+        self.is_over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._follow, name=f"launchpad-log-{pod}", daemon=True
+        )
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits until it has ended."""
+        self._thread.join()
+
+    def _follow(self) -> None:
+        try:
+            while self._read():
+                self.is_over.wait(_AGAIN_S)
+        finally:
+            self._mirror.close()
+            self._on_end()
+
+    def _read(self) -> bool:
+        """Reads what there is to the end of the connection; whether there may be more."""
+        was_over = self.is_over.is_set()
+        try:
+            for line in self._cluster.log(self._pod, self._last):
+                self._on_line(line)
+        except Refused as refused:
+            return refused.status != 404 and not was_over
+        except Unreachable:
+            return not was_over
+        return not was_over
+
+    def _on_line(self, line: bytes) -> None:
+        stamp, _, text = line.partition(b" ")
+        if not _STAMP.match(stamp):  # the kubelet's own word: the container is not there any more
+            return
+        time = stamp.decode()
+        if time <= self._last:  # the log goes on from the second, not from the line
+            return
+        self._last = time
+        report = letters.report_in(text)
+        if report is None:
+            self._mirror.write(letters.unescaped(text) + b"\n")
+        else:
+            self._on_report(report)

@@ -1,0 +1,127 @@
+"""Letters: what a pod and the launcher tell each other by way of the cluster, as neither may reach the other.
+
+    pod ── a line of its log that begins with MARK ────────▶ launcher     Ready, Done, Ended, …
+    pod ── the termination message ────────────────────────▶ launcher     how it ended, should the log be lost
+    launcher ── an annotation, which is a file in the pod ─▶ pod          stop for a restart, who is gone
+
+All of it is JSON. A line of the user's that begins with MARK gets another MARK before it, and loses it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from launchpad.launch.backend import Done, Ended, Noted, Ready, Report, StopRequested, Waiting
+from launchpad.outcome import Outcome
+
+MARK = b"\x1elaunchpad "
+
+MOST_BYTES = 4096
+"""The length that a termination message may have."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a pod is to do; all of it, each time.
+
+    Attributes:
+      restarts: Stop, in order to be started again.
+      gone: Worker → why nobody answers for it any more.
+      stacks: How often its stacks were asked for.
+    """
+
+    restarts: bool = False
+    gone: Mapping[str, str] = field(default_factory=dict)
+    stacks: int = 0
+
+    def text(self) -> str:
+        """As it is written in the annotation."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def wishes_in(text: str) -> Wishes:
+    """What the annotation says; nothing where it is empty."""
+    return Wishes(**json.loads(text)) if text.strip() else Wishes()
+
+
+def written(report: Report | Stacks) -> bytes:
+    """The line that carries a report."""
+    told = {"letter": type(report).__name__, **asdict(report)}
+    return MARK + json.dumps(told).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """What the worker's threads are doing, as was asked; `number`: how often it was asked for."""
+
+    worker: str
+    number: int
+    text: str
+
+
+_LETTERS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Ready, Done, Waiting, StopRequested, Noted, Stacks)
+}
+
+
+def report_in(line: bytes) -> Report | Stacks | None:
+    """The report that a line carries; None if it is a line of the user's."""
+    if not line.startswith(MARK) or line.startswith(MARK * 2):
+        return None
+    try:
+        told = json.loads(line.removeprefix(MARK))
+        letter = told.pop("letter")
+        is_end = letter == Ended.__name__
+        report: Report | Stacks = (
+            Ended(_outcome(told["outcome"])) if is_end else _LETTERS[letter](**told)
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    return report
+
+
+def escaped(line: bytes) -> bytes:
+    """A line of the user's, which must not be taken for one of ours."""
+    return MARK + line if line.startswith(MARK) else line
+
+
+def unescaped(line: bytes) -> bytes:
+    """The line as the user has printed it."""
+    return line.removeprefix(MARK) if line.startswith(MARK * 2) else line
+
+
+def last_words(ended: Outcome) -> bytes:
+    """How an attempt ended, short enough for a termination message: the traceback is cut first."""
+    for most in (2000, 800, 200, 0):
+        short = replace(
+            ended,
+            traceback=_end_of(ended.traceback, most),
+            hint=ended.hint[:most],
+            cause=ended.cause[: max(most, 200)],
+            last_lines=(),
+        )
+        text = json.dumps(asdict(short)).encode()
+        if len(text) <= MOST_BYTES:
+            return text
+    return json.dumps({"worker": ended.worker, "kind": ended.kind}).encode()
+
+
+def outcome_in(message: str) -> Outcome | None:
+    """What a termination message says; None if it was not written by us."""
+    try:
+        return _outcome(json.loads(message))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _outcome(told: Mapping[str, Any]) -> Outcome:
+    known = {each.name: told[each.name] for each in fields(Outcome) if each.name in told}
+    lists: dict[str, Any] = {k: tuple(v) for k, v in known.items() if isinstance(v, list)}
+    return Outcome(**{**known, **lists})
+
+
+def _end_of(text: str, most: int) -> str:
+    return text if len(text) <= most else f"… {text[len(text) - most :]}" if most else ""

@@ -1,0 +1,284 @@
+"""Manifests: the objects of a run, as plain dicts. Pure, and the same for the same plan.
+
+    Secret   <run>                 keys of the run; the root, which owns all others
+    Secret   <run>-code-000, …     the user's project as a zip
+    Service  <run>                 gives each pod the name <worker>.<run>
+    Secret   <run>-<worker>-000    what the worker runs
+    Job      <run>-<worker>-1      an attempt: one pod, never restarted by the cluster
+
+They are ones that every cluster has had since 1.16; none needs an operator.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.launch.backends.kubernetes import names, parcels
+from launchpad.launch.backends.kubernetes.api import CONTAINER
+from launchpad.launch.backends.kubernetes.patch import patched
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.plan import WorkerPlan
+from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
+
+Manifest = dict[str, Any]
+
+FIRST_PORT = 7070
+GIVEN, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state"
+"""Folders of a pod: what it was given, where it may write, what a volume may keep for its next attempt."""
+
+ORDERS = "launchpad/orders"
+"""The annotation in which the launcher tells a pod something; a file in GIVEN."""
+
+RUN, PROGRAM, GROUP, WORKER, ATTEMPT = (
+    f"launchpad/{name}" for name in ("run", "program", "group", "worker", "attempt")
+)
+ROLE = "launchpad/role"
+RECORD = "launchpad/record"
+"""The annotation of the root that says what there is to know of the run from outside."""
+
+_OURS = {"app.kubernetes.io/managed-by": "launchpad"}
+
+_USER = 1000
+_TTL_S = 3600
+_SPREAD_OVER = "kubernetes.io/hostname"
+_NOT_HEALTHY_S = 2
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a program on a cluster.
+
+    Attributes:
+      name: As `names.run_name` gives it.
+      owner: The uid of its root, once that exists; what is made then belongs to it.
+      n_code: How many parts its code has.
+    """
+
+    program: str
+    name: str
+    settings: Settings
+    n_code: int = 0
+    owner: str = ""
+    grace_s: float = 10.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def metadata(self, name: str, **labels: str) -> dict[str, Any]:
+        """An object's metadata."""
+        ours = {**_OURS, RUN: self.name, PROGRAM: names.label(self.program)}
+        meta: dict[str, Any] = {"name": name, "labels": {**ours, **self.labels, **labels}}
+        if self.settings.namespace:
+            meta["namespace"] = self.settings.namespace
+        if self.owner:
+            meta["ownerReferences"] = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "name": self.name,
+                    "uid": self.owner,
+                    "controller": False,
+                    "blockOwnerDeletion": True,
+                }
+            ]
+        return meta
+
+
+def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
+    """The Secret that owns everything; its files are what all workers share."""
+    secret = _secret(run, run.name, files)
+    secret["metadata"]["labels"][ROLE] = "root"
+    if record:
+        secret["metadata"]["annotations"] = {RECORD: record}
+    return secret
+
+
+def code(run: Run, parts: Sequence[bytes]) -> list[Manifest]:
+    """The Secrets with the user's project."""
+    return [
+        _secret(run, parcels.file_name(f"{run.name}-code", i), {parcels.file_name("code", i): part})
+        for i, part in enumerate(parts)
+    ]
+
+
+def service(run: Run) -> Manifest:
+    """What gives pods their names: also to those that are not ready, since they find each other by them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": run.metadata(run.name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {RUN: run.name},
+        },
+    }
+
+
+def payload(run: Run, worker: WorkerPlan, parts: Sequence[bytes]) -> list[Manifest]:
+    """The Secrets with what one worker runs."""
+    return [
+        _secret(run, name, {parcels.file_name("worker", i): part}, worker)
+        for i, (name, part) in enumerate(
+            zip(_payload_names(run, worker, len(parts)), parts, strict=True)
+        )
+    ]
+
+
+def job(run: Run, worker: WorkerPlan, attempt: int, n_parts: int) -> Manifest:
+    """One attempt of a worker.
+
+    Args:
+      n_parts: How many Secrets its payload has.
+    """
+    labels = _labels(worker, attempt)
+    template = {
+        "metadata": {
+            "labels": run.metadata("", **labels)["labels"],
+            "annotations": {ORDERS: ""},
+        },
+        "spec": _pod(run, worker, attempt, n_parts),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": run.metadata(names.job_name(run.name, worker.name, attempt), **labels),
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": _TTL_S,
+            "template": patched(template, run.settings.pod_patch),
+        },
+    }
+
+
+def endpoints(run: str, worker: WorkerPlan) -> dict[str, str]:
+    """Address name → where it is for other pods: a name that is known before there is a pod."""
+    return {name: planned.replace("{run}", run) for name, planned in worker.endpoints.items()}
+
+
+def _pod(run: Run, worker: WorkerPlan, attempt: int, n_parts: int) -> dict[str, Any]:
+    asked = worker.resources
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "hostname": names.host_name(worker.name),
+        "subdomain": run.name,
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": int(run.grace_s) + 5,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(run, worker, attempt)],
+        "volumes": _volumes(run, worker, n_parts),
+    }
+    if asked.labels:
+        spec["nodeSelector"] = dict(asked.labels)
+    if asked.placement:
+        spec["affinity"] = _affinity(run, worker, asked.placement)
+    return spec
+
+
+def _container(run: Run, worker: WorkerPlan, attempt: int) -> dict[str, Any]:
+    python = worker.python or "python3"
+    return {
+        "name": CONTAINER,
+        "image": run.settings.image,
+        "command": [python, "-m", "launchpad.launch.backends.kubernetes.pod", str(attempt)],
+        "env": [{"name": name, "value": value} for name, value in sorted(worker.env.items())],
+        "resources": _resources(run, worker),
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "given", "mountPath": GIVEN, "readOnly": True},
+            {"name": "run", "mountPath": WRITABLE},
+            {"name": "state", "mountPath": STATE},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+        "readinessProbe": {
+            "exec": {"command": ["test", "-e", f"{WRITABLE}/ready"]},
+            "periodSeconds": _NOT_HEALTHY_S,
+        },
+    }
+
+
+def _resources(run: Run, worker: WorkerPlan) -> dict[str, Any]:
+    """Limits are requests: what was asked for is what it gets, no less and no more."""
+    asked = worker.resources
+    limits: dict[str, str] = {}
+    if asked.cpus is not None:
+        limits["cpu"] = f"{round(asked.cpus * 1000)}m"
+    if asked.memory_bytes is not None:
+        limits["memory"] = str(asked.memory_bytes)
+    if asked.gpus:
+        limits[run.settings.gpu_resource] = str(int(asked.gpus))
+    return {"limits": limits, "requests": dict(limits)} if limits else {}
+
+
+def _volumes(run: Run, worker: WorkerPlan, n_parts: int) -> list[dict[str, Any]]:
+    code_names = [parcels.file_name(f"{run.name}-code", i) for i in range(run.n_code)]
+    secrets = [run.name, *code_names, *_payload_names(run, worker, n_parts)]
+    annotation = {"path": "orders", "fieldRef": {"fieldPath": f"metadata.annotations['{ORDERS}']"}}
+    sources: list[dict[str, Any]] = [{"secret": {"name": name}} for name in secrets]
+    sources.append({"downwardAPI": {"items": [annotation]}})
+    return [
+        {"name": "given", "projected": {"defaultMode": 0o400, "sources": sources}},
+        {"name": "run", "emptyDir": {}},
+        {"name": "state", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+
+
+def _affinity(run: Run, worker: WorkerPlan, placement: str) -> dict[str, Any]:
+    """Beside, or away from, the others of its group: if possible, or else not at all."""
+    term: dict[str, Any] = {
+        "labelSelector": {"matchLabels": {RUN: run.name, GROUP: names.label(worker.group)}},
+        "topologyKey": _SPREAD_OVER,
+    }
+    kind = "podAffinity" if placement in (PACK, STRICT_PACK) else "podAntiAffinity"
+    if placement in (STRICT_PACK, STRICT_SPREAD):
+        return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def _labels(worker: WorkerPlan, attempt: int) -> dict[str, str]:
+    return {
+        GROUP: names.label(worker.group),
+        WORKER: names.label(worker.name),
+        ATTEMPT: str(attempt),
+    }
+
+
+def _payload_names(run: Run, worker: WorkerPlan, n_parts: int) -> list[str]:
+    name = f"{run.name}-{names.host_name(worker.name)}"
+    return [parcels.file_name(name, i) for i in range(n_parts)]
+
+
+def _secret(
+    run: Run, name: str, files: Mapping[str, bytes], worker: WorkerPlan | None = None
+) -> Manifest:
+    labels = (
+        {}
+        if worker is None
+        else {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": run.metadata(name, **labels),
+        "immutable": True,
+        "type": "Opaque",
+        "data": {file: base64.b64encode(content).decode() for file, content in files.items()},
+    }

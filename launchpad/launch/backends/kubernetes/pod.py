@@ -1,0 +1,219 @@
+"""Pod: what runs in a worker's container. It starts the worker's process, and speaks for it.
+
+    launcher ◀── log, termination message ── pod ══ lifeline ══ keeper ── host ── worker
+             ─── SIGTERM, annotation ──────▶
+
+The worker is a process of its own, as in `local_mp`: the first process of a container cannot be killed by a
+signal from within, nor say that it was; and so the kernel says how the worker ended. When it has ended the
+container ends, with an exit code that says whether that was a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import sys
+import time
+import zipfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from launchpad import outcome
+from launchpad.courier import keyring
+from launchpad.launch.backend import Born, Ended, Ready
+from launchpad.launch.backends.kubernetes import letters, parcels, shared
+from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
+from launchpad.launch.backends.kubernetes.manifest import GIVEN, STATE, WRITABLE
+from launchpad.launch.backends.processes.backend import ProcessWorkers, start_host
+from launchpad.launch.backends.processes.briefing import Abroad
+from launchpad.launch.logs.tail import Tail
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.run_directory import RunDirectory
+from launchpad.outcome import Outcome
+
+LAST_WORDS = Path("/dev/termination-log")
+
+_LOOK_S = 0.05
+_LOST_S = 5.0
+"""How long a worker that was killed may take to be gone."""
+
+
+class Pod:
+    """One attempt of one worker.
+
+    Args:
+      given: Where what was mounted is.
+      writable: Where it may write.
+    """
+
+    def __init__(self, attempt: int, given: Path, writable: Path, state: Path) -> None:
+        self._attempt, self._given, self._writable = attempt, given, writable
+        self._state = state
+        self._heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._wishes = Wishes()
+        self._kill_at: float | None = None
+        self._is_asked = False
+
+    def live(self) -> Outcome:
+        """Runs the worker to its end."""
+        ours = shared.load(self._given)
+        self._unpack_project()
+        plan = self._settled(shared.worker(self._given))
+        self._name, self._grace_s = plan.name, ours.grace_s
+        run = RunDirectory.create(ours.program, plan.endpoints)
+        keyring.add(run.scope, ours.keys.token)
+        self._workers = self._start(ours, plan, run)
+        self._tail = Tail(run.log(plan.name, self._attempt))
+        signal.signal(signal.SIGTERM, lambda *_: self._heard.put(signal.SIGTERM))
+        try:
+            run.make_runtime()
+            self._workers.start(plan.name, self._attempt)
+            self._workers.place({a: e for a, e in ours.places.items() if a not in plan.endpoints})
+            return self._watch()
+        finally:
+            self._workers.close()
+
+    def _start(self, ours: shared.Shared, plan: WorkerPlan, run: RunDirectory) -> ProcessWorkers:
+        abroad = Abroad(
+            listens_at="",
+            token=ours.keys.token,
+            credentials=ours.keys.credentials,
+            argv=ours.origin.argv,
+            flags=ours.origin.flags,
+            state=str(self._state),
+        )
+        whole = LaunchPlan(ours.program, ours.launch_type, (plan,))
+        return start_host(whole, run, self._heard.put, abroad)
+
+    def _settled(self, plan: WorkerPlan) -> WorkerPlan:
+        """The plan as it holds here: servers listen to everybody, GPUs are those of the container."""
+        endpoints = {
+            name: f"tcp:0.0.0.0:{there.rpartition(':')[2]}" if there.startswith("tcp:") else there
+            for name, there in plan.endpoints.items()
+        }
+        visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+        gpus = tuple(g for g in visible.split(",") if g) if plan.resources.gpus else ()
+        return replace(plan, endpoints=endpoints, gpus=gpus, cpus=())
+
+    def _unpack_project(self) -> None:
+        if not (self._given / parcels.file_name("code", 0)).exists():
+            return
+        archive, folder = self._writable / "code.zip", self._writable / "code"
+        archive.write_bytes(parcels.unpacked(self._given, "code"))
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)
+        sys.path.insert(0, str(folder))
+
+    # While it runs.
+
+    def _watch(self) -> Outcome:
+        while True:
+            self._print_log()
+            self._obey()
+            for heard in self._all_heard():
+                if isinstance(heard, Ended):
+                    return self._at_end(heard)
+                self._on(heard)
+
+    def _at_end(self, ended: Ended) -> Outcome:
+        while self._tail.has_more():
+            self._print_log()
+        if rest := self._tail.remainder():
+            _print([letters.escaped(rest) + b"\n"])
+        _print([letters.written(ended)])
+        return ended.outcome
+
+    def _all_heard(self) -> Iterable[Any]:
+        with contextlib.suppress(queue.Empty):
+            yield self._heard.get(timeout=_LOOK_S)
+            while True:
+                yield self._heard.get_nowait()
+
+    def _on(self, heard: Any) -> None:
+        if heard is signal.SIGTERM:
+            self._ask(restarts=False)
+            return
+        if isinstance(heard, Ready):
+            (self._writable / "ready").touch()
+        if not isinstance(heard, Born):  # its pid means nothing elsewhere
+            _print([letters.written(heard)])
+
+    def _ask(self, restarts: bool) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            self._workers.ask(self._name, restarts=restarts)
+            self._kill_at = time.monotonic() + self._grace_s
+
+    def _obey(self) -> None:
+        """Does what the launcher has come to wish; and what was to be done by now."""
+        if self._kill_at is not None and time.monotonic() > self._kill_at:
+            self._kill_at = None
+            self._workers.kill(self._name)
+        wishes, before = self._read_wishes(), self._wishes
+        self._wishes = wishes
+        for worker in {*wishes.gone, *before.gone}:
+            if wishes.gone.get(worker, "") != before.gone.get(worker, ""):
+                self._workers.tell_gone(worker, wishes.gone.get(worker, ""))
+        if wishes.restarts:
+            self._ask(restarts=True)
+        if wishes.stacks > before.stacks:
+            text = self._workers.stacks(self._name)
+            _print([letters.written(Stacks(self._name, wishes.stacks, text))])
+
+    def _read_wishes(self) -> Wishes:
+        try:
+            return letters.wishes_in((self._given / "orders").read_text())
+        except (OSError, ValueError, TypeError):  # it is just being replaced
+            return self._wishes
+
+    def _print_log(self) -> None:
+        while lines := self._tail.lines():
+            _print([letters.escaped(line) + b"\n" for line in lines])
+
+
+def main(attempt: int) -> NoReturn:
+    """One attempt: prints, leaves its last words, and exits."""
+    given, writable = Path(GIVEN), Path(WRITABLE)
+    os.environ["TMPDIR"] = str(writable)
+    if not os.access(os.path.expanduser("~"), os.W_OK):
+        os.environ["HOME"] = str(writable)
+    try:
+        differs = shared.differences(given)
+        if differs:
+            ended = _not_started(
+                attempt,
+                f"the image is not like the launcher: {differs}",
+                "make an image with the launcher's versions, since what they pickle is not always the same",
+            )
+        else:
+            ended = Pod(attempt, given, writable, Path(STATE)).live()
+    except Exception as error:
+        ended = _not_started(attempt, f"{type(error).__name__}: {error}", "")
+    with contextlib.suppress(OSError):
+        LAST_WORDS.write_bytes(letters.last_words(ended))
+    sys.stdout.flush()
+    os._exit(outcome.exit_status(ended) if ended.is_failure else 0)
+
+
+def _not_started(attempt: int, cause: str, hint: str) -> Outcome:
+    ended = Outcome(
+        "", outcome.FAILED, "start", attempt, cause, hint=hint, host=socket.gethostname()
+    )
+    _print([letters.written(Ended(ended))])
+    return ended
+
+
+def _print(lines: list[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        left = memoryview(b"".join(lines))
+        while left:
+            left = left[os.write(1, left) :]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

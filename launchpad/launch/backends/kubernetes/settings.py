@@ -1,0 +1,78 @@
+"""Settings: what a program needs on a cluster beside what it says itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from launchpad.errors import DefinitionError
+
+FILE = "LAUNCHPAD_KUBERNETES"
+"""The variable that names a file of them."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How pods are made: given to `lp.plan` and `lp.launch`, or in a YAML file, $LAUNCHPAD_KUBERNETES.
+
+    Example:
+      lp.launch(program, "kubernetes", image="registry.example.org/me/project:3")
+
+    Attributes:
+      image: What the containers run: it has Python, launchpad and your packages.
+      namespace: Where everything is made; empty: that of the kubeconfig's context.
+      gpu_resource: What the cluster's device plugin calls a GPU.
+      pod_patch: Merged into each pod's template, for what is not modelled here: tolerations, volumes, a
+        scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
+      pending_timeout_s: How long a pod may wait until it is placed and its image is there.
+    """
+
+    image: str = ""
+    namespace: str = ""
+    gpu_resource: str = "nvidia.com/gpu"
+    pod_patch: Mapping[str, Any] = field(default_factory=dict)
+    pending_timeout_s: float = 300.0
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Settings:
+        """Those of the file, with these in their place.
+
+        Raises:
+          DefinitionError: the file cannot be read, or there is no such setting, or it has another type.
+        """
+        path = os.environ.get(FILE, "")
+        given = {**(_read(path) if path else {}), **options}
+        known = {each.name: each for each in fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                raise DefinitionError(
+                    f"launch type 'kubernetes' takes no {name!r}; it takes {', '.join(known)}"
+                )
+            _check(name, value)
+        return cls(**given)
+
+
+def _read(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        read = yaml.safe_load(Path(path).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise DefinitionError(f"{FILE}={path} cannot be read: {error}") from error
+    if not isinstance(read, dict):
+        raise DefinitionError(f"{FILE}={path} must hold `image: …` and the like, not {read!r}")
+    return read
+
+
+def _check(name: str, value: object) -> None:
+    expected: tuple[type, ...] = (str,)
+    if name == "pod_patch":
+        expected = (Mapping,)
+    elif name == "pending_timeout_s":
+        expected = (int, float)
+    if not isinstance(value, expected) or isinstance(value, bool):
+        kinds = " or ".join(kind.__name__ for kind in expected)
+        raise DefinitionError(f"{name}={value!r} must be {kinds}")

@@ -1,0 +1,472 @@
+"""The workers of one launch on a cluster.
+
+    supervisor ── start, ask, kill … ──▶ actions, in one thread ──▶ the cluster's API
+    supervisor ◀── reports ─────────────────┘ ◀── watch: what becomes of pods
+                                              ◀── followers: what pods write
+
+An attempt is a Job with one pod, which the cluster never starts again: whether there is another attempt is
+the supervisor's decision, here as everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from launchpad import flags, outcome
+from launchpad.courier import keyring
+from launchpad.courier.trust import certificates
+from launchpad.errors import LaunchError
+from launchpad.launch import record
+from launchpad.launch.backend import Ended, Noted, Ready, Report, Workers
+from launchpad.launch.backends.actions import Actions
+from launchpad.launch.backends.kubernetes import (
+    endings,
+    manifest,
+    names,
+    parcels,
+    project,
+    shared,
+)
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.endings import Told
+from launchpad.launch.backends.kubernetes.follower import Follower
+from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.backends.kubernetes.watching import Watching
+from launchpad.launch.backends.mirror import Mirror
+from launchpad.launch.backends.origin import Keys, Origin
+from launchpad.launch.backends.view import View
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.run_directory import RunDirectory
+from launchpad.outcome import Outcome
+
+_LOG_S = 5.0
+"""How long the rest of a log may take, when its pod is over."""
+
+_FORGOTTEN_S = 0.5
+"""How long the controller of Jobs may take to notice that one was deleted."""
+
+_INSIST_S = 15.0
+"""How long a pod that is killed may take, before it is taken off the list whatever its node does."""
+
+_GONE_S = 30.0
+_UNLIMITED_S = 7 * 86400.0
+_STACKS_S = 10.0
+
+_RIGHTS = (
+    ("create", "Secret"),
+    ("get", "Secret"),
+    ("delete", "Secret"),
+    ("create", "Service"),
+    ("create", "Job"),
+    ("delete", "Job"),
+    ("list", "Pod"),
+    ("watch", "Pod"),
+    ("patch", "Pod"),
+    ("delete", "Pod"),
+    ("get", "Pod/log"),
+)
+"""What the user who launches must be allowed to do in the namespace."""
+
+
+@dataclass
+class _Attempt:
+    """One attempt, as it is known here."""
+
+    told: Told
+    pod: dict[str, Any] = field(default_factory=dict)
+    follower: Follower | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+    noted: str = ""
+    is_over: bool = False
+    was_deleted: bool = False
+
+    @property
+    def pod_name(self) -> str:
+        return str(self.pod.get("metadata", {}).get("name", ""))
+
+    @property
+    def uid(self) -> str:
+        return str(self.pod.get("metadata", {}).get("uid", ""))
+
+
+class KubernetesWorkers(Workers):
+    """One launch. Makes what all its pods share; nothing of the user's runs yet.
+
+    Raises:
+      LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are missing.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Report], None],
+        settings: Settings,
+        cluster: Cluster,
+    ) -> None:
+        self._plan, self._directory, self._report = plan, run, report
+        self._settings, self._cluster = settings, cluster
+        self._keys = Keys(keyring.find(run.scope), _credentials())
+        self._view = View(self._keys)
+        self._attempts: dict[str, _Attempt] = {}
+        self._followers: list[Follower] = []
+        self._by_label = {names.label(worker.name): worker.name for worker in plan.workers}
+        self._n_parts: dict[str, int] = {}
+        self._gone: dict[str, str] = {}
+        self._stacks: dict[tuple[str, int], str] = {}
+        self._has_stacks = threading.Condition()
+        self._actions = Actions("launchpad-kubernetes", self._on_error)
+        self._run = self._made_run()
+        self._watching = Watching(
+            cluster,
+            self._selector,
+            lambda *event: self._actions.do(self._on_pod, *event),
+            self._note_all,
+        )
+        self._actions.begin()
+
+    def start(self, worker: str, attempt: int) -> None:
+        """Makes its Job."""
+        self._actions.do(self._start, worker, attempt)
+
+    def ask(self, worker: str, *, restarts: bool = False) -> None:
+        """By SIGTERM, or by an annotation if it is to save what it knows."""
+        self._actions.do(self._ask, worker, restarts)
+
+    def kill(self, worker: str) -> None:
+        """Leaves it a second."""
+        self._actions.do(self._kill, worker)
+
+    def tell_gone(self, worker: str, why: str) -> None:
+        """Tells all."""
+        self._actions.do(self._tell_gone, worker, why)
+
+    def places(self) -> Mapping[str, str]:
+        """At the addresses of pods: of use to this process if it is in the cluster's network."""
+        return self._view.places
+
+    def stacks(self, worker: str) -> str:
+        """What faulthandler writes in its process."""
+        attempt = self._attempts.get(worker)
+        if attempt is None or not attempt.pod_name:
+            return ""
+        number = attempt.wishes.stacks + 1
+        self._actions.do(self._wish, attempt, {"stacks": number})
+        with self._has_stacks:
+            self._has_stacks.wait_for(lambda: (worker, number) in self._stacks, _STACKS_S)
+            return self._stacks.pop((worker, number), f"({worker} does not answer)\n")
+
+    def close(self) -> None:
+        """Deletes all that belongs to the run, and waits until it is gone."""
+        self._actions.end(self._close)
+        self._cluster.close()
+        self._watching.join()
+        for follower in self._followers:
+            follower.join()
+
+    # What all share.
+
+    def _made_run(self) -> manifest.Run:
+        _check_rights(self._cluster)
+        notice_s = flags.termination_notice_s()
+        packed = parcels.packed(project.zipped(project.folder_of_script()))
+        run = manifest.Run(
+            self._plan.program,
+            names.run_name(self._plan.program, self._directory.runtime.name),
+            self._settings,
+            n_code=len(packed),
+            grace_s=notice_s if notice_s >= 0 else _UNLIMITED_S,
+        )
+        try:
+            files = shared.files(self._shared(run))
+            root = self._cluster.create(manifest.root(run, files, self._record()))
+            run = replace(run, owner=root["metadata"]["uid"])
+            for each in (manifest.service(run), *manifest.code(run, packed)):
+                self._cluster.create(each)
+        except (Refused, Unreachable) as error:
+            with contextlib.suppress(Refused, Unreachable):
+                self._cluster.delete("Secret", run.name)
+            raise LaunchError(f"the cluster does not take this program: {error}") from error
+        return run
+
+    def _record(self) -> str:
+        here = {"host": socket.gethostname()}
+        return json.dumps({**asdict(record.of(self._directory, self._plan)), **here})
+
+    def _shared(self, run: manifest.Run) -> shared.Shared:
+        return shared.Shared(
+            self._plan.program,
+            self._plan.launch_type,
+            self._keys,
+            Origin.here(),
+            self._plan.endpoints,
+            run.grace_s,
+        )
+
+    # Commands.
+
+    def _start(self, worker: str, number: int) -> None:
+        before = self._attempts.get(worker)
+        attempt = self._attempts[worker] = _Attempt(
+            Told(worker, number), wishes=Wishes(gone=dict(self._gone))
+        )
+        try:
+            if before is not None:
+                self._cluster.delete("Job", self._job(before))
+            self._create(worker, attempt)
+        except (Refused, Unreachable) as error:
+            cause = f"the cluster does not take its pod: {error}"
+            self._end(attempt, Outcome(worker, outcome.FAILED, "start", number, cause))
+        else:
+            self._actions.later(self._settings.pending_timeout_s, self._give_up, attempt)
+
+    def _create(self, worker: str, attempt: _Attempt) -> None:
+        plan = self._plan.worker(worker)
+        if worker not in self._n_parts:
+            parts = parcels.packed(pickle.dumps(plan, protocol=5))
+            for secret in manifest.payload(self._run, plan, parts):
+                self._cluster.create(secret)
+            self._n_parts[worker] = len(parts)
+        job = manifest.job(self._run, plan, attempt.told.attempt, self._n_parts[worker])
+        job["spec"]["template"]["metadata"]["annotations"][manifest.ORDERS] = attempt.wishes.text()
+        self._cluster.create(job)
+
+    def _ask(self, worker: str, restarts: bool) -> None:
+        attempt = self._living(worker)
+        if attempt is None:
+            return
+        attempt.told = replace(attempt.told, asked=True)
+        if restarts and attempt.follower is not None:
+            self._wish(attempt, {"restarts": True})
+        else:
+            self._delete(attempt)
+
+    def _kill(self, worker: str) -> None:
+        attempt = self._living(worker)
+        if attempt is not None:
+            attempt.told = replace(attempt.told, asked=True, killed=True)
+            self._delete(attempt)
+            self._actions.later(_FORGOTTEN_S, self._insist, attempt, 1)
+            self._actions.later(_INSIST_S, self._insist, attempt, 0)
+
+    def _insist(self, attempt: _Attempt, grace_s: float) -> None:
+        if not attempt.is_over:
+            self._cluster.delete("Pod", attempt.pod_name, grace_s=grace_s)
+
+    def _delete(self, attempt: _Attempt) -> None:
+        """Its Job, and so its pod: a Job that is still there would replace one that was deleted by itself."""
+        self._cluster.delete("Job", self._job(attempt))
+        if not attempt.pod_name:
+            ended = Outcome(
+                attempt.told.worker,
+                outcome.STOPPED,
+                "start",
+                attempt.told.attempt,
+                "stopped before it had a pod",
+            )
+            self._end(attempt, ended)
+
+    def _tell_gone(self, worker: str, why: str) -> None:
+        self._gone[worker] = why
+        for attempt in self._attempts.values():
+            if not attempt.is_over:
+                self._wish(attempt, {"gone": dict(self._gone)})
+
+    def _wish(self, attempt: _Attempt, new: Mapping[str, Any]) -> None:
+        attempt.wishes = replace(attempt.wishes, **new)
+        if attempt.pod_name and not attempt.is_over:
+            with contextlib.suppress(Refused):  # it has just ended
+                self._cluster.annotate(attempt.pod_name, {manifest.ORDERS: attempt.wishes.text()})
+
+    # What the cluster says.
+
+    def _on_pod(self, kind: str, pod: dict[str, Any]) -> None:
+        labels = pod["metadata"]["labels"]
+        worker = self._by_label.get(labels.get(manifest.WORKER, ""), "")
+        attempt = self._living(worker)
+        if attempt is None or labels.get(manifest.ATTEMPT) != str(attempt.told.attempt):
+            return
+        if attempt.uid and attempt.uid != pod["metadata"]["uid"]:
+            self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=0)
+            return  # the Job has replaced a pod that somebody has deleted
+        is_new = not attempt.uid
+        attempt.pod = pod
+        if is_new and attempt.wishes.text() != pod["metadata"]["annotations"][manifest.ORDERS]:
+            self._wish(attempt, {})  # what was wished while it had no pod
+        if not attempt.was_deleted and _is_deleted(kind, pod):
+            attempt.was_deleted = True
+            self._cluster.delete("Job", self._job(attempt))
+        if endings.has_started(pod) and attempt.follower is None:
+            self._follow(attempt)
+        if kind == "DELETED" or endings.is_over(pod):
+            self._on_over(attempt)
+        elif not endings.has_started(pod):
+            self._on_pending(attempt)
+
+    def _follow(self, attempt: _Attempt) -> None:
+        told = attempt.told
+        log = self._directory.log(told.worker, told.attempt)
+        mirror = Mirror(
+            log, self._directory.rotation, lambda text: self._report(Noted(told.worker, text))
+        )
+        attempt.follower = Follower(
+            self._cluster,
+            attempt.pod_name,
+            mirror,
+            lambda report: self._actions.do(self._on_report, attempt, report),
+            lambda: self._actions.do(self._finish, attempt),
+        )
+        self._followers.append(attempt.follower)
+
+    def _on_report(self, attempt: _Attempt, report: Any) -> None:
+        if isinstance(report, Ended):
+            attempt.told = replace(attempt.told, said=report.outcome)
+        elif isinstance(report, Stacks):
+            with self._has_stacks:
+                self._stacks[report.worker, report.number] = report.text
+                self._has_stacks.notify_all()
+        elif not attempt.is_over:
+            if isinstance(report, Ready):
+                attempt.told = replace(attempt.told, is_ready=True)
+                self._see(attempt)
+            self._report(report)
+
+    def _on_pending(self, attempt: _Attempt) -> None:
+        why = endings.why_pending(attempt.pod)
+        if why and why != attempt.noted:
+            attempt.noted = why
+            self._report(Noted(attempt.told.worker, f"its pod is pending: {why}"))
+        if endings.is_hopeless(attempt.pod):
+            self._give_up(attempt)
+
+    def _give_up(self, attempt: _Attempt) -> None:
+        if attempt.is_over or endings.has_started(attempt.pod):
+            return
+        asked = self._plan.worker(attempt.told.worker).resources.asked()
+        ended = endings.not_begun(
+            attempt.told, attempt.pod, asked, self._settings.pending_timeout_s
+        )
+        self._end(attempt, ended)
+        self._cluster.delete("Job", self._job(attempt))
+
+    def _on_over(self, attempt: _Attempt) -> None:
+        if attempt.follower is None:
+            self._finish(attempt)
+        elif not attempt.follower.is_over.is_set():
+            attempt.follower.is_over.set()
+            self._actions.later(_LOG_S, self._finish, attempt)
+
+    def _finish(self, attempt: _Attempt) -> None:
+        """The pod is over, and its log is read."""
+        if attempt.is_over:
+            return
+        self._end(attempt, endings.ending(attempt.told, attempt.pod, attempt.was_deleted))
+
+    def _end(self, attempt: _Attempt, ended: Outcome) -> None:
+        attempt.is_over = True
+        own = self._plan.worker(attempt.told.worker).endpoints
+        self._view.follow(dict.fromkeys(own, ""))
+        self._report(Ended(ended))
+
+    def _see(self, attempt: _Attempt) -> None:
+        """Where its servers are for this process."""
+        ip = attempt.pod["status"].get("podIP", "")
+        own = self._plan.worker(attempt.told.worker).endpoints
+        self._view.follow({name: _at(endpoint, ip) for name, endpoint in own.items()})
+
+    def _living(self, worker: str) -> _Attempt | None:
+        attempt = self._attempts.get(worker)
+        return None if attempt is None or attempt.is_over else attempt
+
+    def _job(self, attempt: _Attempt) -> str:
+        return names.job_name(self._run.name, attempt.told.worker, attempt.told.attempt)
+
+    def _on_error(self, error: Exception) -> None:
+        self._note_all(f"{type(error).__name__}: {error}")
+
+    def _note_all(self, text: str) -> None:
+        self._report(Noted(self._plan.workers[0].name, text))
+
+    # The end.
+
+    def _close(self) -> None:
+        self._view.close()
+        try:
+            self._cluster.delete("Secret", self._run.name, policy="Foreground")
+            self._wait_until_gone()
+        except (Refused, Unreachable) as error:
+            self._note_all(
+                f"what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
+                f" `kubectl delete secret {self._run.name}`"
+            )
+        self._watching.end()
+        for follower in self._followers:
+            follower.is_over.set()
+
+    def _wait_until_gone(self) -> None:
+        deadline = time.monotonic() + _GONE_S
+        while time.monotonic() < deadline:
+            pods, _ = self._cluster.list("Pod", self._selector)
+            if not pods and not self._is_there():
+                return
+            for pod in pods:
+                if endings.is_idle(pod):  # a kubelet may take minutes to take it off the list
+                    self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=0)
+            time.sleep(0.1)
+        raise Unreachable(f"it is still there after {_GONE_S:g} s")
+
+    def _is_there(self) -> bool:
+        try:
+            self._cluster.read("Secret", self._run.name)
+        except Refused as refused:
+            if refused.status == 404:
+                return False
+            raise
+        return True
+
+    @property
+    def _selector(self) -> str:
+        return f"{manifest.RUN}={self._run.name}"
+
+
+def _is_deleted(kind: str, pod: Mapping[str, Any]) -> bool:
+    return kind == "DELETED" or "deletionTimestamp" in pod["metadata"]
+
+
+def _at(endpoint: str, ip: str) -> str:
+    scheme = "tcp:" if endpoint.startswith("tcp:") else ""
+    host = f"[{ip}]" if ":" in ip else ip
+    return f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
+
+
+def _check_rights(cluster: Cluster) -> None:
+    """All that is missing at once, before anything is made."""
+    try:
+        missing = [
+            f"{verb} {kind.lower()}s" for verb, kind in _RIGHTS if not cluster.may(verb, kind)
+        ]
+    except (Refused, Unreachable) as error:
+        raise LaunchError(f"the cluster cannot be used: {error}") from error
+    if missing:
+        raise LaunchError(
+            f"in the namespace {cluster.namespace!r} of the cluster you may not {', '.join(missing)}. Ask for"
+            " a role with these rights; docs/backends/kubernetes.md has one to apply"
+        )
+
+
+def _credentials() -> Any:
+    try:
+        return certificates.make_credentials()
+    except ImportError as error:
+        raise LaunchError(
+            f"launch type 'kubernetes' needs certificates: {error}. pip install 'launchpad[kubernetes]'"
+        ) from error

@@ -1,0 +1,17 @@
+"""A real cluster, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from launchpad.launch.backends.kubernetes.api import Api
+
+
+@pytest.fixture
+def api(pods_run_this: None) -> Iterator[Api]:
+    """The cluster's API, for looking."""
+    api = Api()
+    yield api
+    api.close()

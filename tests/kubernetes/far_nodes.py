@@ -1,0 +1,67 @@
+"""Nodes that pods run."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import time
+from typing import Any
+
+import launchpad as lp
+
+
+class Server:
+    """Says who it is; dies when it is told to."""
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def eat(self) -> None:
+        """Memory that no limit of the process counts, only that of its container."""
+        page = b"x" * (1 << 20)
+        pieces = []
+        while True:
+            piece = mmap.mmap(-1, len(page))
+            piece.write(page)
+            pieces.append(piece)
+
+
+class Caller:
+    """Calls a server until it hears an attempt of that number."""
+
+    def __init__(self, server: Any, attempt: int) -> None:
+        self._server, self._attempt = server, attempt
+
+    def run(self) -> None:
+        heard = 0
+        while heard < self._attempt:
+            try:
+                now = self._server.attempt()
+            except lp.courier.CourierError as error:
+                print(type(error).__name__, flush=True)
+                continue
+            if now != heard:
+                heard = now
+                print(f"reached attempt {heard}", flush=True)
+            time.sleep(0.05)
+
+
+def raises() -> None:
+    """Fails, with a traceback to look at."""
+    print("the last line")
+    raise ValueError("boom")
+
+
+def holds(content: bytes) -> None:
+    """Says how much it was given."""
+    print(len(content))
+
+
+def waits() -> None:
+    """Until it is told to stop."""
+    print("waiting", flush=True)
+    lp.wait_for_stop()

@@ -1,0 +1,47 @@
+"""Settings for a cluster whose only node is this host: its pods run the very Python that the tests run.
+
+python -m tests.kubernetes.on_this_host > settings.yaml
+LAUNCHPAD_KUBERNETES=settings.yaml KUBECONFIG=… python -m examples.mapreduce --lp_launch_type=kubernetes
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+IMAGE = "lp.local/hostroot:1"
+ROOT = Path(__file__).parents[2]
+
+
+def settings() -> dict[str, Any]:
+    """An image of links, over which the host's folders are mounted."""
+    folders = sorted({"/usr", str(ROOT), sys.prefix, sys.base_prefix})
+    names = {folder: f"host-{i}" for i, folder in enumerate(folders)}
+    path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    container = {
+        "name": "*",
+        "imagePullPolicy": "Never",
+        "env": [{"name": "PATH", "value": path}, {"name": "PYTHONPATH", "value": str(ROOT)}],
+        "volumeMounts": [
+            {"name": name, "mountPath": folder, "readOnly": True} for folder, name in names.items()
+        ],
+    }
+    pod = {
+        "securityContext": {"runAsNonRoot": False, "runAsUser": os.getuid()},
+        "volumes": [{"name": name, "hostPath": {"path": folder}} for folder, name in names.items()],
+        "containers": [container],
+    }
+    return {"image": IMAGE, "pod_patch": {"spec": pod}, "pending_timeout_s": 60}
+
+
+def text() -> str:
+    """The settings as a file."""
+    return yaml.safe_dump(settings())
+
+
+if __name__ == "__main__":
+    print(text())

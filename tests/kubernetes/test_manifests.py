@@ -1,0 +1,339 @@
+"""A plan for Kubernetes: names, manifests, what is refused. No cluster anywhere."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import importlib
+import io
+import os
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+import launchpad as lp
+from launchpad.launch.backends.kubernetes import names, parcels, project
+from launchpad.launch.backends.kubernetes.patch import patched
+from launchpad.launch.backends.kubernetes.settings import FILE
+from tests import nodes
+
+IMAGE = "registry.example.org/me/project:3"
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FILE, raising=False)
+
+
+def program_of(**resources: Any) -> lp.Program:
+    program = lp.Program("My Program")
+    with program.group("server"):
+        server = program.add_node(lp.CourierNode(nodes.Counter))
+    with program.group("Worker_A", resources=lp.Resources(**resources)):
+        program.add_node(lp.PyClassNode(nodes.Caller, server))
+        program.add_node(lp.PyClassNode(nodes.Caller, server))
+    return program
+
+
+def manifests_of(program: lp.Program, **options: Any) -> list[dict[str, Any]]:
+    text = lp.plan(program, "kubernetes", **{"image": IMAGE, **options}).to_yaml()
+    return list(yaml.safe_load_all(text))
+
+
+def job_of(worker: str, program: lp.Program, **options: Any) -> dict[str, Any]:
+    manifests = manifests_of(program, **options)
+    return next(
+        m
+        for m in manifests
+        if m["kind"] == "Job" and m["metadata"]["labels"]["launchpad/worker"] == worker
+    )
+
+
+def pod_of(worker: str, program: lp.Program, **options: Any) -> dict[str, Any]:
+    pod: dict[str, Any] = job_of(worker, program, **options)["spec"]["template"]["spec"]
+    return pod
+
+
+# --- what a run consists of ----------------------------------------------------------------------
+
+
+def without_payloads(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A payload holds what is random: the identities of addresses and classes."""
+    plain = copy.deepcopy(manifests)
+    for manifest in plain:
+        if "launchpad/worker" in manifest["metadata"]["labels"] and "data" in manifest:
+            manifest["data"] = dict.fromkeys(manifest["data"], "…")
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "options"),
+    [
+        ("plain", {}, {}),
+        (
+            "with_resources",
+            {"cpus": 1.5, "gpus": 2, "memory": "4GiB", "env": {"B": "2", "A": "1"}},
+            {"namespace": "research", "gpu_resource": "amd.com/gpu"},
+        ),
+        (
+            "placed_and_patched",
+            {"placement": "strict_spread", "labels": {"zone": "a"}},
+            {
+                "pod_patch": {
+                    "spec": {
+                        "schedulerName": "other",
+                        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                        "securityContext": {"runAsUser": 0, "runAsNonRoot": None},
+                        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "d"}}],
+                        "containers": [
+                            {"name": "*", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+                        ],
+                    }
+                }
+            },
+        ),
+    ],
+)
+def test_manifests_are_as_in_the_golden_file(
+    name: str, resources: dict[str, Any], options: dict[str, Any]
+) -> None:
+    found = without_payloads(manifests_of(program_of(**resources), **options))
+
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("LP_WRITE_GOLDEN"):
+        path.write_text(yaml.safe_dump_all(found, sort_keys=False))
+    assert found == list(yaml.safe_load_all(path.read_text()))
+
+
+def test_the_same_plan_gives_the_same_text() -> None:
+    plan = lp.plan(program_of(), "kubernetes", image=IMAGE)
+
+    assert plan.to_yaml() == plan.to_yaml()
+
+
+def test_a_plan_for_another_launch_type_has_no_manifests() -> None:
+    with pytest.raises(lp.DefinitionError, match="not one for 'local_mp'"):
+        lp.plan(program_of(), "local_mp").to_yaml()
+
+
+def test_an_address_is_a_name_that_is_known_before_there_is_a_pod() -> None:
+    plan = lp.plan(program_of(), "kubernetes", image=IMAGE)
+
+    assert plan.endpoints == {"server-0/courier": "tcp:server-0.{service}:7070"}
+
+
+def test_no_secret_stands_elsewhere_than_in_a_secret() -> None:
+    program = lp.Program("secrets")
+    program.add_node(lp.PyClassNode(nodes.Taker, "the-password-is-xyzzy"), label="holder")
+
+    for manifest in manifests_of(program):
+        if manifest["kind"] != "Secret":
+            text = yaml.safe_dump(manifest)
+            assert "xyzzy" not in text
+            assert base64.b64encode(b"xyzzy").decode().strip("=") not in text
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def test_a_launch_without_an_image_says_what_an_image_must_have() -> None:
+    with pytest.raises(lp.DefinitionError, match="needs an image: one that has Python, launchpad"):
+        lp.plan(program_of(), "kubernetes")
+
+
+def test_a_share_of_a_gpu_is_refused() -> None:
+    with pytest.raises(
+        lp.DefinitionError, match=r"Worker_A-0 asks for 0.5 GPU: .* whole ones only"
+    ):
+        lp.plan(program_of(gpus=0.5), "kubernetes", image=IMAGE)
+
+
+def test_an_accelerator_is_refused_with_the_label_to_use() -> None:
+    with pytest.raises(lp.DefinitionError, match=r"labels=\{'nvidia.com/gpu.product'"):
+        lp.plan(program_of(gpus=1, accelerator="A100"), "kubernetes", image=IMAGE)
+
+
+def test_two_workers_whose_names_become_one_are_refused() -> None:
+    program = lp.Program("twins")
+    for label in ("a_b", "a-b"):
+        program.add_node(lp.CourierNode(nodes.Counter), label=label)
+
+    with pytest.raises(lp.DefinitionError, match="a_b-0 and a-b-0 would both be called 'a-b-0'"):
+        lp.plan(program, "kubernetes", image=IMAGE)
+
+
+def test_a_payload_that_is_too_large_is_refused_with_its_largest_members() -> None:
+    program = lp.Program("large")
+    program.add_node(
+        lp.PyClassNode(nodes.Taker, {"small": b"1", "large": os.urandom(12 << 20)}), label="holder"
+    )
+
+    with pytest.raises(lp.DefinitionError, match=r"holder\S*\['large'\] 12,58"):
+        lp.plan(program, "kubernetes", image=IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"imagee": "x"}, "takes no 'imagee'; it takes image, namespace"),
+        ({"image": 3}, "image=3 must be str"),
+        ({"pod_patch": []}, r"pod_patch=\[\] must be Mapping"),
+        ({"pending_timeout_s": "1"}, "pending_timeout_s='1' must be int or float"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(lp.DefinitionError, match=complaint):
+        lp.plan(program_of(), "kubernetes", **options)
+
+
+def test_other_launch_types_refuse_the_settings() -> None:
+    with pytest.raises(lp.DefinitionError, match="'local_mp' does not take 'image'"):
+        lp.plan(program_of(), "local_mp", image=IMAGE)
+
+
+def test_settings_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("image: from/the-file:1\nnamespace: team\n")
+    monkeypatch.setenv("LAUNCHPAD_KUBERNETES", str(file))
+
+    manifests = list(yaml.safe_load_all(lp.plan(program_of(), "kubernetes").to_yaml()))
+
+    assert {m["metadata"]["namespace"] for m in manifests} == {"team"}
+    job = next(m for m in manifests if m["kind"] == "Job")
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == "from/the-file:1"
+
+
+def test_what_is_given_counts_more_than_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("image: from/the-file:1\n")
+    monkeypatch.setenv("LAUNCHPAD_KUBERNETES", str(file))
+
+    assert pod_of("server-0", program_of())["containers"][0]["image"] == IMAGE
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "run"),
+    [
+        ("mapreduce", "mapreduce-3f9a02c1"),
+        ("My Program!", "my-program-3f9a02c1"),
+        ("42", "p-42-3f9a02c1"),
+        ("…", "program-3f9a02c1"),
+        ("a" * 100, "a" * 18 + "-3f9a02c1"),
+    ],
+)
+def test_a_run_gets_a_name_that_a_service_may_have(program: str, run: str) -> None:
+    assert names.run_name(program, "3f9a02c1") == run
+
+
+def test_long_names_are_cut_and_still_differ() -> None:
+    first, second = (names.host_name(f"{'actor' * 20}-{i}") for i in (1, 2))
+
+    assert first != second
+    job = names.job_name(names.run_name("p" * 50, "3f9a02c1"), f"{'actor' * 20}-1", 9999)
+    assert len(job) + len("-12345") <= 63
+
+
+@pytest.mark.parametrize("text", ["actor-3", "trainer-0.1", "Größe", "_x_", "a b/c", "-" * 80])
+def test_every_text_becomes_a_label(text: str) -> None:
+    value = names.label(text)
+
+    assert 0 < len(value) <= 63
+    assert value.isascii()
+    assert value[0].isalnum()
+    assert value[-1].isalnum()
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 999_999, 3 << 20])
+def test_what_is_packed_in_parts_comes_out_whole(size: int, tmp_path: Path) -> None:
+    content = os.urandom(size)
+
+    parts = parcels.packed(content)
+    for i, part in enumerate(parts):
+        assert len(part) <= parcels.PART_BYTES
+        (tmp_path / parcels.file_name("worker", i)).write_bytes(part)
+
+    assert parcels.unpacked(tmp_path, "worker") == content
+
+
+def a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One that this process has imported."""
+    package = folder / "imported_here"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(folder)
+    importlib.import_module(package.name)
+    monkeypatch.delitem(sys.modules, package.name, raising=False)
+    monkeypatch.setitem(sys.modules, package.name, ModuleType(package.name))
+    return package
+
+
+def test_a_project_is_what_was_imported_and_its_small_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = a_package(tmp_path, monkeypatch)
+    sent = ["beside.py", "imported_here/a.py", "imported_here/sub/data.json"]
+    not_sent = [".env", "not_imported/b.py", "imported_here/model.bin", "imported_here/.git/c.py"]
+    for name in sent + not_sent:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1")
+
+    packed = project.zipped(tmp_path)
+
+    assert packed == project.zipped(tmp_path)
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        assert sorted(archive.namelist()) == sorted([*sent, f"{package.name}/__init__.py"])
+
+
+def test_a_project_that_is_too_large_is_refused_with_its_largest_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = a_package(tmp_path, monkeypatch)
+    for i in range(40):
+        (package / f"data{i:02d}.txt").write_bytes(os.urandom(256 << 10))
+    (package / "data00.txt").write_bytes(os.urandom((256 << 10) - 1))
+
+    with pytest.raises(lp.DefinitionError, match=r"than the 8 MiB .* \S+/data01.txt 256 KiB"):
+        project.zipped(tmp_path)
+
+
+# --- patches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "patch", "expected"),
+    [
+        ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"c": 2, "b": 3}}),
+        ({"a": 1, "b": 2}, {"a": None}, {"b": 2}),
+        ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+        (
+            {"v": [{"name": "x", "k": 1}]},
+            {"v": [{"name": "y"}, {"name": "x", "k": 2}]},
+            {"v": [{"name": "x", "k": 2}, {"name": "y"}]},
+        ),
+        (
+            {"v": [{"name": "x"}, {"name": "y"}]},
+            {"v": [{"name": "*", "k": 1}]},
+            {"v": [{"name": "x", "k": 1}, {"name": "y", "k": 1}]},
+        ),
+    ],
+)
+def test_a_patch_is_merged(value: Any, patch: Any, expected: Any) -> None:
+    before = copy.deepcopy(value)
+
+    assert patched(value, patch) == expected
+    assert value == before

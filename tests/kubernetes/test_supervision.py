@@ -1,0 +1,268 @@
+"""What a launch does about what happens in a cluster; with one that shows it on demand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad import outcome
+from launchpad.launch import setup, starting
+from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Workers
+from launchpad.launch.backends.kubernetes import letters
+from launchpad.launch.backends.kubernetes.backend import TestKubernetes
+from launchpad.launch.backends.kubernetes.fake import FakeCluster
+from launchpad.launch.backends.kubernetes.settings import FILE
+from launchpad.launch.backends.kubernetes.workers import KubernetesWorkers
+from launchpad.launch.output import Output
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.running import Running
+from launchpad.outcome import Outcome
+from tests import nodes
+from tests.waiting import until
+
+SUCCEEDED = Outcome("loop-0", outcome.SUCCEEDED)
+RESTARTS = lp.RestartPolicy(max_restarts=3, backoff=0.0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FILE, raising=False)
+
+
+class OnFake(TestKubernetes):
+    """The backend, on a cluster that is not there."""
+
+    __test__ = False
+
+    def __init__(self, cluster: FakeCluster, **options: Any) -> None:
+        super().__init__(image="image", **options)
+        self._cluster = cluster
+
+    def start(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+    ) -> Workers:
+        return KubernetesWorkers(plan, run, report, self._settings, self._cluster)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@contextmanager
+def launched(
+    cluster: FakeCluster, program: lp.Program | None = None, **options: Any
+) -> Iterator[Running]:
+    backend = OnFake(cluster, **options)
+    plan = setup.plan(program or program_of(), backend, "test_kubernetes")
+    run = RunDirectory.create(plan.program)
+    output = Output(run, [worker.name for worker in plan.workers], None)
+    running = starting.begin(plan, backend, run, output, 1.0)
+    try:
+        yield running
+    finally:
+        ending = threading.Thread(target=running.stop, kwargs={"at_once": True})
+        ending.start()
+        while ending.is_alive():
+            for kind, name in list(cluster.objects):
+                if kind == "Pod":
+                    cluster.lose(name)
+            ending.join(0.05)
+
+
+def program_of(restart: lp.RestartPolicy | None = None) -> lp.Program:
+    program = lp.Program("fake")
+    with program.group("loop", restart=restart):
+        program.add_node(lp.PyClassNode(nodes.Loop))
+    return program
+
+
+def begin(cluster: FakeCluster, worker: str = "loop-0", attempt: int = 1) -> str:
+    """Has the worker's pod run, and be ready."""
+    pod = cluster.pod(worker, attempt)
+    cluster.run(pod)
+    cluster.tell(pod, Ready(worker, attempt, runs=True))
+    return pod
+
+
+def test_a_program_whose_worker_ends_well_ends_well_and_leaves_nothing(
+    cluster: FakeCluster,
+) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        cluster.write(pod, "looping")
+        cluster.tell(pod, Ended(SUCCEEDED))
+        cluster.end(pod)
+        running.wait(20)
+
+        assert running.logs("loop") == "looping\n"
+    assert cluster.objects == {}
+
+
+def test_a_line_is_in_the_log_once_though_the_connection_broke(cluster: FakeCluster) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        cluster.write(pod, "one", "two")
+        until(lambda: running.logs("loop") == "one\ntwo\n")
+        cluster.is_reachable = False
+        time.sleep(0.3)
+        cluster.write(pod, "three")
+        cluster.is_reachable = True
+        until(lambda: running.logs("loop") == "one\ntwo\nthree\n")
+
+
+def test_a_failure_is_reported_with_the_traceback_of_the_worker(cluster: FakeCluster) -> None:
+    failed = Outcome(
+        "loop-0", outcome.FAILED, "run", 1, "ValueError: boom", "ValueError", "Traceback: here"
+    )
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        cluster.tell(pod, Ended(failed))
+        cluster.end(pod, exit_code=1)
+
+        with pytest.raises(lp.ProgramFailed, match="ValueError: boom") as caught:
+            running.wait(20)
+        assert "Traceback: here" in str(caught.value)
+
+
+def test_a_worker_that_fails_is_started_again_as_a_new_job(cluster: FakeCluster) -> None:
+    with launched(cluster, program_of(RESTARTS)) as running:
+        pod = begin(cluster)
+        cluster.end(pod, exit_code=137)
+        again = begin(cluster, attempt=2)
+        until(lambda: (running.status()[0].state, running.status()[0].attempt) == ("running", 2))
+
+        assert again != pod
+        jobs = [name for kind, name in cluster.objects if kind == "Job"]
+        assert [name.rpartition("-")[2] for name in jobs] == ["2"]
+
+
+def test_what_an_old_attempt_still_says_changes_nothing(cluster: FakeCluster) -> None:
+    with launched(cluster, program_of(RESTARTS)) as running:
+        pod = begin(cluster)
+        cluster.end(pod, exit_code=137)
+        begin(cluster, attempt=2)
+        late = Outcome("loop-0", outcome.SUCCEEDED, attempt=1)
+        cluster.write(pod, letters.written(Ended(late)).decode())
+        until(lambda: running.status()[0].attempt == 2)
+        time.sleep(0.3)
+
+        assert running.status()[0].state == "running"
+
+
+@pytest.mark.parametrize(
+    ("happens", "cause"),
+    [
+        (lambda c, pod: c.lose(pod), "its pod was deleted, and not by us"),
+        (lambda c, pod: c.evict(pod, "Evicted", "low on memory"), "Evicted: low on memory"),
+        (lambda c, pod: c.evict(pod, "NodeLost"), "ended its pod: NodeLost"),
+        (lambda c, pod: c.end(pod, 137, "OOMKilled"), "out of memory (OOMKilled)"),
+        (lambda c, pod: c.end(pod, 139), "killed by SIGSEGV"),
+    ],
+)
+def test_an_end_that_only_the_cluster_knows_of_is_named(
+    cluster: FakeCluster, happens: Callable[[FakeCluster, str], None], cause: str
+) -> None:
+    with launched(cluster) as running:
+        happens(cluster, begin(cluster))
+
+        with pytest.raises(lp.ProgramFailed) as caught:
+            running.wait(20)
+        assert cause in str(caught.value)
+        assert "attempt 1" in str(caught.value)
+
+
+def test_a_pod_that_finds_no_node_fails_in_the_schedulers_words(cluster: FakeCluster) -> None:
+    with launched(cluster, pending_timeout_s=0.5) as running:
+        cluster.refuse_to_place(
+            cluster.pod("loop-0"), "0/3 nodes are available: 3 Insufficient cpu."
+        )
+
+        with pytest.raises(lp.ProgramFailed, match="Unschedulable: 0/3 nodes are available"):
+            running.wait(20)
+
+
+def test_an_image_that_will_never_be_there_is_not_waited_for(cluster: FakeCluster) -> None:
+    with launched(cluster, pending_timeout_s=600) as running:
+        cluster.wait(cluster.pod("loop-0"), "ErrImageNeverPull", "image is not present")
+
+        with pytest.raises(lp.ProgramFailed, match="ErrImageNeverPull: image is not present"):
+            running.wait(20)
+
+
+def test_a_watch_whose_past_is_forgotten_lists_again(cluster: FakeCluster) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        cluster.end(pod, exit_code=3)
+        cluster.forget()
+
+        with pytest.raises(lp.ProgramFailed, match="exited with code 3"):
+            running.wait(20)
+
+
+def test_a_pod_that_was_lost_while_nobody_watched_is_missed_in_the_list(
+    cluster: FakeCluster,
+) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        cluster.is_reachable = False
+        time.sleep(0.3)
+        cluster.lose(pod)
+        cluster.forget()
+        cluster.is_reachable = True
+
+        with pytest.raises(lp.ProgramFailed, match="its pod was deleted"):
+            running.wait(20)
+
+
+def test_a_worker_that_asks_for_it_stops_the_program(cluster: FakeCluster) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        cluster.tell(pod, StopRequested("loop-0"))
+        cluster.when(lambda: "deletionTimestamp" in cluster.objects["Pod", pod]["metadata"])
+        cluster.tell(pod, Ended(Outcome("loop-0", outcome.STOPPED)))
+        cluster.end(pod)
+
+        running.wait(20)
+
+
+def test_all_rights_that_are_missing_are_named_before_anything_is_made(
+    cluster: FakeCluster,
+) -> None:
+    cluster.refused = {("create", "Job"), ("get", "Pod/log")}
+
+    with (
+        pytest.raises(lp.LaunchError, match="you may not create jobs, get pod/logs"),
+        launched(cluster),
+    ):
+        raise AssertionError("it was launched")
+    assert cluster.objects == {}
+
+
+def test_a_worker_learns_that_another_one_is_gone(cluster: FakeCluster) -> None:
+    program = lp.Program("two")
+    with program.group("server"):
+        server = program.add_node(lp.CourierNode(nodes.ServesBriefly, 1))
+    with program.group("loop"):
+        program.add_node(lp.PyClassNode(nodes.Loop))
+    del server
+    with launched(cluster, program):
+        first, pod = begin(cluster, "server-0"), begin(cluster)
+        cluster.tell(first, Ended(Outcome("server-0", outcome.SUCCEEDED)))
+        cluster.end(first)
+
+        def wishes() -> letters.Wishes:
+            annotations = cluster.objects["Pod", pod]["metadata"]["annotations"]
+            return letters.wishes_in(annotations["launchpad/orders"])
+
+        cluster.when(lambda: "server-0" in wishes().gone)
+        assert "it has ended and serves no more" in wishes().gone["server-0"]
