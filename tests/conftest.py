@@ -61,13 +61,15 @@ def ray_cluster() -> Iterator[clusters.Cluster]:
 
 
 @pytest.fixture
-def pods_run_this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def pods_run_this(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There is a cluster, whose pods run what the tests run: see $LAUNCHPAD_KUBERNETES, or on this host."""
     if not os.environ.get("KUBECONFIG"):
         pytest.skip("there is no cluster: KUBECONFIG is not set")
     if not os.environ.get(FILE):
         file = tmp_path / "settings.yaml"
-        file.write_text(on_this_host.text())
+        file.write_text(on_this_host.text(str(tmp_path_factory.getbasetemp())))
         monkeypatch.setenv(FILE, str(file))
 
 

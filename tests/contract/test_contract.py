@@ -770,7 +770,7 @@ def test_an_address_of_the_users_own_is_a_free_port_known_to_others(
 def _listen_once(address: lp.Address) -> None:
     import socket
 
-    with socket.create_server(("localhost", lp.get_port_from_address(address.resolve()))) as server:
+    with socket.create_server(("", lp.get_port_from_address(address.resolve()))) as server:
         connection, _ = server.accept()
         connection.close()
 
@@ -778,13 +778,13 @@ def _listen_once(address: lp.Address) -> None:
 def _connect_once(address: lp.Address) -> None:
     import socket
 
-    for _ in range(500):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        host, _, port = address.resolve().rpartition(":")
         try:
-            socket.create_connection(
-                ("localhost", lp.get_port_from_address(address.resolve()))
-            ).close()
+            socket.create_connection((host, int(port))).close()
             return
-        except ConnectionRefusedError:
+        except OSError:  # nobody listens yet, or nobody has that name
             time.sleep(0.01)
     raise TimeoutError("nobody listens")
 

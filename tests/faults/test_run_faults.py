@@ -11,6 +11,7 @@ import pytest
 import launchpad as lp
 from tests import nodes
 from tests.faults.backends import both, everywhere, processes
+from tests.waiting import until
 
 
 @pytest.fixture(params=["test_mt", "test_mp"])
@@ -103,6 +104,7 @@ def test_f22_a_worker_killed_by_sigkill_is_named_and_its_callers_are_not_blamed(
     running = lp.launch(program, launch_type)
     victim_client = running.client("victim")
     victim_client.add()
+    until(lambda: running.status()[0].state == "running")  # it serves a moment before it says so
 
     with pytest.raises(lp.courier.CourierError):
         victim_client.kill_self(signal.SIGKILL)

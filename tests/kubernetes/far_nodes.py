@@ -56,6 +56,18 @@ def raises() -> None:
     raise ValueError("boom")
 
 
+def dies() -> None:
+    """By a signal."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def remembers() -> None:
+    """Adds a line to what it finds in its state directory."""
+    me = lp.current()
+    with (me.state_dir / "notes").open("a") as file:
+        file.write(f"attempt {me.attempt}\n")
+
+
 def holds(content: bytes) -> None:
     """Says how much it was given."""
     print(len(content))

@@ -17,18 +17,22 @@ IMAGE = "lp.local/hostroot:1"
 ROOT = Path(__file__).parents[2]
 
 
-def settings() -> dict[str, Any]:
-    """An image of links, over which the host's folders are mounted."""
+def settings(shared: str = "") -> dict[str, Any]:
+    """An image of links, over which the host's folders are mounted; in one of them pods may write."""
     folders = sorted({"/usr", str(ROOT), sys.prefix, sys.base_prefix})
     names = {folder: f"host-{i}" for i, folder in enumerate(folders)}
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    mounts = [
+        {"name": name, "mountPath": folder, "readOnly": True} for folder, name in names.items()
+    ]
+    if shared:
+        names[shared] = "shared"
+        mounts.append({"name": "shared", "mountPath": shared})
     container = {
         "name": "*",
         "imagePullPolicy": "Never",
         "env": [{"name": "PATH", "value": path}, {"name": "PYTHONPATH", "value": str(ROOT)}],
-        "volumeMounts": [
-            {"name": name, "mountPath": folder, "readOnly": True} for folder, name in names.items()
-        ],
+        "volumeMounts": mounts,
     }
     pod = {
         "securityContext": {"runAsNonRoot": False, "runAsUser": os.getuid()},
@@ -38,9 +42,9 @@ def settings() -> dict[str, Any]:
     return {"image": IMAGE, "pod_patch": {"spec": pod}, "pending_timeout_s": 60}
 
 
-def text() -> str:
+def text(shared: str = "") -> str:
     """The settings as a file."""
-    return yaml.safe_dump(settings())
+    return yaml.safe_dump(settings(shared))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import launchpad as lp
 from launchpad import outcome
 from launchpad.launch import setup, starting
 from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Workers
-from launchpad.launch.backends.kubernetes import letters
+from launchpad.launch.backends.kubernetes import baggage, endings, letters, workers
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.fake import FakeCluster
 from launchpad.launch.backends.kubernetes.settings import FILE
@@ -171,7 +172,9 @@ def test_an_end_that_only_the_cluster_knows_of_is_named(
     cluster: FakeCluster, happens: Callable[[FakeCluster, str], None], cause: str
 ) -> None:
     with launched(cluster) as running:
-        happens(cluster, begin(cluster))
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        happens(cluster, pod)
 
         with pytest.raises(lp.ProgramFailed) as caught:
             running.wait(20)
@@ -266,3 +269,76 @@ def test_a_worker_learns_that_another_one_is_gone(cluster: FakeCluster) -> None:
 
         cluster.when(lambda: "server-0" in wishes().gone)
         assert "it has ended and serves no more" in wishes().gone["server-0"]
+
+
+def test_what_an_attempt_has_left_is_given_to_the_next_and_kept_with_the_logs(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").write_text("attempt 1")
+    failed = Outcome("loop-0", outcome.FAILED, cause="ValueError: boom")
+    with launched(cluster, program_of(RESTARTS)) as running:
+        pod = begin(cluster)
+        for piece in letters.baggage_of("loop-0", baggage.packed(tmp_path)):
+            cluster.tell(pod, piece)
+        cluster.tell(pod, Ended(failed))
+        cluster.end(pod, exit_code=1)
+        again = begin(cluster, attempt=2)
+
+        given = cluster.objects["Pod", again]["spec"]["volumes"][0]["projected"]["sources"]
+        names = [each["secret"]["name"] for each in given if "secret" in each]
+        assert names[-1].endswith("-loop-0-2-state-000")
+        assert ("Secret", names[-1]) in cluster.objects
+        kept = running.log_directory / "state" / "loop-0" / "notes"
+        assert kept.read_text() == "attempt 1"
+
+
+def test_a_worker_that_is_too_slow_to_start_is_ended_by_its_pod(cluster: FakeCluster) -> None:
+    policy = lp.RestartPolicy(max_restarts=0, start_timeout_s=0.5)
+    with launched(cluster, program_of(policy)) as running:
+        pod = cluster.pod("loop-0")
+        cluster.run(pod)
+
+        def is_told() -> bool:
+            annotations = cluster.objects["Pod", pod]["metadata"]["annotations"]
+            return letters.wishes_in(annotations["launchpad/orders"]).kill
+
+        cluster.when(is_told)
+        stopped = Outcome("loop-0", outcome.STOPPED, "init", cause="killed when it did not stop")
+        cluster.tell(pod, Ended(stopped))
+        cluster.end(pod)
+
+        with pytest.raises(lp.ProgramFailed, match=r"was not ready within start_timeout_s=0\.5"):
+            running.wait(20)
+
+
+def test_a_launcher_that_fails_itself_gives_up_all_its_workers(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*_: object) -> str:
+        raise AttributeError("a mistake of ours")
+
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        monkeypatch.setattr(endings, "ending", raises)
+        cluster.end(pod, exit_code=1)
+
+        with pytest.raises(
+            lp.ProgramFailed, match="cannot go on: AttributeError: a mistake of ours"
+        ):
+            running.wait(20)
+
+
+def test_a_cluster_that_does_not_answer_keeps_nobody_from_stopping(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_ABANDONED_S", 0.5)
+    with launched(cluster) as running:
+        begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        cluster.is_reachable = False
+
+        running.stop(at_once=True)
+
+        assert running.status()[0].state == "lost"
+        cluster.is_reachable = True

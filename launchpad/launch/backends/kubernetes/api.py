@@ -23,6 +23,9 @@ CONTAINER = "worker"
 _LOG = {"timestamps": "true", "container": CONTAINER}
 
 _ANSWER_S = 30.0
+_SILENCE_S = 60.0
+"""After so long without a line a log is asked for again: what lies between may have forgotten us."""
+
 _WATCH_S = 240
 """How long the server keeps a watch open; then another one goes on where it was."""
 
@@ -121,6 +124,7 @@ class Api:
 
     def read(self, kind: str, name: str) -> Manifest:
         """An object; Refused with 404 if there is none."""
+        assert name, "without a name it would be all of them"
         found: Manifest = self._asked("GET", self._path(kind, name))
         return found
 
@@ -128,6 +132,7 @@ class Api:
         self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
     ) -> None:
         """Deletes an object; one that is not there is passed over."""
+        assert name, "without a name it would be all of them"
         body: dict[str, Any] = {"propagationPolicy": policy}
         if grace_s is not None:
             body["gracePeriodSeconds"] = int(grace_s)
@@ -156,7 +161,7 @@ class Api:
             "timeoutSeconds": str(_WATCH_S),
         }
         for line in self._lines(self._path(kind), query, _WATCH_S + _ANSWER_S):
-            event = json.loads(line)
+            event = _parsed(line)
             if event["type"] == "ERROR":
                 status = event["object"]
                 raise Refused(int(status.get("code", 500)), str(status.get("message", status)))
@@ -167,7 +172,7 @@ class Api:
         query = {"follow": "true", **_LOG}
         if since:
             query["sinceTime"] = since
-        yield from self._lines(self._path("Pod", pod) + "/log", query, None)
+        yield from self._lines(self._path("Pod", pod) + "/log", query, _SILENCE_S)
 
     def printed(self, pod: str) -> Iterator[bytes]:
         """The same, of what is there now."""
@@ -214,7 +219,7 @@ class Api:
         content: str = _JSON,
     ) -> Any:
         response = self._request(method, path, query, body, content, _ANSWER_S)
-        return json.loads(response.data)
+        return _parsed(_whole(response))
 
     def _lines(
         self, path: str, query: Mapping[str, str], patience_s: float | None
@@ -262,14 +267,28 @@ class Api:
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{self._configuration.host} does not answer: {error}") from error
         if response.status >= 400:
-            raise Refused(response.status, _reason(response.data))
+            raise Refused(response.status, _reason(_whole(response)))
         return response
 
     def _login(self) -> dict[str, str]:
-        settings = self._configuration.auth_settings()
+        try:
+            settings = self._configuration.auth_settings()
+        except Exception as error:  # whatever logs in here may be a program of somebody else's
+            raise Unreachable(f"cannot log in: {type(error).__name__}: {error}") from error
         return {
             each["key"]: each["value"] for each in settings.values() if each.get("in") == "header"
         }
+
+
+def _whole(response: Any) -> bytes:
+    return b"".join(_stream(response))
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Unreachable(f"what answers is no cluster, or was cut off: {text[:200]!r}") from error
 
 
 def _stream(response: Any) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes import endings, letters, manifest, names
+from launchpad.launch.backends.kubernetes import endings, letters, manifest, names, removal
 from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
@@ -42,11 +42,15 @@ def runs_on(cluster: Cluster) -> list[Detached]:
         roots, _ = cluster.list("Secret", _ROOTS)
     except (Refused, Unreachable) as error:
         raise LaunchError(f"runs on the cluster cannot be listed: {error}") from error
-    return [_detached(cluster, root["metadata"]) for root in roots]
+    found = (_detached(cluster, root["metadata"]) for root in roots)
+    return [each for each in found if each is not None]
 
 
-def _detached(cluster: Cluster, root: Mapping[str, Any]) -> Detached:
-    record = RunRecord(**json.loads(root["annotations"][manifest.RECORD]))
+def _detached(cluster: Cluster, root: Mapping[str, Any]) -> Detached | None:
+    try:
+        record = RunRecord(**json.loads(root["annotations"][manifest.RECORD]))
+    except (KeyError, TypeError, ValueError):  # of another version, or no run of ours
+        return None
     return Detached(record, partial(_asked, _Run(cluster, root["name"], record)))
 
 
@@ -74,16 +78,11 @@ class _Run:
     def wait(self, timeout_s: float) -> bool:
         """Whether nothing of it is left, at the latest after so long."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                self._cluster.read("Secret", self._name)
-            except Refused as refused:
-                if refused.status == 404:
-                    return True
-                raise
+        while removal.is_there(self._cluster, self._name):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_S)
+        return True
 
     def failure(self) -> None:
         """Nobody knows."""

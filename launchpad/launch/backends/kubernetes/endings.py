@@ -21,7 +21,6 @@ _HOPELESS = {
     "ErrImageNeverPull",
     "InvalidImageName",
     "CreateContainerConfigError",
-    "CreateContainerError",
 }
 _IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 

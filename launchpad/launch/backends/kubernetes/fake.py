@@ -16,6 +16,7 @@ from typing import Any
 from launchpad.launch.backend import Report
 from launchpad.launch.backends.kubernetes import letters
 from launchpad.launch.backends.kubernetes.api import CONTAINER, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.letters import Baggage
 
 Manifest = dict[str, Any]
 
@@ -196,7 +197,7 @@ class FakeCluster:
                 log.append(f"2026-01-01T{next(self._numbers):018d} {line}".encode())
             self._changed.notify_all()
 
-    def tell(self, pod: str, report: Report) -> None:
+    def tell(self, pod: str, report: Report | Baggage) -> None:
         """It reports."""
         self.write(pod, letters.written(report).decode().removesuffix("\n"))
 

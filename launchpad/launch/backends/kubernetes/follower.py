@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from launchpad.launch.backends.kubernetes import letters
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused
 from launchpad.launch.backends.mirror import Mirror
 
 _AGAIN_S = 0.5
+_JOIN_S = 5.0
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 
 
@@ -37,7 +38,8 @@ class Follower:
     ) -> None:
         self._cluster, self._pod, self._mirror = cluster, pod, mirror
         self._on_report, self._on_end = on_report, on_end
-        self._last = ""
+        self._last = self._begun_at = ""
+        self._n_last = self._n_known = 0
         self.is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._follow, name=f"launchpad-log-{pod}", daemon=True
@@ -45,8 +47,8 @@ class Follower:
         self._thread.start()
 
     def join(self) -> None:
-        """Waits until it has ended."""
-        self._thread.join()
+        """Waits until it has ended; not for a connection that nobody ends."""
+        self._thread.join(_JOIN_S)
 
     def _follow(self) -> None:
         try:
@@ -59,22 +61,33 @@ class Follower:
     def _read(self) -> bool:
         """Reads what there is to the end of the connection; whether there may be more."""
         was_over = self.is_over.is_set()
+        self._begun_at, self._n_known = self._last, self._n_last
         try:
             for line in self._cluster.log(self._pod, self._last):
                 self._on_line(line)
         except Refused as refused:
             return refused.status != 404 and not was_over
-        except Unreachable:
+        except (
+            Exception
+        ):  # out of reach, or nonsense: as long as there is a pod there is another try
             return not was_over
         return not was_over
+
+    def _is_known(self, time: str) -> bool:
+        """Whether it came by an earlier connection: a log goes on from a second, and lines share times."""
+        if time == self._begun_at and self._n_known:
+            self._n_known -= 1
+            return True
+        return time < self._begun_at
 
     def _on_line(self, line: bytes) -> None:
         stamp, _, text = line.partition(b" ")
         if not _STAMP.match(stamp):  # the kubelet's own word: the container is not there any more
             return
         time = stamp.decode()
-        if time <= self._last:  # the log goes on from the second, not from the line
+        if self._is_known(time):
             return
+        self._n_last = self._n_last + 1 if time == self._last else 1
         self._last = time
         report = letters.report_in(text)
         if report is None:

@@ -9,8 +9,9 @@ All of it is JSON. A line of the user's that begins with MARK gets another MARK 
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from launchpad.launch.backend import Done, Ended, Noted, Ready, Report, StopRequ
 from launchpad.outcome import Outcome
 
 MARK = b"\x1elaunchpad "
+
+_PIECE = 3000
+"""Bytes in a line: what runs the containers cuts long ones."""
 
 MOST_BYTES = 4096
 """The length that a termination message may have."""
@@ -29,11 +33,15 @@ class Wishes:
 
     Attributes:
       restarts: Stop, in order to be started again.
+      kill: End it, with its stacks in its log.
+      carries: Its state directory is to be handed on: no volume keeps it.
       gone: Worker → why nobody answers for it any more.
       stacks: How often its stacks were asked for.
     """
 
     restarts: bool = False
+    kill: bool = False
+    carries: bool = True
     gone: Mapping[str, str] = field(default_factory=dict)
     stacks: int = 0
 
@@ -47,7 +55,7 @@ def wishes_in(text: str) -> Wishes:
     return Wishes(**json.loads(text)) if text.strip() else Wishes()
 
 
-def written(report: Report | Stacks) -> bytes:
+def written(report: Report | Stacks | Baggage) -> bytes:
     """The line that carries a report."""
     told = {"letter": type(report).__name__, **asdict(report)}
     return MARK + json.dumps(told).encode() + b"\n"
@@ -62,12 +70,22 @@ class Stacks:
     text: str
 
 
+@dataclass(frozen=True)
+class Baggage:
+    """A part of what a worker has left in its state directory, as text: base64. `count`: of how many."""
+
+    worker: str
+    index: int
+    count: int
+    content: str
+
+
 _LETTERS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Ready, Done, Waiting, StopRequested, Noted, Stacks)
+    kind.__name__: kind for kind in (Ready, Done, Waiting, StopRequested, Noted, Stacks, Baggage)
 }
 
 
-def report_in(line: bytes) -> Report | Stacks | None:
+def report_in(line: bytes) -> Report | Stacks | Baggage | None:
     """The report that a line carries; None if it is a line of the user's."""
     if not line.startswith(MARK) or line.startswith(MARK * 2):
         return None
@@ -75,12 +93,29 @@ def report_in(line: bytes) -> Report | Stacks | None:
         told = json.loads(line.removeprefix(MARK))
         letter = told.pop("letter")
         is_end = letter == Ended.__name__
-        report: Report | Stacks = (
+        report: Report | Stacks | Baggage = (
             Ended(_outcome(told["outcome"])) if is_end else _LETTERS[letter](**told)
         )
     except (ValueError, KeyError, TypeError):
         return None
     return report
+
+
+def baggage_of(worker: str, content: bytes) -> list[Baggage]:
+    """The letters that carry it, none of them too long for a line."""
+    pieces = [content[i : i + _PIECE] for i in range(0, len(content), _PIECE)]
+    return [
+        Baggage(worker, i, len(pieces), base64.b64encode(piece).decode())
+        for i, piece in enumerate(pieces)
+    ]
+
+
+def joined(pieces: Sequence[Baggage]) -> bytes:
+    """What so many letters have carried; nothing if one of them is missing."""
+    found = {piece.index: piece.content for piece in pieces}
+    if not pieces or set(found) != set(range(pieces[0].count)):
+        return b""
+    return b"".join(base64.b64decode(found[i]) for i in range(len(found)))
 
 
 def escaped(line: bytes) -> bytes:

@@ -6,7 +6,7 @@
     Secret   <run>-<worker>-000    what the worker runs
     Job      <run>-<worker>-1      an attempt: one pod, never restarted by the cluster
 
-They are ones that every cluster has had since 1.16; none needs an operator.
+They are ones that every cluster has had since 1.19; none needs an operator.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ RECORD = "launchpad/record"
 _OURS = {"app.kubernetes.io/managed-by": "launchpad"}
 
 _USER = 1000
-_TTL_S = 3600
+_TTL_S = 7 * 86400
+"""Of what nobody has deleted, because its launcher was killed."""
+
 _SPREAD_OVER = "kubernetes.io/hostname"
 _NOT_HEALTHY_S = 2
 
@@ -126,19 +128,36 @@ def payload(run: Run, worker: WorkerPlan, parts: Sequence[bytes]) -> list[Manife
     ]
 
 
-def job(run: Run, worker: WorkerPlan, attempt: int, n_parts: int) -> Manifest:
+def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
+    """The Secrets with what the attempt before has left for this one."""
+    return [
+        _secret(run, name, {parcels.file_name("state", i): part}, worker)
+        for i, (name, part) in enumerate(
+            zip(_state_names(run, worker, attempt, len(parts)), parts, strict=True)
+        )
+    ]
+
+
+def job(
+    run: Run, worker: WorkerPlan, attempt: int, n_parts: int, n_state_parts: int = 0
+) -> Manifest:
     """One attempt of a worker.
 
     Args:
       n_parts: How many Secrets its payload has.
+      n_state_parts: How many its state has.
     """
+    given = [
+        *_payload_names(run, worker, n_parts),
+        *_state_names(run, worker, attempt, n_state_parts),
+    ]
     labels = _labels(worker, attempt)
     template = {
         "metadata": {
             "labels": run.metadata("", **labels)["labels"],
             "annotations": {ORDERS: ""},
         },
-        "spec": _pod(run, worker, attempt, n_parts),
+        "spec": _pod(run, worker, attempt, given),
     }
     return {
         "apiVersion": "batch/v1",
@@ -152,12 +171,22 @@ def job(run: Run, worker: WorkerPlan, attempt: int, n_parts: int) -> Manifest:
     }
 
 
-def endpoints(run: str, worker: WorkerPlan) -> dict[str, str]:
-    """Address name → where it is for other pods: a name that is known before there is a pod."""
-    return {name: planned.replace("{run}", run) for name, planned in worker.endpoints.items()}
+def grace_s(worker: WorkerPlan, usual_s: float) -> float:
+    """How long a worker may take to stop."""
+    own_s = worker.restart.stop_grace_s
+    return usual_s if own_s is None else own_s
 
 
-def _pod(run: Run, worker: WorkerPlan, attempt: int, n_parts: int) -> dict[str, Any]:
+def carries_state(job: Manifest) -> bool:
+    """Whether its state directory goes with the pod: no patch has put a volume there."""
+    spec = job["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounts = next(c["volumeMounts"] for c in spec["containers"] if c["name"] == CONTAINER)
+    names_there = [mount["name"] for mount in mounts if mount["mountPath"] == STATE]
+    return all("emptyDir" in volumes.get(name, ()) for name in names_there)
+
+
+def _pod(run: Run, worker: WorkerPlan, attempt: int, given: Sequence[str]) -> dict[str, Any]:
     asked = worker.resources
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -165,7 +194,7 @@ def _pod(run: Run, worker: WorkerPlan, attempt: int, n_parts: int) -> dict[str, 
         "subdomain": run.name,
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": int(run.grace_s) + 5,
+        "terminationGracePeriodSeconds": int(grace_s(worker, run.grace_s)) + 5,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -174,7 +203,7 @@ def _pod(run: Run, worker: WorkerPlan, attempt: int, n_parts: int) -> dict[str, 
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(run, worker, attempt)],
-        "volumes": _volumes(run, worker, n_parts),
+        "volumes": _volumes(run, given),
     }
     if asked.labels:
         spec["nodeSelector"] = dict(asked.labels)
@@ -225,9 +254,9 @@ def _resources(run: Run, worker: WorkerPlan) -> dict[str, Any]:
     return {"limits": limits, "requests": dict(limits)} if limits else {}
 
 
-def _volumes(run: Run, worker: WorkerPlan, n_parts: int) -> list[dict[str, Any]]:
+def _volumes(run: Run, given: Sequence[str]) -> list[dict[str, Any]]:
     code_names = [parcels.file_name(f"{run.name}-code", i) for i in range(run.n_code)]
-    secrets = [run.name, *code_names, *_payload_names(run, worker, n_parts)]
+    secrets = [run.name, *code_names, *given]
     annotation = {"path": "orders", "fieldRef": {"fieldPath": f"metadata.annotations['{ORDERS}']"}}
     sources: list[dict[str, Any]] = [{"secret": {"name": name}} for name in secrets]
     sources.append({"downwardAPI": {"items": [annotation]}})
@@ -264,6 +293,11 @@ def _labels(worker: WorkerPlan, attempt: int) -> dict[str, str]:
 def _payload_names(run: Run, worker: WorkerPlan, n_parts: int) -> list[str]:
     name = f"{run.name}-{names.host_name(worker.name)}"
     return [parcels.file_name(name, i) for i in range(n_parts)]
+
+
+def _state_names(run: Run, worker: WorkerPlan, attempt: int, count: int) -> list[str]:
+    name = f"{names.job_name(run.name, worker.name, attempt)}-state"
+    return [parcels.file_name(name, i) for i in range(count)]
 
 
 def _secret(

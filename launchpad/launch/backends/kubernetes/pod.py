@@ -25,22 +25,22 @@ from typing import Any, NoReturn
 
 from launchpad import outcome
 from launchpad.courier import keyring
-from launchpad.launch.backend import Born, Ended, Ready
-from launchpad.launch.backends.kubernetes import letters, parcels, shared
+from launchpad.launch.backend import Born, Ended, Noted, Ready
+from launchpad.launch.backends.kubernetes import baggage, letters, manifest, parcels, shared
 from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
 from launchpad.launch.backends.kubernetes.manifest import GIVEN, STATE, WRITABLE
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_host
 from launchpad.launch.backends.processes.briefing import Abroad
+from launchpad.launch.gpus.visible import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.resources import in_words
 
 LAST_WORDS = Path("/dev/termination-log")
 
 _LOOK_S = 0.05
-_LOST_S = 5.0
-"""How long a worker that was killed may take to be gone."""
 
 
 class Pod:
@@ -61,15 +61,16 @@ class Pod:
 
     def live(self) -> Outcome:
         """Runs the worker to its end."""
+        signal.signal(signal.SIGTERM, lambda *_: self._heard.put(signal.SIGTERM))
         ours = shared.load(self._given)
         self._unpack_project()
+        self._take_over_state()
         plan = self._settled(shared.worker(self._given))
-        self._name, self._grace_s = plan.name, ours.grace_s
+        self._name, self._grace_s = plan.name, manifest.grace_s(plan, ours.grace_s)
         run = RunDirectory.create(ours.program, plan.endpoints)
         keyring.add(run.scope, ours.keys.token)
         self._workers = self._start(ours, plan, run)
         self._tail = Tail(run.log(plan.name, self._attempt))
-        signal.signal(signal.SIGTERM, lambda *_: self._heard.put(signal.SIGTERM))
         try:
             run.make_runtime()
             self._workers.start(plan.name, self._attempt)
@@ -96,9 +97,7 @@ class Pod:
             name: f"tcp:0.0.0.0:{there.rpartition(':')[2]}" if there.startswith("tcp:") else there
             for name, there in plan.endpoints.items()
         }
-        visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
-        gpus = tuple(g for g in visible.split(",") if g) if plan.resources.gpus else ()
-        return replace(plan, endpoints=endpoints, gpus=gpus, cpus=())
+        return replace(plan, endpoints=endpoints, gpus=_gpus(plan), cpus=())
 
     def _unpack_project(self) -> None:
         if not (self._given / parcels.file_name("code", 0)).exists():
@@ -125,8 +124,35 @@ class Pod:
             self._print_log()
         if rest := self._tail.remainder():
             _print([letters.escaped(rest) + b"\n"])
+        self._hand_on_state()
         _print([letters.written(ended)])
         return ended.outcome
+
+    def _hand_on_state(self) -> None:
+        """For the next attempt, if there is one."""
+        if not self._wishes.carries:
+            return
+        try:
+            size = baggage.size_of(self._state)
+            content = baggage.packed(self._state) if size <= baggage.MOST_BYTES else b""
+        except OSError as error:
+            self._note(f"its state directory cannot be handed on to its next attempt: {error}")
+            return
+        if size > baggage.MOST_BYTES:
+            self._note(
+                f"its state directory has {in_words(size)}, and no more than {in_words(baggage.MOST_BYTES)}"
+                f" are sent to its next attempt; mount a volume at {STATE} by pod_patch"
+            )
+        _print([letters.written(piece) for piece in letters.baggage_of(self._name, content)])
+
+    def _note(self, text: str) -> None:
+        _print([letters.written(Noted(self._name, text))])
+
+    def _take_over_state(self) -> None:
+        """What the attempt before has left, unless a volume has it already."""
+        is_given = (self._given / parcels.file_name("state", 0)).exists()
+        if is_given and baggage.is_empty(self._state):
+            baggage.unpack(parcels.unpacked(self._given, "state"), self._state)
 
     def _all_heard(self) -> Iterable[Any]:
         with contextlib.suppress(queue.Empty):
@@ -161,6 +187,8 @@ class Pod:
                 self._workers.tell_gone(worker, wishes.gone.get(worker, ""))
         if wishes.restarts:
             self._ask(restarts=True)
+        if wishes.kill and not before.kill:
+            self._workers.kill(self._name)
         if wishes.stacks > before.stacks:
             text = self._workers.stacks(self._name)
             _print([letters.written(Stacks(self._name, wishes.stacks, text))])
@@ -174,6 +202,13 @@ class Pod:
     def _print_log(self) -> None:
         while lines := self._tail.lines():
             _print([letters.escaped(line) + b"\n" for line in lines])
+
+
+def _gpus(plan: WorkerPlan) -> tuple[str, ...]:
+    """As the device plugin names them; else by number: there are no others in this container."""
+    if plan.resources.gpus and (visible := os.environ.get(VISIBLE)):
+        return tuple(visible.split(","))
+    return tuple(str(i) for i in range(int(plan.resources.gpus)))
 
 
 def main(attempt: int) -> NoReturn:

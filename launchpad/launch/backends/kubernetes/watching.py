@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused
 
+_LEAST_S = 0.01
 _SOON_S, _LATE_S = 0.2, 10.0
 _TOO_OLD = 410
+_JOIN_S = 5.0
 
 
 class Watching:
@@ -46,29 +48,33 @@ class Watching:
         self._is_over.set()
 
     def join(self) -> None:
-        """Waits until the thread has ended."""
-        self._thread.join()
+        """Waits until the thread has ended; not for a connection that nobody ends."""
+        self._thread.join(_JOIN_S)
 
     def _watch(self) -> None:
-        while not self._is_over.wait(self._pause_s):
+        while not self._is_over.wait(self._pause_s or _LEAST_S):
             try:
                 self._look()
             except Refused as refused:
                 self._version = ""
                 if refused.status != _TOO_OLD:
                     self._slow_down(refused)
-            except Unreachable as error:
+            except (
+                Exception
+            ) as error:  # out of reach, or nonsense; without a watch nothing would ever end
                 self._slow_down(error)
 
     def _look(self) -> None:
         if not self._version:
             self._list()
-        self._speed_up()
+            self._speed_up()
         for kind, pod in self._cluster.watch("Pod", self._selector, self._version):
             if self._is_over.is_set():
                 return
             self._version = pod["metadata"]["resourceVersion"]
+            self._speed_up()
             self._take(kind, pod)
+        self._speed_up()
 
     def _list(self) -> None:
         pods, self._version = self._cluster.list("Pod", self._selector)

@@ -11,13 +11,17 @@ the supervisor's decision, here as everywhere.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import pickle
 import socket
+import sys
+import tarfile
 import threading
-import time
+import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from launchpad import flags, outcome
@@ -25,20 +29,25 @@ from launchpad.courier import keyring
 from launchpad.courier.trust import certificates
 from launchpad.errors import LaunchError
 from launchpad.launch import record
-from launchpad.launch.backend import Ended, Noted, Ready, Report, Workers
+from launchpad.launch.backend import Done, Ended, Noted, Ready, Report, Waiting, Workers
 from launchpad.launch.backends.actions import Actions
 from launchpad.launch.backends.kubernetes import (
+    baggage,
     endings,
+    letters,
     manifest,
     names,
     parcels,
     project,
+    removal,
+    rights,
     shared,
 )
 from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.attempt import Attempt
 from launchpad.launch.backends.kubernetes.endings import Told
 from launchpad.launch.backends.kubernetes.follower import Follower
-from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
+from launchpad.launch.backends.kubernetes.letters import Baggage, Stacks, Wishes
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.watching import Watching
 from launchpad.launch.backends.mirror import Mirror
@@ -54,48 +63,23 @@ _LOG_S = 5.0
 _FORGOTTEN_S = 0.5
 """How long the controller of Jobs may take to notice that one was deleted."""
 
+_LAST_WORDS_S = 5.0
+"""How long a pod may take to hear that it shall end its worker, and to do it."""
+
 _INSIST_S = 15.0
 """How long a pod that is killed may take, before it is taken off the list whatever its node does."""
 
-_GONE_S = 30.0
 _UNLIMITED_S = 7 * 86400.0
+_ABANDONED_S = 60.0
+"""How long somebody who ends a pod waits for a cluster that does not answer."""
+
 _STACKS_S = 10.0
+_AGAIN_S = 1.0
+_PASSING = (429, 500, 502, 503, 504)
+"""What a cluster answers that is busy or being restarted."""
 
-_RIGHTS = (
-    ("create", "Secret"),
-    ("get", "Secret"),
-    ("delete", "Secret"),
-    ("create", "Service"),
-    ("create", "Job"),
-    ("delete", "Job"),
-    ("list", "Pod"),
-    ("watch", "Pod"),
-    ("patch", "Pod"),
-    ("delete", "Pod"),
-    ("get", "Pod/log"),
-)
-"""What the user who launches must be allowed to do in the namespace."""
-
-
-@dataclass
-class _Attempt:
-    """One attempt, as it is known here."""
-
-    told: Told
-    pod: dict[str, Any] = field(default_factory=dict)
-    follower: Follower | None = None
-    wishes: Wishes = field(default_factory=Wishes)
-    noted: str = ""
-    is_over: bool = False
-    was_deleted: bool = False
-
-    @property
-    def pod_name(self) -> str:
-        return str(self.pod.get("metadata", {}).get("name", ""))
-
-    @property
-    def uid(self) -> str:
-        return str(self.pod.get("metadata", {}).get("uid", ""))
+_REASON = 300
+"""Characters of why somebody is gone: an annotation holds so much, and there may be many."""
 
 
 class KubernetesWorkers(Workers):
@@ -117,12 +101,15 @@ class KubernetesWorkers(Workers):
         self._settings, self._cluster = settings, cluster
         self._keys = Keys(keyring.find(run.scope), _credentials())
         self._view = View(self._keys)
-        self._attempts: dict[str, _Attempt] = {}
+        self._attempts: dict[str, Attempt] = {}
         self._followers: list[Follower] = []
         self._by_label = {names.label(worker.name): worker.name for worker in plan.workers}
         self._n_parts: dict[str, int] = {}
         self._gone: dict[str, str] = {}
-        self._stacks: dict[tuple[str, int], str] = {}
+        self._states: dict[str, bytes] = {}
+        self._is_hurried = False
+        self._stacks: dict[str, Stacks] = {}
+        self._numbers = itertools.count(1)
         self._has_stacks = threading.Condition()
         self._actions = Actions("launchpad-kubernetes", self._on_error)
         self._run = self._made_run()
@@ -143,8 +130,12 @@ class KubernetesWorkers(Workers):
         self._actions.do(self._ask, worker, restarts)
 
     def kill(self, worker: str) -> None:
-        """Leaves it a second."""
+        """By its pod, so that its stacks are in its log; with its pod if that does not do it."""
         self._actions.do(self._kill, worker)
+
+    def hurry(self) -> None:
+        """For all kills to come."""
+        self._is_hurried = True
 
     def tell_gone(self, worker: str, why: str) -> None:
         """Tells all."""
@@ -159,11 +150,13 @@ class KubernetesWorkers(Workers):
         attempt = self._attempts.get(worker)
         if attempt is None or not attempt.pod_name:
             return ""
-        number = attempt.wishes.stacks + 1
+        number = next(self._numbers)
         self._actions.do(self._wish, attempt, {"stacks": number})
         with self._has_stacks:
-            self._has_stacks.wait_for(lambda: (worker, number) in self._stacks, _STACKS_S)
-            return self._stacks.pop((worker, number), f"({worker} does not answer)\n")
+            answered = self._has_stacks.wait_for(
+                lambda: worker in self._stacks and self._stacks[worker].number >= number, _STACKS_S
+            )
+            return self._stacks[worker].text if answered else f"({worker} does not answer)\n"
 
     def close(self) -> None:
         """Deletes all that belongs to the run, and waits until it is gone."""
@@ -176,7 +169,7 @@ class KubernetesWorkers(Workers):
     # What all share.
 
     def _made_run(self) -> manifest.Run:
-        _check_rights(self._cluster)
+        rights.check(self._cluster)
         notice_s = flags.termination_notice_s()
         packed = parcels.packed(project.zipped(project.folder_of_script()))
         run = manifest.Run(
@@ -192,10 +185,13 @@ class KubernetesWorkers(Workers):
             run = replace(run, owner=root["metadata"]["uid"])
             for each in (manifest.service(run), *manifest.code(run, packed)):
                 self._cluster.create(each)
-        except (Refused, Unreachable) as error:
-            with contextlib.suppress(Refused, Unreachable):
-                self._cluster.delete("Secret", run.name)
-            raise LaunchError(f"the cluster does not take this program: {error}") from error
+        except BaseException as error:
+            if run.owner:
+                with contextlib.suppress(Refused, Unreachable):
+                    self._cluster.delete("Secret", run.name)
+            if isinstance(error, (Refused, Unreachable)):
+                raise LaunchError(f"the cluster does not take this program: {error}") from error
+            raise
         return run
 
     def _record(self) -> str:
@@ -216,12 +212,12 @@ class KubernetesWorkers(Workers):
 
     def _start(self, worker: str, number: int) -> None:
         before = self._attempts.get(worker)
-        attempt = self._attempts[worker] = _Attempt(
+        attempt = self._attempts[worker] = Attempt(
             Told(worker, number), wishes=Wishes(gone=dict(self._gone))
         )
         try:
             if before is not None:
-                self._cluster.delete("Job", self._job(before))
+                self._remove(before)
             self._create(worker, attempt)
         except (Refused, Unreachable) as error:
             cause = f"the cluster does not take its pod: {error}"
@@ -229,16 +225,36 @@ class KubernetesWorkers(Workers):
         else:
             self._actions.later(self._settings.pending_timeout_s, self._give_up, attempt)
 
-    def _create(self, worker: str, attempt: _Attempt) -> None:
+    def _remove(self, before: Attempt) -> None:
+        """What is left of an attempt; one that was given up must not answer in the place of the next."""
+        self._cluster.delete("Job", self._job(before))
+        if before.pod_name and not endings.is_over(before.pod):
+            self._cluster.delete("Pod", before.pod_name, grace_s=0)
+
+    def _create(self, worker: str, attempt: Attempt) -> None:
         plan = self._plan.worker(worker)
         if worker not in self._n_parts:
             parts = parcels.packed(pickle.dumps(plan, protocol=5))
             for secret in manifest.payload(self._run, plan, parts):
-                self._cluster.create(secret)
+                self._make(secret)
             self._n_parts[worker] = len(parts)
-        job = manifest.job(self._run, plan, attempt.told.attempt, self._n_parts[worker])
+        number = attempt.told.attempt
+        left = self._states.get(worker, b"")
+        parts = parcels.packed(left) if left else []
+        for secret in manifest.state(self._run, plan, number, parts):
+            self._make(secret)
+        job = manifest.job(self._run, plan, number, self._n_parts[worker], len(parts))
+        attempt.wishes = replace(attempt.wishes, carries=manifest.carries_state(job))
         job["spec"]["template"]["metadata"]["annotations"][manifest.ORDERS] = attempt.wishes.text()
-        self._cluster.create(job)
+        self._make(job)
+
+    def _make(self, each: manifest.Manifest) -> None:
+        """Makes it, if that was not done by a call whose answer was lost."""
+        try:
+            self._cluster.create(each)
+        except Refused as refused:
+            if refused.status != 409:
+                raise
 
     def _ask(self, worker: str, restarts: bool) -> None:
         attempt = self._living(worker)
@@ -254,16 +270,52 @@ class KubernetesWorkers(Workers):
         attempt = self._living(worker)
         if attempt is not None:
             attempt.told = replace(attempt.told, asked=True, killed=True)
-            self._delete(attempt)
+            if attempt.follower is not None and not self._is_hurried:
+                self._actions.later(_LAST_WORDS_S, self._end_pod, attempt)
+                self._wish(attempt, {"kill": True})
+            else:
+                self._end_pod(attempt)
+
+    def _end_pod(self, attempt: Attempt) -> None:
+        if not attempt.is_over:
             self._actions.later(_FORGOTTEN_S, self._insist, attempt, 1)
             self._actions.later(_INSIST_S, self._insist, attempt, 0)
+            self._actions.later(_ABANDONED_S, self._abandon, attempt)
+            self._delete(attempt)
 
-    def _insist(self, attempt: _Attempt, grace_s: float) -> None:
+    def _insist(self, attempt: Attempt, grace_s: float) -> None:
+        if not attempt.is_over and attempt.pod_name:
+            self._urge(
+                attempt, partial(self._cluster.delete, "Pod", attempt.pod_name, grace_s=grace_s)
+            )
+
+    def _urge(self, attempt: Attempt, call: Callable[[], object]) -> None:
+        """Calls the cluster; again later, as long as the attempt is not over, if it is out of reach."""
+        try:
+            call()
+        except (Refused, Unreachable) as error:
+            if isinstance(error, Unreachable) or error.status in _PASSING:
+                self._actions.later(_AGAIN_S, self._urge_again, attempt, call)
+            elif error.status != 404:
+                self._report(Noted(attempt.told.worker, f"the cluster refuses: {error}"))
+
+    def _urge_again(self, attempt: Attempt, call: Callable[[], object]) -> None:
         if not attempt.is_over:
-            self._cluster.delete("Pod", attempt.pod_name, grace_s=grace_s)
+            self._urge(attempt, call)
 
-    def _delete(self, attempt: _Attempt) -> None:
+    def _abandon(self, attempt: Attempt) -> None:
+        if not attempt.is_over:
+            self._end_lost(attempt, "it was to end, and the cluster does not say that it has")
+
+    def _end_lost(self, attempt: Attempt, why: str) -> None:
+        told = attempt.told
+        self._end(attempt, Outcome(told.worker, outcome.LOST, "run", told.attempt, why))
+
+    def _delete(self, attempt: Attempt) -> None:
         """Its Job, and so its pod: a Job that is still there would replace one that was deleted by itself."""
+        self._urge(attempt, partial(self._delete_now, attempt))
+
+    def _delete_now(self, attempt: Attempt) -> None:
         self._cluster.delete("Job", self._job(attempt))
         if not attempt.pod_name:
             ended = Outcome(
@@ -276,16 +328,18 @@ class KubernetesWorkers(Workers):
             self._end(attempt, ended)
 
     def _tell_gone(self, worker: str, why: str) -> None:
-        self._gone[worker] = why
+        self._gone[worker] = why[:_REASON]
         for attempt in self._attempts.values():
             if not attempt.is_over:
                 self._wish(attempt, {"gone": dict(self._gone)})
 
-    def _wish(self, attempt: _Attempt, new: Mapping[str, Any]) -> None:
+    def _wish(self, attempt: Attempt, new: Mapping[str, Any]) -> None:
         attempt.wishes = replace(attempt.wishes, **new)
         if attempt.pod_name and not attempt.is_over:
-            with contextlib.suppress(Refused):  # it has just ended
-                self._cluster.annotate(attempt.pod_name, {manifest.ORDERS: attempt.wishes.text()})
+            self._urge(attempt, partial(self._send_wishes, attempt))
+
+    def _send_wishes(self, attempt: Attempt) -> None:
+        self._cluster.annotate(attempt.pod_name, {manifest.ORDERS: attempt.wishes.text()})
 
     # What the cluster says.
 
@@ -296,7 +350,9 @@ class KubernetesWorkers(Workers):
         if attempt is None or labels.get(manifest.ATTEMPT) != str(attempt.told.attempt):
             return
         if attempt.uid and attempt.uid != pod["metadata"]["uid"]:
-            self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=0)
+            self._urge(
+                attempt, partial(self._cluster.delete, "Pod", pod["metadata"]["name"], grace_s=0)
+            )
             return  # the Job has replaced a pod that somebody has deleted
         is_new = not attempt.uid
         attempt.pod = pod
@@ -304,7 +360,9 @@ class KubernetesWorkers(Workers):
             self._wish(attempt, {})  # what was wished while it had no pod
         if not attempt.was_deleted and _is_deleted(kind, pod):
             attempt.was_deleted = True
-            self._cluster.delete("Job", self._job(attempt))
+            limit_s = manifest.grace_s(self._plan.worker(worker), self._run.grace_s) + _INSIST_S
+            self._actions.later(limit_s, self._end_pod, attempt)  # its node may be dead
+            self._urge(attempt, partial(self._cluster.delete, "Job", self._job(attempt)))
         if endings.has_started(pod) and attempt.follower is None:
             self._follow(attempt)
         if kind == "DELETED" or endings.is_over(pod):
@@ -312,7 +370,7 @@ class KubernetesWorkers(Workers):
         elif not endings.has_started(pod):
             self._on_pending(attempt)
 
-    def _follow(self, attempt: _Attempt) -> None:
+    def _follow(self, attempt: Attempt) -> None:
         told = attempt.told
         log = self._directory.log(told.worker, told.attempt)
         mirror = Mirror(
@@ -327,20 +385,30 @@ class KubernetesWorkers(Workers):
         )
         self._followers.append(attempt.follower)
 
-    def _on_report(self, attempt: _Attempt, report: Any) -> None:
+    def _on_report(self, attempt: Attempt, report: Any) -> None:
         if isinstance(report, Ended):
             attempt.told = replace(attempt.told, said=report.outcome)
+        elif isinstance(report, Baggage):
+            attempt.state.append(report)
         elif isinstance(report, Stacks):
             with self._has_stacks:
-                self._stacks[report.worker, report.number] = report.text
+                self._stacks[attempt.told.worker] = report
                 self._has_stacks.notify_all()
         elif not attempt.is_over:
-            if isinstance(report, Ready):
-                attempt.told = replace(attempt.told, is_ready=True)
-                self._see(attempt)
-            self._report(report)
+            self._pass_on(attempt, report)
 
-    def _on_pending(self, attempt: _Attempt) -> None:
+    def _pass_on(self, attempt: Attempt, report: Any) -> None:
+        """A report about this worker: its pod speaks for no other."""
+        told = attempt.told
+        if isinstance(report, Waiting) and report.on not in self._attempts:
+            return
+        if isinstance(report, Ready):
+            attempt.told = replace(told, is_ready=True)
+            self._see(attempt)
+        mine = {"attempt": told.attempt} if isinstance(report, (Ready, Done)) else {}
+        self._report(replace(report, worker=told.worker, **mine))
+
+    def _on_pending(self, attempt: Attempt) -> None:
         why = endings.why_pending(attempt.pod)
         if why and why != attempt.noted:
             attempt.noted = why
@@ -348,50 +416,70 @@ class KubernetesWorkers(Workers):
         if endings.is_hopeless(attempt.pod):
             self._give_up(attempt)
 
-    def _give_up(self, attempt: _Attempt) -> None:
+    def _give_up(self, attempt: Attempt) -> None:
         if attempt.is_over or endings.has_started(attempt.pod):
             return
         asked = self._plan.worker(attempt.told.worker).resources.asked()
         ended = endings.not_begun(
             attempt.told, attempt.pod, asked, self._settings.pending_timeout_s
         )
+        self._urge(attempt, partial(self._cluster.delete, "Job", self._job(attempt)))
         self._end(attempt, ended)
-        self._cluster.delete("Job", self._job(attempt))
 
-    def _on_over(self, attempt: _Attempt) -> None:
+    def _on_over(self, attempt: Attempt) -> None:
         if attempt.follower is None:
             self._finish(attempt)
         elif not attempt.follower.is_over.is_set():
             attempt.follower.is_over.set()
             self._actions.later(_LOG_S, self._finish, attempt)
 
-    def _finish(self, attempt: _Attempt) -> None:
+    def _finish(self, attempt: Attempt) -> None:
         """The pod is over, and its log is read."""
         if attempt.is_over:
             return
+        self._keep_state(attempt)
         self._end(attempt, endings.ending(attempt.told, attempt.pod, attempt.was_deleted))
 
-    def _end(self, attempt: _Attempt, ended: Outcome) -> None:
+    def _keep_state(self, attempt: Attempt) -> None:
+        """With the run's logs, as everywhere; and for the next attempt."""
+        worker = attempt.told.worker
+        if not attempt.state:
+            return
+        try:
+            content = letters.joined(attempt.state)
+            baggage.unpack(content, self._directory.state(worker))
+            self._states[worker] = content
+        except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
+            text = f"what it has left in its state directory did not arrive whole ({error})"
+            self._report(Noted(worker, text))
+
+    def _end(self, attempt: Attempt, ended: Outcome) -> None:
         attempt.is_over = True
         own = self._plan.worker(attempt.told.worker).endpoints
         self._view.follow(dict.fromkeys(own, ""))
         self._report(Ended(ended))
 
-    def _see(self, attempt: _Attempt) -> None:
+    def _see(self, attempt: Attempt) -> None:
         """Where its servers are for this process."""
         ip = attempt.pod["status"].get("podIP", "")
         own = self._plan.worker(attempt.told.worker).endpoints
         self._view.follow({name: _at(endpoint, ip) for name, endpoint in own.items()})
 
-    def _living(self, worker: str) -> _Attempt | None:
+    def _living(self, worker: str) -> Attempt | None:
         attempt = self._attempts.get(worker)
         return None if attempt is None or attempt.is_over else attempt
 
-    def _job(self, attempt: _Attempt) -> str:
+    def _job(self, attempt: Attempt) -> str:
         return names.job_name(self._run.name, attempt.told.worker, attempt.told.attempt)
 
     def _on_error(self, error: Exception) -> None:
-        self._note_all(f"{type(error).__name__}: {error}")
+        """What the cluster refuses or does not hear is tried again by whoever waits; else all is lost."""
+        why = f"{type(error).__name__}: {error}"
+        self._note_all(why)
+        if not isinstance(error, (Refused, Unreachable)):
+            for attempt in self._attempts.values():
+                if not attempt.is_over:
+                    self._end_lost(attempt, f"its launcher cannot go on: {why}")
 
     def _note_all(self, text: str) -> None:
         self._report(Noted(self._plan.workers[0].name, text))
@@ -401,37 +489,16 @@ class KubernetesWorkers(Workers):
     def _close(self) -> None:
         self._view.close()
         try:
-            self._cluster.delete("Secret", self._run.name, policy="Foreground")
-            self._wait_until_gone()
+            removal.remove(self._cluster, self._run.name)
         except (Refused, Unreachable) as error:
-            self._note_all(
-                f"what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
-                f" `kubectl delete secret {self._run.name}`"
+            print(  # nobody takes reports any more
+                f"launchpad: what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
+                f" `kubectl delete secret {self._run.name} -n {self._cluster.namespace}`",
+                file=sys.stderr,
             )
         self._watching.end()
         for follower in self._followers:
             follower.is_over.set()
-
-    def _wait_until_gone(self) -> None:
-        deadline = time.monotonic() + _GONE_S
-        while time.monotonic() < deadline:
-            pods, _ = self._cluster.list("Pod", self._selector)
-            if not pods and not self._is_there():
-                return
-            for pod in pods:
-                if endings.is_idle(pod):  # a kubelet may take minutes to take it off the list
-                    self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=0)
-            time.sleep(0.1)
-        raise Unreachable(f"it is still there after {_GONE_S:g} s")
-
-    def _is_there(self) -> bool:
-        try:
-            self._cluster.read("Secret", self._run.name)
-        except Refused as refused:
-            if refused.status == 404:
-                return False
-            raise
-        return True
 
     @property
     def _selector(self) -> str:
@@ -446,21 +513,6 @@ def _at(endpoint: str, ip: str) -> str:
     scheme = "tcp:" if endpoint.startswith("tcp:") else ""
     host = f"[{ip}]" if ":" in ip else ip
     return f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
-
-
-def _check_rights(cluster: Cluster) -> None:
-    """All that is missing at once, before anything is made."""
-    try:
-        missing = [
-            f"{verb} {kind.lower()}s" for verb, kind in _RIGHTS if not cluster.may(verb, kind)
-        ]
-    except (Refused, Unreachable) as error:
-        raise LaunchError(f"the cluster cannot be used: {error}") from error
-    if missing:
-        raise LaunchError(
-            f"in the namespace {cluster.namespace!r} of the cluster you may not {', '.join(missing)}. Ask for"
-            " a role with these rights; docs/backends/kubernetes.md has one to apply"
-        )
 
 
 def _credentials() -> Any:

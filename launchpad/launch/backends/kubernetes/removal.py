@@ -1,0 +1,42 @@
+"""Removal: all that belongs to a run goes with its root."""
+
+from __future__ import annotations
+
+import time
+
+from launchpad.launch.backends.kubernetes import endings, manifest
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+
+_GONE_S = 30.0
+_LOOK_S = 0.1
+
+
+def remove(cluster: Cluster, run: str) -> None:
+    """Deletes a run and waits until nothing of it is left.
+
+    Raises:
+      Refused: the cluster will not.
+      Unreachable: it does not answer, or something stays.
+    """
+    cluster.delete("Secret", run, policy="Foreground")
+    deadline = time.monotonic() + _GONE_S
+    while time.monotonic() < deadline:
+        pods, _ = cluster.list("Pod", f"{manifest.RUN}={run}")
+        if not pods and not is_there(cluster, run):
+            return
+        for pod in pods:
+            if endings.is_idle(pod):  # a kubelet may take minutes to take it off the list
+                cluster.delete("Pod", pod["metadata"]["name"], grace_s=0)
+        time.sleep(_LOOK_S)
+    raise Unreachable(f"it is still there after {_GONE_S:g} s")
+
+
+def is_there(cluster: Cluster, run: str) -> bool:
+    """Whether its root is."""
+    try:
+        cluster.read("Secret", run)
+    except Refused as refused:
+        if refused.status == 404:
+            return False
+        raise
+    return True
