@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launchpad.launch import bases
 
@@ -77,6 +78,11 @@ def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
         workers={worker.name: worker.group for worker in plan.workers},
         gpus={worker.name: worker.gpus for worker in plan.workers if worker.gpus},
     )
+
+
+def left_behind(run: RunDirectory, plan: LaunchPlan) -> dict[str, Any]:
+    """The same as plain data, for those who look from another host."""
+    return {**asdict(of(run, plan)), "host": socket.gethostname()}
 
 
 def living() -> list[RunRecord]:

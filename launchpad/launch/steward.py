@@ -7,10 +7,8 @@ python -m launchpad, Detached ── status, stop, logs, stacks ──▶ stewar
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from launchpad.errors import LaunchError, ProgramFailed
@@ -42,7 +40,7 @@ class Steward:
         run = RunDirectory.create(plan.program)
         output = Output(run, [worker.name for worker in plan.workers], None)
         self._running = starting.begin(plan, backend, run, output, grace_s)
-        self._record = {**asdict(record.of(run, plan)), "host": socket.gethostname()}
+        self._record = record.left_behind(run, plan)
         return self._record
 
     def record(self) -> dict[str, Any]:

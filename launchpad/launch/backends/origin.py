@@ -6,8 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from launchpad.courier import keyring
+from launchpad.courier.trust import certificates
 from launchpad.courier.trust.credentials import Credentials
+from launchpad.errors import LaunchError
 from launchpad.launch import flag_values
 
 
@@ -37,3 +41,25 @@ class Keys:
 
     token: bytes
     credentials: Credentials
+
+    @classmethod
+    def of(cls, scope: str, launch_type: str) -> Keys:
+        """New certificates, beside the token that the run has.
+
+        Raises:
+          LaunchError: what makes them is not installed.
+        """
+        try:
+            return cls(keyring.find(scope), certificates.make_credentials())
+        except ImportError as error:
+            raise LaunchError(
+                f"launch type {launch_type!r} needs certificates: {error}. pip install"
+                f" 'launchpad[{launch_type}]'"
+            ) from error
+
+
+def folder_of_script() -> Path:
+    """Where the user's modules are: beside the script, or where `python -m` was called."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    return Path(file).absolute().parent if file and main.__spec__ is None else Path.cwd()

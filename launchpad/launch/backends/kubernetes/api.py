@@ -33,7 +33,6 @@ _PATHS = {
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "Service": "/api/v1/namespaces/{namespace}/services",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
-    "Event": "/api/v1/namespaces/{namespace}/events",
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
 }
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
@@ -221,9 +220,7 @@ class Api:
         response = self._request(method, path, query, body, content, _ANSWER_S)
         return _parsed(_whole(response))
 
-    def _lines(
-        self, path: str, query: Mapping[str, str], patience_s: float | None
-    ) -> Iterator[bytes]:
+    def _lines(self, path: str, query: Mapping[str, str], patience_s: float) -> Iterator[bytes]:
         partial = b""
         response = self._request("GET", path, query, None, _JSON, patience_s)
         try:
@@ -246,7 +243,7 @@ class Api:
         query: Mapping[str, str] | None,
         body: Any,
         content: str,
-        patience_s: float | None,
+        patience_s: float,
     ) -> Any:
         import urllib3
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from launchpad.launch.backends.kubernetes import manifest, names, parcels
-from launchpad.launch.backends.kubernetes.manifest import Manifest, Run
+from launchpad.launch.backends.kubernetes.api import Manifest
+from launchpad.launch.backends.kubernetes.manifest import Run
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import LaunchPlan
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.launch.backends.kubernetes import letters
+from launchpad.launch.backends.kubernetes.api import CONTAINER
 from launchpad.outcome import Outcome
 
 Pod = Mapping[str, Any]
@@ -166,7 +167,7 @@ def _status(pod: Pod) -> Mapping[str, Any]:
 def _container(pod: Pod) -> Mapping[str, Any]:
     """The status of the worker's container; a user's patch may have added others."""
     containers = _status(pod).get("containerStatuses") or [{}]
-    return next((c for c in containers if c.get("name") == "worker"), containers[0])
+    return next((c for c in containers if c.get("name") == CONTAINER), containers[0])
 
 
 def _terminated(pod: Pod) -> Mapping[str, Any] | None:

@@ -15,10 +15,8 @@ from typing import Any
 
 from launchpad.launch.backend import Report
 from launchpad.launch.backends.kubernetes import letters
-from launchpad.launch.backends.kubernetes.api import CONTAINER, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import CONTAINER, Manifest, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.letters import Baggage
-
-Manifest = dict[str, Any]
 
 _WAIT_S = 30.0
 

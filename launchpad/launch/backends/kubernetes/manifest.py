@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from launchpad.launch.backends.kubernetes import names, parcels
-from launchpad.launch.backends.kubernetes.api import CONTAINER
+from launchpad.launch.backends.kubernetes.api import CONTAINER, Manifest
 from launchpad.launch.backends.kubernetes.patch import patched
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import WorkerPlan
 from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
-
-Manifest = dict[str, Any]
 
 FIRST_PORT = 7070
 GIVEN, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state"
@@ -65,12 +64,11 @@ class Run:
     n_code: int = 0
     owner: str = ""
     grace_s: float = 10.0
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     def metadata(self, name: str, **labels: str) -> dict[str, Any]:
         """An object's metadata."""
         ours = {**_OURS, RUN: self.name, PROGRAM: names.label(self.program)}
-        meta: dict[str, Any] = {"name": name, "labels": {**ours, **self.labels, **labels}}
+        meta: dict[str, Any] = {"name": name, "labels": {**ours, **labels}}
         if self.settings.namespace:
             meta["namespace"] = self.settings.namespace
         if self.owner:
@@ -89,8 +87,7 @@ class Run:
 
 def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
     """The Secret that owns everything; its files are what all workers share."""
-    secret = _secret(run, run.name, files)
-    secret["metadata"]["labels"][ROLE] = "root"
+    secret = _secret(run, run.name, files, {ROLE: "root"})
     if record:
         secret["metadata"]["annotations"] = {RECORD: record}
     return secret
@@ -98,10 +95,7 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
 
 def code(run: Run, parts: Sequence[bytes]) -> list[Manifest]:
     """The Secrets with the user's project."""
-    return [
-        _secret(run, parcels.file_name(f"{run.name}-code", i), {parcels.file_name("code", i): part})
-        for i, part in enumerate(parts)
-    ]
+    return _parts(run, f"{run.name}-code", "code", parts)
 
 
 def service(run: Run) -> Manifest:
@@ -120,22 +114,12 @@ def service(run: Run) -> Manifest:
 
 def payload(run: Run, worker: WorkerPlan, parts: Sequence[bytes]) -> list[Manifest]:
     """The Secrets with what one worker runs."""
-    return [
-        _secret(run, name, {parcels.file_name("worker", i): part}, worker)
-        for i, (name, part) in enumerate(
-            zip(_payload_names(run, worker, len(parts)), parts, strict=True)
-        )
-    ]
+    return _parts(run, _payload_name(run, worker), "worker", parts, _labels(worker))
 
 
 def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
     """The Secrets with what the attempt before has left for this one."""
-    return [
-        _secret(run, name, {parcels.file_name("state", i): part}, worker)
-        for i, (name, part) in enumerate(
-            zip(_state_names(run, worker, attempt, len(parts)), parts, strict=True)
-        )
-    ]
+    return _parts(run, _state_name(run, worker, attempt), "state", parts, _labels(worker))
 
 
 def job(
@@ -148,10 +132,10 @@ def job(
       n_state_parts: How many its state has.
     """
     given = [
-        *_payload_names(run, worker, n_parts),
-        *_state_names(run, worker, attempt, n_state_parts),
+        *parcels.file_names(_payload_name(run, worker), n_parts),
+        *parcels.file_names(_state_name(run, worker, attempt), n_state_parts),
     ]
-    labels = _labels(worker, attempt)
+    labels = {**_labels(worker), ATTEMPT: str(attempt)}
     template = {
         "metadata": {
             "labels": run.metadata("", **labels)["labels"],
@@ -255,8 +239,7 @@ def _resources(run: Run, worker: WorkerPlan) -> dict[str, Any]:
 
 
 def _volumes(run: Run, given: Sequence[str]) -> list[dict[str, Any]]:
-    code_names = [parcels.file_name(f"{run.name}-code", i) for i in range(run.n_code)]
-    secrets = [run.name, *code_names, *given]
+    secrets = [run.name, *parcels.file_names(f"{run.name}-code", run.n_code), *given]
     annotation = {"path": "orders", "fieldRef": {"fieldPath": f"metadata.annotations['{ORDERS}']"}}
     sources: list[dict[str, Any]] = [{"secret": {"name": name}} for name in secrets]
     sources.append({"downwardAPI": {"items": [annotation]}})
@@ -282,32 +265,41 @@ def _affinity(run: Run, worker: WorkerPlan, placement: str) -> dict[str, Any]:
     return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def _labels(worker: WorkerPlan, attempt: int) -> dict[str, str]:
-    return {
-        GROUP: names.label(worker.group),
-        WORKER: names.label(worker.name),
-        ATTEMPT: str(attempt),
-    }
+def _labels(worker: WorkerPlan) -> dict[str, str]:
+    return {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
 
 
-def _payload_names(run: Run, worker: WorkerPlan, n_parts: int) -> list[str]:
-    name = f"{run.name}-{names.host_name(worker.name)}"
-    return [parcels.file_name(name, i) for i in range(n_parts)]
+def _payload_name(run: Run, worker: WorkerPlan) -> str:
+    return f"{run.name}-{names.host_name(worker.name)}"
 
 
-def _state_names(run: Run, worker: WorkerPlan, attempt: int, count: int) -> list[str]:
-    name = f"{names.job_name(run.name, worker.name, attempt)}-state"
-    return [parcels.file_name(name, i) for i in range(count)]
+def _state_name(run: Run, worker: WorkerPlan, attempt: int) -> str:
+    return f"{names.job_name(run.name, worker.name, attempt)}-state"
+
+
+def _parts(
+    run: Run,
+    name: str,
+    file: str,
+    parts: Sequence[bytes],
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> list[Manifest]:
+    """A Secret for each part, with one file."""
+    each = zip(
+        parcels.file_names(name, len(parts)),
+        parcels.file_names(file, len(parts)),
+        parts,
+        strict=True,
+    )
+    return [_secret(run, secret, {key: part}, labels) for secret, key, part in each]
 
 
 def _secret(
-    run: Run, name: str, files: Mapping[str, bytes], worker: WorkerPlan | None = None
+    run: Run,
+    name: str,
+    files: Mapping[str, bytes],
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    labels = (
-        {}
-        if worker is None
-        else {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
-    )
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -48,8 +48,7 @@ def label(text: str) -> str:
 
 
 def _dns(text: str) -> str:
-    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return plain
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _cut(plain: str, longest: int, text: str) -> str:

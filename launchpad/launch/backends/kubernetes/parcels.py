@@ -29,6 +29,11 @@ def file_name(name: str, index: int) -> str:
     return f"{name}-{index:03d}"
 
 
+def file_names(name: str, count: int) -> list[str]:
+    """The files of all parts."""
+    return [file_name(name, i) for i in range(count)]
+
+
 def _parts(folder: Path, name: str) -> Iterator[bytes]:
     index = 0
     while (path := folder / file_name(name, index)).exists():

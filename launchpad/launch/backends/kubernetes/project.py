@@ -19,13 +19,6 @@ _LARGEST = 8 << 20
 _LISTED = 5
 
 
-def folder_of_script() -> Path:
-    """Where the user's modules are: beside the script, or where `python -m` was called."""
-    main = sys.modules["__main__"]
-    file = getattr(main, "__file__", None)
-    return Path(file).absolute().parent if file and main.__spec__ is None else Path.cwd()
-
-
 def zipped(folder: Path) -> bytes:
     """What of a folder this process has imported: modules, and packages whole with small data in them.
 

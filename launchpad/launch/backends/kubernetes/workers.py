@@ -10,48 +10,38 @@ the supervisor's decision, here as everywhere.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import pickle
-import socket
 import sys
 import tarfile
 import threading
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from launchpad import flags, outcome
-from launchpad.courier import keyring
-from launchpad.courier.trust import certificates
-from launchpad.errors import LaunchError
-from launchpad.launch import record
+from launchpad import outcome
 from launchpad.launch.backend import Done, Ended, Noted, Ready, Report, Waiting, Workers
 from launchpad.launch.backends.actions import Actions
 from launchpad.launch.backends.kubernetes import (
     baggage,
     endings,
     letters,
+    making,
     manifest,
     names,
-    parcels,
-    project,
     removal,
-    rights,
-    shared,
 )
 from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.attempt import Attempt
 from launchpad.launch.backends.kubernetes.endings import Told
 from launchpad.launch.backends.kubernetes.follower import Follower
+from launchpad.launch.backends.kubernetes.jobs import Jobs
 from launchpad.launch.backends.kubernetes.letters import Baggage, Stacks, Wishes
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.watching import Watching
 from launchpad.launch.backends.mirror import Mirror
-from launchpad.launch.backends.origin import Keys, Origin
+from launchpad.launch.backends.origin import Keys
 from launchpad.launch.backends.view import View
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
@@ -69,7 +59,6 @@ _LAST_WORDS_S = 5.0
 _INSIST_S = 15.0
 """How long a pod that is killed may take, before it is taken off the list whatever its node does."""
 
-_UNLIMITED_S = 7 * 86400.0
 _ABANDONED_S = 60.0
 """How long somebody who ends a pod waits for a cluster that does not answer."""
 
@@ -99,12 +88,11 @@ class KubernetesWorkers(Workers):
     ) -> None:
         self._plan, self._directory, self._report = plan, run, report
         self._settings, self._cluster = settings, cluster
-        self._keys = Keys(keyring.find(run.scope), _credentials())
+        self._keys = Keys.of(run.scope, plan.launch_type.removeprefix("test_"))
         self._view = View(self._keys)
         self._attempts: dict[str, Attempt] = {}
         self._followers: list[Follower] = []
         self._by_label = {names.label(worker.name): worker.name for worker in plan.workers}
-        self._n_parts: dict[str, int] = {}
         self._gone: dict[str, str] = {}
         self._states: dict[str, bytes] = {}
         self._is_hurried = False
@@ -112,7 +100,8 @@ class KubernetesWorkers(Workers):
         self._numbers = itertools.count(1)
         self._has_stacks = threading.Condition()
         self._actions = Actions("launchpad-kubernetes", self._on_error)
-        self._run = self._made_run()
+        self._run = making.make(cluster, plan, run, settings, self._keys)
+        self._jobs = Jobs(cluster, self._run)
         self._watching = Watching(
             cluster,
             self._selector,
@@ -166,48 +155,6 @@ class KubernetesWorkers(Workers):
         for follower in self._followers:
             follower.join()
 
-    # What all share.
-
-    def _made_run(self) -> manifest.Run:
-        rights.check(self._cluster)
-        notice_s = flags.termination_notice_s()
-        packed = parcels.packed(project.zipped(project.folder_of_script()))
-        run = manifest.Run(
-            self._plan.program,
-            names.run_name(self._plan.program, self._directory.runtime.name),
-            self._settings,
-            n_code=len(packed),
-            grace_s=notice_s if notice_s >= 0 else _UNLIMITED_S,
-        )
-        try:
-            files = shared.files(self._shared(run))
-            root = self._cluster.create(manifest.root(run, files, self._record()))
-            run = replace(run, owner=root["metadata"]["uid"])
-            for each in (manifest.service(run), *manifest.code(run, packed)):
-                self._cluster.create(each)
-        except BaseException as error:
-            if run.owner:
-                with contextlib.suppress(Refused, Unreachable):
-                    self._cluster.delete("Secret", run.name)
-            if isinstance(error, (Refused, Unreachable)):
-                raise LaunchError(f"the cluster does not take this program: {error}") from error
-            raise
-        return run
-
-    def _record(self) -> str:
-        here = {"host": socket.gethostname()}
-        return json.dumps({**asdict(record.of(self._directory, self._plan)), **here})
-
-    def _shared(self, run: manifest.Run) -> shared.Shared:
-        return shared.Shared(
-            self._plan.program,
-            self._plan.launch_type,
-            self._keys,
-            Origin.here(),
-            self._plan.endpoints,
-            run.grace_s,
-        )
-
     # Commands.
 
     def _start(self, worker: str, number: int) -> None:
@@ -217,44 +164,13 @@ class KubernetesWorkers(Workers):
         )
         try:
             if before is not None:
-                self._remove(before)
-            self._create(worker, attempt)
+                self._jobs.remove(before)
+            self._jobs.create(attempt, self._plan.worker(worker), self._states.get(worker, b""))
         except (Refused, Unreachable) as error:
             cause = f"the cluster does not take its pod: {error}"
             self._end(attempt, Outcome(worker, outcome.FAILED, "start", number, cause))
         else:
             self._actions.later(self._settings.pending_timeout_s, self._give_up, attempt)
-
-    def _remove(self, before: Attempt) -> None:
-        """What is left of an attempt; one that was given up must not answer in the place of the next."""
-        self._cluster.delete("Job", self._job(before))
-        if before.pod_name and not endings.is_over(before.pod):
-            self._cluster.delete("Pod", before.pod_name, grace_s=0)
-
-    def _create(self, worker: str, attempt: Attempt) -> None:
-        plan = self._plan.worker(worker)
-        if worker not in self._n_parts:
-            parts = parcels.packed(pickle.dumps(plan, protocol=5))
-            for secret in manifest.payload(self._run, plan, parts):
-                self._make(secret)
-            self._n_parts[worker] = len(parts)
-        number = attempt.told.attempt
-        left = self._states.get(worker, b"")
-        parts = parcels.packed(left) if left else []
-        for secret in manifest.state(self._run, plan, number, parts):
-            self._make(secret)
-        job = manifest.job(self._run, plan, number, self._n_parts[worker], len(parts))
-        attempt.wishes = replace(attempt.wishes, carries=manifest.carries_state(job))
-        job["spec"]["template"]["metadata"]["annotations"][manifest.ORDERS] = attempt.wishes.text()
-        self._make(job)
-
-    def _make(self, each: manifest.Manifest) -> None:
-        """Makes it, if that was not done by a call whose answer was lost."""
-        try:
-            self._cluster.create(each)
-        except Refused as refused:
-            if refused.status != 409:
-                raise
 
     def _ask(self, worker: str, restarts: bool) -> None:
         attempt = self._living(worker)
@@ -285,9 +201,10 @@ class KubernetesWorkers(Workers):
 
     def _insist(self, attempt: Attempt, grace_s: float) -> None:
         if not attempt.is_over and attempt.pod_name:
-            self._urge(
-                attempt, partial(self._cluster.delete, "Pod", attempt.pod_name, grace_s=grace_s)
-            )
+            self._delete_pod(attempt, attempt.pod_name, grace_s)
+
+    def _delete_pod(self, attempt: Attempt, pod: str, grace_s: float) -> None:
+        self._urge(attempt, partial(self._cluster.delete, "Pod", pod, grace_s=grace_s))
 
     def _urge(self, attempt: Attempt, call: Callable[[], object]) -> None:
         """Calls the cluster; again later, as long as the attempt is not over, if it is out of reach."""
@@ -312,11 +229,10 @@ class KubernetesWorkers(Workers):
         self._end(attempt, Outcome(told.worker, outcome.LOST, "run", told.attempt, why))
 
     def _delete(self, attempt: Attempt) -> None:
-        """Its Job, and so its pod: a Job that is still there would replace one that was deleted by itself."""
         self._urge(attempt, partial(self._delete_now, attempt))
 
     def _delete_now(self, attempt: Attempt) -> None:
-        self._cluster.delete("Job", self._job(attempt))
+        self._jobs.delete(attempt)
         if not attempt.pod_name:
             ended = Outcome(
                 attempt.told.worker,
@@ -336,10 +252,7 @@ class KubernetesWorkers(Workers):
     def _wish(self, attempt: Attempt, new: Mapping[str, Any]) -> None:
         attempt.wishes = replace(attempt.wishes, **new)
         if attempt.pod_name and not attempt.is_over:
-            self._urge(attempt, partial(self._send_wishes, attempt))
-
-    def _send_wishes(self, attempt: Attempt) -> None:
-        self._cluster.annotate(attempt.pod_name, {manifest.ORDERS: attempt.wishes.text()})
+            self._urge(attempt, partial(self._jobs.send_wishes, attempt))
 
     # What the cluster says.
 
@@ -350,9 +263,7 @@ class KubernetesWorkers(Workers):
         if attempt is None or labels.get(manifest.ATTEMPT) != str(attempt.told.attempt):
             return
         if attempt.uid and attempt.uid != pod["metadata"]["uid"]:
-            self._urge(
-                attempt, partial(self._cluster.delete, "Pod", pod["metadata"]["name"], grace_s=0)
-            )
+            self._delete_pod(attempt, pod["metadata"]["name"], grace_s=0)
             return  # the Job has replaced a pod that somebody has deleted
         is_new = not attempt.uid
         attempt.pod = pod
@@ -362,7 +273,7 @@ class KubernetesWorkers(Workers):
             attempt.was_deleted = True
             limit_s = manifest.grace_s(self._plan.worker(worker), self._run.grace_s) + _INSIST_S
             self._actions.later(limit_s, self._end_pod, attempt)  # its node may be dead
-            self._urge(attempt, partial(self._cluster.delete, "Job", self._job(attempt)))
+            self._urge(attempt, partial(self._jobs.delete, attempt))
         if endings.has_started(pod) and attempt.follower is None:
             self._follow(attempt)
         if kind == "DELETED" or endings.is_over(pod):
@@ -423,7 +334,7 @@ class KubernetesWorkers(Workers):
         ended = endings.not_begun(
             attempt.told, attempt.pod, asked, self._settings.pending_timeout_s
         )
-        self._urge(attempt, partial(self._cluster.delete, "Job", self._job(attempt)))
+        self._urge(attempt, partial(self._jobs.delete, attempt))
         self._end(attempt, ended)
 
     def _on_over(self, attempt: Attempt) -> None:
@@ -469,9 +380,6 @@ class KubernetesWorkers(Workers):
         attempt = self._attempts.get(worker)
         return None if attempt is None or attempt.is_over else attempt
 
-    def _job(self, attempt: Attempt) -> str:
-        return names.job_name(self._run.name, attempt.told.worker, attempt.told.attempt)
-
     def _on_error(self, error: Exception) -> None:
         """What the cluster refuses or does not hear is tried again by whoever waits; else all is lost."""
         why = f"{type(error).__name__}: {error}"
@@ -513,12 +421,3 @@ def _at(endpoint: str, ip: str) -> str:
     scheme = "tcp:" if endpoint.startswith("tcp:") else ""
     host = f"[{ip}]" if ":" in ip else ip
     return f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
-
-
-def _credentials() -> Any:
-    try:
-        return certificates.make_credentials()
-    except ImportError as error:
-        raise LaunchError(
-            f"launch type 'kubernetes' needs certificates: {error}. pip install 'launchpad[kubernetes]'"
-        ) from error

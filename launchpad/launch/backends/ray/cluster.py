@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launchpad.errors import LaunchError
+from launchpad.launch.backends.origin import folder_of_script
 
 NAMESPACE = "launchpad"
 _NOT_SENT = [".git", ".env", ".ssh", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
@@ -163,7 +163,7 @@ def _connect() -> None:
     _, here_ip = here()
     if any(node.ip != here_ip for node in nodes()):
         load().shutdown()
-        _init(address, project(_folder_of_script()))
+        _init(address, project(folder_of_script()))
 
 
 def _knock(address: str) -> None:
@@ -178,13 +178,6 @@ def project(folder: Path) -> dict[str, Any]:
     """What a host that has neither the user's code nor launchpad needs, as Ray's `runtime_env`."""
     package = Path(__file__).parents[3]
     return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
-
-
-def _folder_of_script() -> Path:
-    """Where the user's modules are: beside the script, or where `python -m` was called."""
-    main = sys.modules["__main__"]
-    file = getattr(main, "__file__", None)
-    return Path(file).absolute().parent if file and main.__spec__ is None else Path.cwd()
 
 
 def _init(address: str, runtime_env: dict[str, Any]) -> None:

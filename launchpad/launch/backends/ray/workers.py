@@ -17,8 +17,6 @@ from functools import partial
 from typing import Any
 
 from launchpad import outcome
-from launchpad.courier import keyring
-from launchpad.courier.trust import certificates
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Born, Bound, Ended, Noted, Report, Workers
 from launchpad.launch.backends.actions import Actions
@@ -69,7 +67,7 @@ class RayWorkers(Workers):
         self._is_hurried = False
         self._broken = ""
         self._actions = Actions("launchpad-outposts", self._collapse)
-        self._keys = Keys(keyring.find(run.scope), _credentials())
+        self._keys = Keys.of(run.scope, plan.launch_type.removeprefix("test_"))
         self._view = View(self._keys)
         cluster.connect()
         try:
@@ -368,12 +366,3 @@ class RayWorkers(Workers):
             post.end()
         for placed in {id(p): p for p in self._placements.values()}.values():
             placed.remove()
-
-
-def _credentials() -> Any:
-    try:
-        return certificates.make_credentials()
-    except ImportError as error:
-        raise LaunchError(
-            f"launch type 'ray' needs certificates: {error}. pip install 'launchpad[ray]'"
-        ) from error

@@ -1,0 +1,68 @@
+"""Jobs: attempts as the cluster has them. Each method raises Refused or Unreachable; none waits for a pod."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+from launchpad.launch.backends.kubernetes import endings, manifest, names, parcels
+from launchpad.launch.backends.kubernetes.api import Cluster, Manifest, Refused
+from launchpad.launch.backends.kubernetes.attempt import Attempt
+from launchpad.launch.plan import WorkerPlan
+
+_EXISTS = 409
+
+
+class Jobs:
+    """Those of one run."""
+
+    def __init__(self, cluster: Cluster, run: manifest.Run) -> None:
+        self._cluster, self._run = cluster, run
+        self._n_parts: dict[str, int] = {}
+
+    def create(self, attempt: Attempt, plan: WorkerPlan, state: bytes) -> None:
+        """Makes the attempt's Job, and what its pod is given.
+
+        Args:
+          state: What the attempt before has left, packed; or nothing.
+        """
+        number = attempt.told.attempt
+        state_parts = parcels.packed(state) if state else []
+        for secret in manifest.state(self._run, plan, number, state_parts):
+            self._make(secret)
+        job = manifest.job(self._run, plan, number, self._payload(plan), len(state_parts))
+        attempt.wishes = replace(attempt.wishes, carries=manifest.carries_state(job))
+        job["spec"]["template"]["metadata"]["annotations"][manifest.ORDERS] = attempt.wishes.text()
+        self._make(job)
+
+    def delete(self, attempt: Attempt) -> None:
+        """The Job, and so its pod: one that is still there would replace a pod that was deleted by itself."""
+        told = attempt.told
+        self._cluster.delete("Job", names.job_name(self._run.name, told.worker, told.attempt))
+
+    def remove(self, attempt: Attempt) -> None:
+        """What is left of an attempt: one that was given up must not answer in the place of the next."""
+        self.delete(attempt)
+        if attempt.pod_name and not endings.is_over(attempt.pod):
+            self._cluster.delete("Pod", attempt.pod_name, grace_s=0)
+
+    def send_wishes(self, attempt: Attempt) -> None:
+        """Lets its pod know them."""
+        self._cluster.annotate(attempt.pod_name, {manifest.ORDERS: attempt.wishes.text()})
+
+    def _payload(self, plan: WorkerPlan) -> int:
+        """How many Secrets have what the worker runs; makes them once."""
+        if plan.name not in self._n_parts:
+            parts = parcels.packed(pickle.dumps(plan, protocol=5))
+            for secret in manifest.payload(self._run, plan, parts):
+                self._make(secret)
+            self._n_parts[plan.name] = len(parts)
+        return self._n_parts[plan.name]
+
+    def _make(self, each: Manifest) -> None:
+        """Makes it, if that was not done by a call whose answer was lost."""
+        try:
+            self._cluster.create(each)
+        except Refused as refused:
+            if refused.status != _EXISTS:
+                raise
