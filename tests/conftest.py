@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import yaml
 
 import launchpad as lp
 from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.faults import backends, index
-from tests.kubernetes import on_this_host
+from tests.kubernetes import namespaces, on_this_host
 from tests.ray import clusters
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of faults can be run by themselves, `-m fault`, and those on Ray, `-m ray`."""
+    """Those of faults can be run by themselves, `-m fault`; on Ray `-m ray`, on a cluster `-m kubernetes`."""
     for item in items:
         if index.numbers(item.name):
             item.add_marker(pytest.mark.fault)
         if backends.is_on_ray(item) or item.path.parent.name == "ray":
             item.add_marker(pytest.mark.ray)
+        if backends.is_on_kubernetes(item):
+            item.add_marker(pytest.mark.kubernetes)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -60,17 +62,25 @@ def ray_cluster() -> Iterator[clusters.Cluster]:
         yield running
 
 
-@pytest.fixture
-def pods_run_this(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There is a cluster, whose pods run what the tests run: see $LAUNCHPAD_KUBERNETES, or on this host."""
+@pytest.fixture(scope="session")
+def cluster_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A file for pods that run what the tests run: $LAUNCHPAD_KUBERNETES, or for a cluster on this host."""
     if not os.environ.get("KUBECONFIG"):
         pytest.skip("there is no cluster: KUBECONFIG is not set")
-    if not os.environ.get(FILE):
-        file = tmp_path / "settings.yaml"
-        file.write_text(on_this_host.text(str(tmp_path_factory.getbasetemp())))
-        monkeypatch.setenv(FILE, str(file))
+    if FILE in os.environ:
+        yield os.environ[FILE]
+        return
+    with namespaces.own_namespace() as namespace:
+        settings = on_this_host.settings(str(tmp_path_factory.getbasetemp()), namespace)
+        file = tmp_path_factory.mktemp("cluster") / "settings.yaml"
+        file.write_text(yaml.safe_dump(settings))
+        yield str(file)
+
+
+@pytest.fixture
+def pods_run_this(cluster_settings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a cluster."""
+    monkeypatch.setenv(FILE, cluster_settings)
 
 
 @pytest.fixture(autouse=True)

@@ -24,5 +24,15 @@ processes_by_script = on("local_mp", "ray")
 
 def is_on_ray(test: pytest.Item) -> bool:
     """Whether a test launches on the Ray cluster that all of them share."""
-    given = getattr(getattr(test, "callspec", None), "params", {}).values()
-    return any(value in ("ray", "test_ray") for value in given if isinstance(value, str))
+    return not {"ray", "test_ray"}.isdisjoint(_given(test))
+
+
+def is_on_kubernetes(test: pytest.Item) -> bool:
+    """Whether a test launches on a Kubernetes cluster."""
+    is_on = not {"kubernetes", "test_kubernetes"}.isdisjoint(_given(test))
+    return is_on or "cluster_settings" in getattr(test, "fixturenames", ())
+
+
+def _given(test: pytest.Item) -> list[str]:
+    parameters = getattr(getattr(test, "callspec", None), "params", {})
+    return [value for value in parameters.values() if isinstance(value, str)]

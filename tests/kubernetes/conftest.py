@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from launchpad.launch.backends.kubernetes.api import Api
+from launchpad.launch.backends.kubernetes.settings import Settings
 
 
 @pytest.fixture
 def api(pods_run_this: None) -> Iterator[Api]:
     """The cluster's API, for looking."""
-    api = Api()
+    api = Api(Settings.of({}).namespace)
     yield api
     api.close()

@@ -17,7 +17,7 @@ IMAGE = "lp.local/hostroot:1"
 ROOT = Path(__file__).parents[2]
 
 
-def settings(shared: str = "") -> dict[str, Any]:
+def settings(shared: str = "", namespace: str = "") -> dict[str, Any]:
     """An image of links, over which the host's folders are mounted; in one of them pods may write."""
     folders = sorted({"/usr", str(ROOT), sys.prefix, sys.base_prefix})
     names = {folder: f"host-{i}" for i, folder in enumerate(folders)}
@@ -39,13 +39,9 @@ def settings(shared: str = "") -> dict[str, Any]:
         "volumes": [{"name": name, "hostPath": {"path": folder}} for folder, name in names.items()],
         "containers": [container],
     }
-    return {"image": IMAGE, "pod_patch": {"spec": pod}, "pending_timeout_s": 60}
-
-
-def text(shared: str = "") -> str:
-    """The settings as a file."""
-    return yaml.safe_dump(settings(shared))
+    own = {"namespace": namespace} if namespace else {}
+    return {"image": IMAGE, "pod_patch": {"spec": pod}, "pending_timeout_s": 60, **own}
 
 
 if __name__ == "__main__":
-    print(text())
+    print(yaml.safe_dump(settings()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -111,6 +112,7 @@ class Api:
         if not self._configuration.verify_ssl:
             _hush()
         self._pool: Any = client.rest_client.pool_manager
+        self._pool.connection_pool_kw["ssl_context"] = _trust(self._configuration)
         self._streams: set[Any] = set()
         self._is_closed = False
         self._close = getattr(client, "close", lambda: None)
@@ -303,6 +305,17 @@ def _reason(data: bytes) -> str:
         return str(json.loads(data)["message"])
     except (ValueError, KeyError, TypeError):
         return data.decode(errors="replace").strip() or "no reason given"
+
+
+def _trust(configuration: Any) -> Any:
+    """Whom all connections trust; without it each would read this host's list of authorities by itself."""
+    from urllib3.util import ssl_
+
+    verifies = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
+    trust = ssl_.create_urllib3_context(cert_reqs=verifies)
+    if configuration.verify_ssl and not configuration.ssl_ca_cert:
+        trust.load_default_certs()
+    return trust
 
 
 def _hush() -> None:

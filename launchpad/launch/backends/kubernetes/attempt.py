@@ -18,6 +18,7 @@ class Attempt:
       told: What is known of it besides what the cluster says.
       pod: What that says; empty while there is none.
       follower: Reads its log, once it runs.
+      is_read: All of its log was.
       wishes: What it was asked for.
       noted: Why it is pending, as the user was told.
       state: What it has left for the next attempt.
@@ -28,6 +29,7 @@ class Attempt:
     told: Told
     pod: dict[str, Any] = field(default_factory=dict)
     follower: Follower | None = None
+    is_read: bool = False
     wishes: Wishes = field(default_factory=Wishes)
     noted: str = ""
     state: list[Baggage] = field(default_factory=list)

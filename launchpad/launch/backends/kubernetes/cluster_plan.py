@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from launchpad.launch.backends.kubernetes import manifest, names, parcels
+from launchpad.launch.backends.kubernetes import manifest, names, parcels, shared
 from launchpad.launch.backends.kubernetes.api import Manifest
 from launchpad.launch.backends.kubernetes.manifest import Run
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -29,13 +28,13 @@ class ClusterPlan(LaunchPlan):
     def manifests(self) -> list[Manifest]:
         """The objects of a launch, in the order in which they are made; without what is secret or random."""
         name = names.run_name(self.program, _RUN_ID)
-        run = Run(self.program, name, self.settings)
-        objects = [manifest.root(run, {"shared": _MADE_AT_LAUNCH}), manifest.service(run)]
-        for worker in named(self, name).workers:
-            parts = parcels.packed(pickle.dumps(worker, protocol=5))
-            objects += manifest.payload(run, worker, parts)
-            objects.append(manifest.job(run, worker, 1, len(parts)))
-        return objects
+        workers = named(self, name).workers
+        first = dict.fromkeys(shared.FILES, _MADE_AT_LAUNCH)
+        stowed = parcels.stowed(first, manifest.contents(_MADE_AT_LAUNCH, workers))
+        run = Run(self.program, name, self.settings, stowed.places)
+        root, *others = manifest.boxes(run, stowed.boxes)
+        jobs = [manifest.job(run, worker, 1) for worker in workers]
+        return [root, manifest.service(run), *others, *jobs]
 
     def to_yaml(self) -> str:
         """The manifests as YAML."""

@@ -98,6 +98,16 @@ def not_begun(told: Told, pod: Pod | None, asked: str, patience_s: float) -> Out
     return Outcome(told.worker, outcome.FAILED, "start", told.attempt, cause, hint=hint)
 
 
+def is_clear(told: Told, was_deleted: bool) -> bool:
+    """Whether what the worker said needs no word of the cluster's, which may come seconds later.
+
+    Only that knows whether SIGKILL was for want of memory, and who has asked the worker to stop.
+    """
+    if told.said is None or told.said.signal == "SIGKILL":
+        return False
+    return told.asked or was_deleted or told.said.kind != outcome.STOPPED
+
+
 def ending(told: Told, pod: Pod, was_deleted: bool) -> Outcome:
     """The end of an attempt whose pod is over, or is not there any more."""
     ended = replace(_ending(told, pod, was_deleted), worker=told.worker, attempt=told.attempt)

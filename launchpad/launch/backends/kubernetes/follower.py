@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from launchpad.launch.backend import Ended
 from launchpad.launch.backends.kubernetes import letters
 from launchpad.launch.backends.kubernetes.api import Cluster, Refused
 from launchpad.launch.backends.mirror import Mirror
@@ -21,7 +22,9 @@ _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 
 
 class Follower:
-    """A thread that reads. It ends when the log has ended and the pod, as `is_over` says, has, too.
+    """A thread that reads. It ends when the pod has said how its worker has ended: its last letter.
+
+    Or, if it never does, when the log has ended and the pod, as `is_over` says, has, too.
 
     Args:
       on_report: Told what a letter says; in this thread.
@@ -40,6 +43,7 @@ class Follower:
         self._on_report, self._on_end = on_report, on_end
         self._last = self._begun_at = ""
         self._n_last = self._n_known = 0
+        self._has_said_all = False
         self.is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._follow, name=f"launchpad-log-{pod}", daemon=True
@@ -65,6 +69,8 @@ class Follower:
         try:
             for line in self._cluster.log(self._pod, self._last):
                 self._on_line(line)
+                if self._has_said_all:
+                    return False
         except Refused as refused:
             return refused.status != 404 and not was_over
         except (
@@ -93,4 +99,5 @@ class Follower:
         if report is None:
             self._mirror.write(letters.unescaped(text) + b"\n")
         else:
+            self._has_said_all = isinstance(report, Ended)
             self._on_report(report)

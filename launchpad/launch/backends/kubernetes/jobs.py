@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 from launchpad.launch.backends.kubernetes import endings, manifest, names, parcels
@@ -18,7 +17,6 @@ class Jobs:
 
     def __init__(self, cluster: Cluster, run: manifest.Run) -> None:
         self._cluster, self._run = cluster, run
-        self._n_parts: dict[str, int] = {}
 
     def create(self, attempt: Attempt, plan: WorkerPlan, state: bytes) -> None:
         """Makes the attempt's Job, and what its pod is given.
@@ -30,7 +28,7 @@ class Jobs:
         state_parts = parcels.packed(state) if state else []
         for secret in manifest.state(self._run, plan, number, state_parts):
             self._make(secret)
-        job = manifest.job(self._run, plan, number, self._payload(plan), len(state_parts))
+        job = manifest.job(self._run, plan, number, len(state_parts))
         attempt.wishes = replace(attempt.wishes, carries=manifest.carries_state(job))
         job["spec"]["template"]["metadata"]["annotations"][manifest.ORDERS] = attempt.wishes.text()
         self._make(job)
@@ -49,15 +47,6 @@ class Jobs:
     def send_wishes(self, attempt: Attempt) -> None:
         """Lets its pod know them."""
         self._cluster.annotate(attempt.pod_name, {manifest.ORDERS: attempt.wishes.text()})
-
-    def _payload(self, plan: WorkerPlan) -> int:
-        """How many Secrets have what the worker runs; makes them once."""
-        if plan.name not in self._n_parts:
-            parts = parcels.packed(pickle.dumps(plan, protocol=5))
-            for secret in manifest.payload(self._run, plan, parts):
-                self._make(secret)
-            self._n_parts[plan.name] = len(parts)
-        return self._n_parts[plan.name]
 
     def _make(self, each: Manifest) -> None:
         """Makes it, if that was not done by a call whose answer was lost."""

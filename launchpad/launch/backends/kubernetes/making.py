@@ -17,7 +17,7 @@ from launchpad.launch.backends.kubernetes import (
     rights,
     shared,
 )
-from launchpad.launch.backends.kubernetes.api import Cluster, Manifest, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.origin import Keys, Origin, folder_of_script
 from launchpad.launch.plan import LaunchPlan
@@ -29,25 +29,23 @@ _UNLIMITED_S = 7 * 86400.0
 def make(
     cluster: Cluster, plan: LaunchPlan, directory: RunDirectory, settings: Settings, keys: Keys
 ) -> manifest.Run:
-    """Makes the root, the Service and the Secrets with the user's project; or nothing.
+    """Makes the Service, and the Secrets with what pods are given; or nothing.
 
     Raises:
       LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are missing.
     """
     rights.check(cluster)
     notice_s = flags.termination_notice_s()
-    packed = parcels.packed(project.zipped(folder_of_script()))
-    run = manifest.Run(
-        plan.program,
-        names.run_name(plan.program, directory.runtime.name),
-        settings,
-        n_code=len(packed),
-        grace_s=notice_s if notice_s >= 0 else _UNLIMITED_S,
-    )
+    grace_s = notice_s if notice_s >= 0 else _UNLIMITED_S
+    contents = manifest.contents(project.zipped(folder_of_script()), plan.workers)
+    stowed = parcels.stowed(_for_all(plan, keys, grace_s), contents)
+    name = names.run_name(plan.program, directory.runtime.name)
+    run = manifest.Run(plan.program, name, settings, stowed.places, grace_s=grace_s)
+    told = json.dumps(record.left_behind(directory, plan))
     try:
-        root = cluster.create(_root(run, plan, directory, keys))
+        root = cluster.create(manifest.boxes(run, stowed.boxes, told)[0])
         run = replace(run, owner=root["metadata"]["uid"])
-        for each in (manifest.service(run), *manifest.code(run, packed)):
+        for each in (manifest.service(run), *manifest.boxes(run, stowed.boxes)[1:]):
             cluster.create(each)
     except BaseException as error:
         if run.owner:
@@ -59,9 +57,8 @@ def make(
     return run
 
 
-def _root(run: manifest.Run, plan: LaunchPlan, directory: RunDirectory, keys: Keys) -> Manifest:
-    ours = shared.Shared(
-        plan.program, plan.launch_type, keys, Origin.here(), plan.endpoints, run.grace_s
+def _for_all(plan: LaunchPlan, keys: Keys, grace_s: float) -> dict[str, bytes]:
+    origin = Origin.here()
+    return shared.files(
+        shared.Shared(plan.program, plan.launch_type, keys, origin, plan.endpoints, grace_s)
     )
-    told = json.dumps(record.left_behind(directory, plan))
-    return manifest.root(run, shared.files(ours), told)

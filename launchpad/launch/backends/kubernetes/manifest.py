@@ -1,9 +1,8 @@
 """Manifests: the objects of a run, as plain dicts. Pure, and the same for the same plan.
 
-    Secret   <run>                 keys of the run; the root, which owns all others
-    Secret   <run>-code-000, …     the user's project as a zip
+    Secret   <run>                 keys of the run, the user's project as a zip, what workers run; owns all
+    Secret   <run>-001, …          what did not fit into the first; each pod sees only what is its own
     Service  <run>                 gives each pod the name <worker>.<run>
-    Secret   <run>-<worker>-000    what the worker runs
     Job      <run>-<worker>-1      an attempt: one pod, never restarted by the cluster
 
 They are ones that every cluster has had since 1.19; none needs an operator.
@@ -12,12 +11,13 @@ They are ones that every cluster has had since 1.19; none needs an operator.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from launchpad.launch.backends.kubernetes import names, parcels
+from launchpad.launch.backends.kubernetes import names, parcels, shared
 from launchpad.launch.backends.kubernetes.api import CONTAINER, Manifest
 from launchpad.launch.backends.kubernetes.patch import patched
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -34,6 +34,9 @@ ORDERS = "launchpad/orders"
 RUN, PROGRAM, GROUP, WORKER, ATTEMPT = (
     f"launchpad/{name}" for name in ("run", "program", "group", "worker", "attempt")
 )
+CODE = "code"
+"""The content that is the user's project."""
+
 ROLE = "launchpad/role"
 RECORD = "launchpad/record"
 """The annotation of the root that says what there is to know of the run from outside."""
@@ -45,7 +48,7 @@ _TTL_S = 7 * 86400
 """Of what nobody has deleted, because its launcher was killed."""
 
 _SPREAD_OVER = "kubernetes.io/hostname"
-_NOT_HEALTHY_S = 2
+_NOT_HEALTHY_S = 10
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,14 @@ class Run:
 
     Attributes:
       name: As `names.run_name` gives it.
+      places: Where what its pods are given is, as `parcels.Stowed` says.
       owner: The uid of its root, once that exists; what is made then belongs to it.
-      n_code: How many parts its code has.
     """
 
     program: str
     name: str
     settings: Settings
-    n_code: int = 0
+    places: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
     owner: str = ""
     grace_s: float = 10.0
 
@@ -85,17 +88,18 @@ class Run:
         return meta
 
 
-def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
-    """The Secret that owns everything; its files are what all workers share."""
-    secret = _secret(run, run.name, files, {ROLE: "root"})
+def boxes(run: Run, files: Sequence[Mapping[str, bytes]], record: str = "") -> list[Manifest]:
+    """The Secrets with what pods are given; the first is the root, which owns everything."""
+    first, *others = files
+    root = _secret(run, run.name, first, {ROLE: "root"})
     if record:
-        secret["metadata"]["annotations"] = {RECORD: record}
-    return secret
+        root["metadata"]["annotations"] = {RECORD: record}
+    return [root, *(_secret(run, _box(run, i), each) for i, each in enumerate(others, 1))]
 
 
-def code(run: Run, parts: Sequence[bytes]) -> list[Manifest]:
-    """The Secrets with the user's project."""
-    return _parts(run, f"{run.name}-code", "code", parts)
+def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
+    """What is to be stowed: the user's project, and what each worker runs."""
+    return {CODE: code} | {_content(w): pickle.dumps(w, protocol=5) for w in workers}
 
 
 def service(run: Run) -> Manifest:
@@ -112,29 +116,24 @@ def service(run: Run) -> Manifest:
     }
 
 
-def payload(run: Run, worker: WorkerPlan, parts: Sequence[bytes]) -> list[Manifest]:
-    """The Secrets with what one worker runs."""
-    return _parts(run, _payload_name(run, worker), "worker", parts, _labels(worker))
-
-
 def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
-    """The Secrets with what the attempt before has left for this one."""
-    return _parts(run, _state_name(run, worker, attempt), "state", parts, _labels(worker))
+    """The Secrets with what the attempt before has left for this one, a file in each."""
+    secrets = parcels.file_names(_state_name(run, worker, attempt), len(parts))
+    files = parcels.file_names("state", len(parts))
+    return [
+        _secret(run, secret, {file: part}, _labels(worker))
+        for secret, file, part in zip(secrets, files, parts, strict=True)
+    ]
 
 
-def job(
-    run: Run, worker: WorkerPlan, attempt: int, n_parts: int, n_state_parts: int = 0
-) -> Manifest:
+def job(run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0) -> Manifest:
     """One attempt of a worker.
 
     Args:
-      n_parts: How many Secrets its payload has.
-      n_state_parts: How many its state has.
+      n_state_parts: How many Secrets its state has.
     """
-    given = [
-        *parcels.file_names(_payload_name(run, worker), n_parts),
-        *parcels.file_names(_state_name(run, worker, attempt), n_state_parts),
-    ]
+    states = parcels.file_names(_state_name(run, worker, attempt), n_state_parts)
+    given = [*_given(run, worker), *({"name": name} for name in states)]
     labels = {**_labels(worker), ATTEMPT: str(attempt)}
     template = {
         "metadata": {
@@ -170,7 +169,9 @@ def carries_state(job: Manifest) -> bool:
     return all("emptyDir" in volumes.get(name, ()) for name in names_there)
 
 
-def _pod(run: Run, worker: WorkerPlan, attempt: int, given: Sequence[str]) -> dict[str, Any]:
+def _pod(
+    run: Run, worker: WorkerPlan, attempt: int, given: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     asked = worker.resources
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -178,6 +179,7 @@ def _pod(run: Run, worker: WorkerPlan, attempt: int, given: Sequence[str]) -> di
         "subdomain": run.name,
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
+        "shareProcessNamespace": True,  # the first process of a namespace does not hear SIGTERM as it starts
         "terminationGracePeriodSeconds": int(grace_s(worker, run.grace_s)) + 5,
         "securityContext": {
             "runAsNonRoot": True,
@@ -187,7 +189,7 @@ def _pod(run: Run, worker: WorkerPlan, attempt: int, given: Sequence[str]) -> di
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(run, worker, attempt)],
-        "volumes": _volumes(run, given),
+        "volumes": _volumes(given),
     }
     if asked.labels:
         spec["nodeSelector"] = dict(asked.labels)
@@ -238,10 +240,18 @@ def _resources(run: Run, worker: WorkerPlan) -> dict[str, Any]:
     return {"limits": limits, "requests": dict(limits)} if limits else {}
 
 
-def _volumes(run: Run, given: Sequence[str]) -> list[dict[str, Any]]:
-    secrets = [run.name, *parcels.file_names(f"{run.name}-code", run.n_code), *given]
+def _given(run: Run, worker: WorkerPlan) -> list[dict[str, Any]]:
+    """What a pod is given of the boxes: what all are, and what its worker runs."""
+    items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in shared.FILES]}
+    for content, path in ((CODE, CODE), (_content(worker), "worker")):
+        for i, (box, file) in enumerate(run.places.get(content, ())):
+            items.setdefault(box, []).append({"key": file, "path": parcels.file_name(path, i)})
+    return [{"name": _box(run, box), "items": found} for box, found in items.items()]
+
+
+def _volumes(given: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     annotation = {"path": "orders", "fieldRef": {"fieldPath": f"metadata.annotations['{ORDERS}']"}}
-    sources: list[dict[str, Any]] = [{"secret": {"name": name}} for name in secrets]
+    sources: list[dict[str, Any]] = [{"secret": secret} for secret in given]
     sources.append({"downwardAPI": {"items": [annotation]}})
     return [
         {"name": "given", "projected": {"defaultMode": 0o400, "sources": sources}},
@@ -269,29 +279,16 @@ def _labels(worker: WorkerPlan) -> dict[str, str]:
     return {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
 
 
-def _payload_name(run: Run, worker: WorkerPlan) -> str:
-    return f"{run.name}-{names.host_name(worker.name)}"
+def _content(worker: WorkerPlan) -> str:
+    return f"worker.{names.host_name(worker.name)}"
+
+
+def _box(run: Run, number: int) -> str:
+    return parcels.file_name(run.name, number) if number else run.name
 
 
 def _state_name(run: Run, worker: WorkerPlan, attempt: int) -> str:
     return f"{names.job_name(run.name, worker.name, attempt)}-state"
-
-
-def _parts(
-    run: Run,
-    name: str,
-    file: str,
-    parts: Sequence[bytes],
-    labels: Mapping[str, str] = MappingProxyType({}),
-) -> list[Manifest]:
-    """A Secret for each part, with one file."""
-    each = zip(
-        parcels.file_names(name, len(parts)),
-        parcels.file_names(file, len(parts)),
-        parts,
-        strict=True,
-    )
-    return [_secret(run, secret, {key: part}, labels) for secret, key, part in each]
 
 
 def _secret(

@@ -89,7 +89,7 @@ class Pod:
             state=str(self._state),
         )
         whole = LaunchPlan(ours.program, ours.launch_type, (plan,))
-        return start_host(whole, run, self._heard.put, abroad)
+        return start_host(whole, run, self._heard.put, abroad, forks=True)
 
     def _settled(self, plan: WorkerPlan) -> WorkerPlan:
         """The plan as it holds here: servers listen to everybody, GPUs are those of the container."""

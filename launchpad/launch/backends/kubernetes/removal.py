@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 
 from launchpad.launch.backends.kubernetes import endings, manifest
 from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
@@ -11,8 +12,11 @@ _GONE_S = 30.0
 _LOOK_S = 0.1
 
 
-def remove(cluster: Cluster, run: str) -> None:
+def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
     """Deletes a run and waits until nothing of it is left.
+
+    Args:
+      ended: Pods whose workers have; a kubelet may take seconds to say so.
 
     Raises:
       Refused: the cluster will not.
@@ -25,8 +29,9 @@ def remove(cluster: Cluster, run: str) -> None:
         if not pods and not is_there(cluster, run):
             return
         for pod in pods:
-            if endings.is_idle(pod):  # a kubelet may take minutes to take it off the list
-                cluster.delete("Pod", pod["metadata"]["name"], grace_s=0)
+            name = pod["metadata"]["name"]
+            if name in ended or endings.is_idle(pod):  # it may take minutes to take it off the list
+                cluster.delete("Pod", name, grace_s=0)
         time.sleep(_LOOK_S)
     raise Unreachable(f"it is still there after {_GONE_S:g} s")
 

@@ -16,6 +16,8 @@ from launchpad.launch.plan import WorkerPlan
 VERSIONS, SHARED = "versions", "shared"
 """Files of the root Secret. The first is text, which any Python can read."""
 
+FILES = (VERSIONS, SHARED)
+
 
 @dataclass(frozen=True)
 class Shared:

@@ -50,6 +50,9 @@ from launchpad.outcome import Outcome
 _LOG_S = 5.0
 """How long the rest of a log may take, when its pod is over."""
 
+_WORD_S = 10.0
+"""How long the cluster may take to say how a pod has ended, when that has said its last word."""
+
 _FORGOTTEN_S = 0.5
 """How long the controller of Jobs may take to notice that one was deleted."""
 
@@ -292,7 +295,7 @@ class KubernetesWorkers(Workers):
             attempt.pod_name,
             mirror,
             lambda report: self._actions.do(self._on_report, attempt, report),
-            lambda: self._actions.do(self._finish, attempt),
+            lambda: self._actions.do(self._on_read, attempt),
         )
         self._followers.append(attempt.follower)
 
@@ -337,15 +340,22 @@ class KubernetesWorkers(Workers):
         self._urge(attempt, partial(self._jobs.delete, attempt))
         self._end(attempt, ended)
 
+    def _on_read(self, attempt: Attempt) -> None:
+        attempt.is_read = True
+        if endings.is_clear(attempt.told, attempt.was_deleted) or endings.is_over(attempt.pod):
+            self._finish(attempt)
+        else:
+            self._actions.later(_WORD_S, self._finish, attempt)
+
     def _on_over(self, attempt: Attempt) -> None:
-        if attempt.follower is None:
+        if attempt.follower is None or attempt.is_read:
             self._finish(attempt)
         elif not attempt.follower.is_over.is_set():
             attempt.follower.is_over.set()
             self._actions.later(_LOG_S, self._finish, attempt)
 
     def _finish(self, attempt: Attempt) -> None:
-        """The pod is over, and its log is read."""
+        """Its log is read, and all is known of its end."""
         if attempt.is_over:
             return
         self._keep_state(attempt)
@@ -397,7 +407,7 @@ class KubernetesWorkers(Workers):
     def _close(self) -> None:
         self._view.close()
         try:
-            removal.remove(self._cluster, self._run.name)
+            removal.remove(self._cluster, self._run.name, self._ended_pods())
         except (Refused, Unreachable) as error:
             print(  # nobody takes reports any more
                 f"launchpad: what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
@@ -407,6 +417,9 @@ class KubernetesWorkers(Workers):
         self._watching.end()
         for follower in self._followers:
             follower.is_over.set()
+
+    def _ended_pods(self) -> set[str]:
+        return {each.pod_name for each in self._attempts.values() if each.is_read}
 
     @property
     def _selector(self) -> str:

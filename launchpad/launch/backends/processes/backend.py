@@ -25,8 +25,16 @@ from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.launch.backend import Backend, Born, Ended, Ready, Report, Workers
 from launchpad.launch.backends import one_host
-from launchpad.launch.backends.processes import briefing, endings, interpreter, messages, stacks
+from launchpad.launch.backends.processes import (
+    briefing,
+    endings,
+    interpreter,
+    keeper,
+    messages,
+    stacks,
+)
 from launchpad.launch.backends.processes.briefing import Abroad
+from launchpad.launch.backends.processes.clone import Clone
 from launchpad.launch.backends.processes.endings import Attempt
 from launchpad.launch.backends.processes.messages import (
     Ask,
@@ -91,7 +99,7 @@ class ProcessWorkers(Workers):
 
     def __init__(
         self,
-        keeper: subprocess.Popen[bytes],
+        keeper: subprocess.Popen[bytes] | Clone,
         control: socket.socket,
         report: Callable[[Any], None],
         stacks: Callable[[str], Path],
@@ -235,15 +243,21 @@ def start_host(
     run: RunDirectory,
     report: Callable[[Any], None],
     abroad: Abroad | None = None,
+    *,
+    forks: bool = False,
 ) -> ProcessWorkers:
     """Starts the host of a plan's workers, and does not wait until it is there.
+
+    Args:
+      forks: It is a copy of this process, which has one thread only.
 
     Raises:
       LaunchError: it could not be started.
     """
     try:
         with open(briefing.create(), "wb") as file:
-            workers = ProcessWorkers(*_start_keeper(file.fileno(), run), report, run.stacks)
+            process, control = _start_keeper(file.fileno(), run, forks)
+            workers = ProcessWorkers(process, control, report, run.stacks)
             _brief(workers, file.fileno(), plan, run, abroad)
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
         why = f"{error}. {endings.limit_behind(error)}"
@@ -266,24 +280,34 @@ def _brief(
         raise
 
 
-def _start_keeper(file: int, run: RunDirectory) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _start_keeper(
+    file: int, run: RunDirectory, forks: bool
+) -> tuple[subprocess.Popen[bytes] | Clone, socket.socket]:
     """The keeper's process, booting, and our end of the connection to the host."""
     ours, theirs = socket.socketpair()
     arguments = (theirs.fileno(), file, os.getpid(), str(run.runtime))
+    keep = (theirs.fileno(), file, *run.claimed())
     try:
         with open(run.logs / "host.log", "ab") as log, theirs:
-            process = subprocess.Popen(
-                interpreter.command("keeper:main", *arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(theirs.fileno(), file, *run.claimed()),
-                start_new_session=True,
-            )
+            if forks:
+                return Clone(keeper.main, *arguments, log=log.fileno(), keep=keep), ours
+            return _booted(arguments, log.fileno(), keep), ours
     except OSError:
         ours.close()
         raise
-    return process, ours
+
+
+def _booted(
+    arguments: Sequence[int | str], log: int, keep: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        interpreter.command("keeper:main", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=keep,
+        start_new_session=True,
+    )
 
 
 def _exit_of(code: int | None) -> str:

@@ -1,0 +1,32 @@
+"""Namespaces of the cluster of KUBECONFIG: each process of tests has one, and so sees nothing of others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from tests.waiting import until
+
+
+@contextlib.contextmanager
+def own_namespace() -> Iterator[str]:
+    """A new one, for a block."""
+    from kubernetes import client, config
+
+    config.load_kube_config()
+    with client.ApiClient() as connection:
+        core = client.CoreV1Api(connection)
+        name = f"launchpad-tests-{os.getpid()}"
+        core.create_namespace({"metadata": {"name": name}})
+        until(lambda: _has_account(core, name))
+        try:
+            yield name
+        finally:
+            core.delete_namespace(name)
+
+
+def _has_account(core: Any, namespace: str) -> bool:
+    """Whether pods may be made there: the cluster soon gives each namespace an account for them."""
+    return bool(core.list_namespaced_service_account(namespace).items)
