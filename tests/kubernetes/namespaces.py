@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,17 +17,29 @@ def own_namespace() -> Iterator[str]:
     from kubernetes import client, config
 
     config.load_kube_config()
+    name = f"launchpad-tests-{os.getpid()}"
     with client.ApiClient() as connection:
         core = client.CoreV1Api(connection)
-        name = f"launchpad-tests-{os.getpid()}"
-        core.create_namespace({"metadata": {"name": name}})
-        until(lambda: _has_account(core, name))
+        with _quiet():
+            core.create_namespace({"metadata": {"name": name}})
+            until(lambda: _has_account(core, name))
         try:
             yield name
         finally:
-            core.delete_namespace(name)
+            with _quiet():
+                core.delete_namespace(name)
 
 
 def _has_account(core: Any, namespace: str) -> bool:
     """Whether pods may be made there: the cluster soon gives each namespace an account for them."""
     return bool(core.list_namespaced_service_account(namespace).items)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A cluster for tests may have a certificate that nobody vouches for."""
+    import urllib3
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
+        yield
