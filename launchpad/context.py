@@ -70,6 +70,8 @@ class RunContext:
     """Whether servers of this program may move: then `endpoints` changes, and lacks who is not up yet."""
     listens_at: str = ""
     """Where servers listen for those on other hosts, `tcp:10.0.0.5:0`; empty where there are none."""
+    known_as: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Address → the name by which others find it, where that is not what its server listens at."""
     report: Callable[[str, str], None] = field(repr=False, default=lambda event, text: None)
     """Tells the supervisor: ("stop", why), ("waiting", worker), ("done", "") or ("bound", places)."""
     state_path: str = field(default="", repr=False)

@@ -93,5 +93,7 @@ def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
     if backends.is_on_ray(request.node):
         request.getfixturevalue("ray_cluster")  # before we look at what is there
         patience_s = 30.0  # Ray closes connections of its own when it comes to it
+    if backends.is_on_kubernetes(request.node):
+        request.getfixturevalue("pods_run_this")
     with lp.testing.nothing_left_over(patience_s):
         yield

@@ -143,12 +143,13 @@ class Workers(abc.ABC):
         """What a worker's threads are doing, as text; may wait a moment. From any thread."""
         return "(this backend cannot show stacks)\n"
 
-    def crash(self, worker: str, why: str) -> bool:
-        """For tests: makes a worker fail that has no process to be killed. False where workers have one.
+    def crash(self, worker: str, why: str) -> str:
+        """For tests: makes a worker fail that has no process here to be killed. Called by any thread.
 
-        Called by any thread.
+        Returns:
+          How, `Stopped` or `SIGKILL`; empty where workers have a process here, or if it is not there.
         """
-        return False
+        return ""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -175,10 +175,13 @@ class Running:
         """
         self._supervising.add(name, function)
 
-    def crash(self, worker: str, why: str) -> bool:
-        """For tests: where workers are threads, interrupts one and counts its end as a failure.
+    def crash(self, worker: str, why: str) -> str:
+        """For tests: has a worker fail that is no process of this host; `lp.testing.Kills` does it.
 
-        `lp.testing.Kills` does it. False where a worker is a process, which can be killed instead.
+        A thread is interrupted, and that counts as a failure; elsewhere it is killed.
+
+        Returns:
+          How, `Stopped` or `SIGKILL`; empty where it is a process of this host, or is not there.
         """
         return self._supervising.make_fail(worker, why)
 

@@ -170,8 +170,8 @@ class Supervising:
             verdict=lambda: self.verdict_on(worker),
         )
 
-    def make_fail(self, worker: str, why: str) -> bool:
-        """For tests: makes a worker fail that is a thread of the backend's; whether it is one."""
+    def make_fail(self, worker: str, why: str) -> str:
+        """For tests: makes a worker fail that is no process of this host; how."""
         return self._home_of(worker).crash(worker, why)
 
     def _make_room(self) -> Control | None:

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
@@ -193,6 +194,7 @@ def context_of(
     state_dir: str,
     moves: bool = False,
     listens_at: str = "",
+    known_as: Mapping[str, str] = MappingProxyType({}),
 ) -> RunContext:
     """The run context of a worker."""
     reports: dict[str, Callable[[str], Report | Bound]] = {
@@ -215,6 +217,7 @@ def context_of(
         gpus=plan.gpus,
         moves=moves,
         listens_at=listens_at,
+        known_as=known_as,
         report=lambda event, text: report(reports[event](text)),
         state_path=state_dir,
     )

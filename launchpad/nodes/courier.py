@@ -166,7 +166,9 @@ def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxy
     """A server at the address, and at another one for workers on other hosts if there may be such."""
     me = context.current()
     also_at = (*server_kwargs.get("also_at", ()), *([me.listens_at] if me.listens_at else []))
-    return Server(me.name, address=address.resolve(), **{**server_kwargs, "also_at": also_at})
+    known_as = [me.known_as[address.name]] if address.name in me.known_as else []
+    places = {"also_at": also_at, "known_as": known_as}
+    return Server(me.name, address=address.resolve(), **{**server_kwargs, **places})
 
 
 def start(server: Server, address: Address) -> None:

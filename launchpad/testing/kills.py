@@ -60,6 +60,7 @@ class Kills:
 
     A thread cannot be killed. Where workers are threads, `lp.Stopped` is raised in the worker's, and however
     it ends then, that counts as a failure. What it serves is closed: calls that run may still be answered.
+    Where workers are pods, it is always SIGKILL, a second or two after it was thrown.
 
     Args:
       running: The program.
@@ -153,7 +154,7 @@ class Kills:
         """Kills it; nothing if it is not there yet, or not any more."""
         if status.pid is None:
             why = "killed by lp.testing.Kills, as far as a thread can be"
-            return "Stopped" if self._running.crash(status.worker, why) else ""
+            return self._running.crash(status.worker, why)
         with contextlib.suppress(ProcessLookupError):
             os.kill(status.pid, self._signal)
             return self._signal.name

@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp,test_ray").split(",")
+BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp,test_ray,test_kubernetes").split(
+    ","
+)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -14,6 +16,4 @@ def launch_type(request: pytest.FixtureRequest) -> str:
     """The backend under test."""
     if request.param == "test_ray":
         request.getfixturevalue("ray_cluster")
-    if request.param == "test_kubernetes":
-        request.getfixturevalue("pods_run_this")
     return str(request.param)

@@ -34,7 +34,7 @@ lp.launch(example.make_program({arguments}))
 LOCAL = ["local_mt", "local_mp"]
 
 
-@pytest.fixture(params=[*LOCAL, "ray"])
+@pytest.fixture(params=[*LOCAL, "ray", "kubernetes"])
 def launch_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

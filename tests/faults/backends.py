@@ -14,12 +14,12 @@ def on(*launch_types: str) -> pytest.MarkDecorator:
 
 
 both = on("test_mt", "test_mp")
-everywhere = on("test_mt", "test_mp", "test_ray")
-processes = on("test_mp", "test_ray")
+everywhere = on("test_mt", "test_mp", "test_ray", "test_kubernetes")
+processes = on("test_mp", "test_ray", "test_kubernetes")
 
 both_by_script = on("local_mt", "local_mp")
-everywhere_by_script = on("local_mt", "local_mp", "ray")
-processes_by_script = on("local_mp", "ray")
+everywhere_by_script = on("local_mt", "local_mp", "ray", "kubernetes")
+processes_by_script = on("local_mp", "ray", "kubernetes")
 
 
 def is_on_ray(test: pytest.Item) -> bool:

@@ -18,8 +18,8 @@ from tests import nodes
 
 DEADLINE_S = 30
 BOTH = ("test_mt", "test_mp")
-PROCESSES = ("test_mp", "test_ray")
-ALL = (*BOTH, "test_ray")
+PROCESSES = ("test_mp", "test_ray", "test_kubernetes")
+ALL = ("test_mt", *PROCESSES)
 
 
 class NeedsWhatIsNotThere:

@@ -45,6 +45,8 @@ class Server:
         also_at: more addresses at which it serves the same. `unix:` for clients on this host and
             `tcp:` for others; those of gRPC, which need `launchpad[grpc]`, for callers in other
             languages, health probes and reflection.
+        known_as: addresses by which clients find it, where a name or a gateway leads to one of its own.
+            A ring of calls that wait for each other is seen only if it knows them.
         token: clients must show it. None asks the keyring for `address`, when it starts. There is
             one token for all addresses, whatever the keyring has for the others; only gRPC ones
             have their own, if it is there.
@@ -62,6 +64,7 @@ class Server:
         thread_pool_size: int = 16,
         max_bytes: int = wire.MAX_BYTES,
         also_at: Sequence[str] = (),
+        known_as: Sequence[str] = (),
     ) -> None:
         self.name = name or "courier"
         self._address = address or unix.PREFIX + unix.fresh_path()
@@ -76,6 +79,7 @@ class Server:
         self._token = token
         self._size = thread_pool_size
         self._max_bytes = max_bytes
+        self._known_as = tuple(known_as)
         self._methods = Methods(self.name, self._address)
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
@@ -222,7 +226,7 @@ class Server:
         try:
             self._bind_doors(house)
             self._addresses = self._real_addresses()
-            self._methods.addresses = self._addresses
+            self._methods.addresses = (*self._addresses, *self._known_as)
             house.open()
             self._house = house
             if self._is_in_process:

@@ -146,14 +146,14 @@ class ThreadWorkers(Workers):
         live = self._live.get(worker)
         return stacks.of_worker(live.context, [live.thread]) if live is not None else ""
 
-    def crash(self, worker: str, why: str) -> bool:
+    def crash(self, worker: str, why: str) -> str:
         """Interrupts it; its end will be a failure."""
         live = self._live.get(worker)
         if live is None or live.context.phase == "import":  # half a module would be left to others
-            return False
+            return ""
         with context.entered(live.context):
             live.worker.crash(why)
-        return True
+        return "Stopped"
 
     def close(self) -> None:
         """Waits a moment for the threads, which have reported their end or were given up."""

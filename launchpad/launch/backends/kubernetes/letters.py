@@ -37,6 +37,7 @@ class Wishes:
       carries: Its state directory is to be handed on: no volume keeps it.
       gone: Worker → why nobody answers for it any more.
       stacks: How often its stacks were asked for.
+      crash: Its process is to be killed, as chance would.
     """
 
     restarts: bool = False
@@ -44,6 +45,7 @@ class Wishes:
     carries: bool = True
     gone: Mapping[str, str] = field(default_factory=dict)
     stacks: int = 0
+    crash: bool = False
 
     def text(self) -> str:
         """As it is written in the annotation."""

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -58,6 +58,7 @@ class Pod:
         self._wishes = Wishes()
         self._kill_at: float | None = None
         self._is_asked = False
+        self._pid = 0
 
     def live(self) -> Outcome:
         """Runs the worker to its end."""
@@ -65,11 +66,12 @@ class Pod:
         ours = shared.load(self._given)
         self._unpack_project()
         self._take_over_state()
-        plan = self._settled(shared.worker(self._given))
+        asked = shared.worker(self._given)
+        plan = self._settled(asked)
         self._name, self._grace_s = plan.name, manifest.grace_s(plan, ours.grace_s)
         run = RunDirectory.create(ours.program, plan.endpoints)
         keyring.add(run.scope, ours.keys.token)
-        self._workers = self._start(ours, plan, run)
+        self._workers = self._start(ours, plan, run, asked.endpoints)
         self._tail = Tail(run.log(plan.name, self._attempt))
         try:
             run.make_runtime()
@@ -79,7 +81,13 @@ class Pod:
         finally:
             self._workers.close()
 
-    def _start(self, ours: shared.Shared, plan: WorkerPlan, run: RunDirectory) -> ProcessWorkers:
+    def _start(
+        self,
+        ours: shared.Shared,
+        plan: WorkerPlan,
+        run: RunDirectory,
+        known_as: Mapping[str, str],
+    ) -> ProcessWorkers:
         abroad = Abroad(
             listens_at="",
             token=ours.keys.token,
@@ -87,6 +95,7 @@ class Pod:
             argv=ours.origin.argv,
             flags=ours.origin.flags,
             state=str(self._state),
+            known_as=known_as,
         )
         whole = LaunchPlan(ours.program, ours.launch_type, (plan,))
         return start_host(whole, run, self._heard.put, abroad, forks=True)
@@ -166,7 +175,9 @@ class Pod:
             return
         if isinstance(heard, Ready):
             (self._writable / "ready").touch()
-        if not isinstance(heard, Born):  # its pid means nothing elsewhere
+        if isinstance(heard, Born):
+            self._pid = heard.pid  # it means nothing elsewhere
+        else:
             _print([letters.written(heard)])
 
     def _ask(self, restarts: bool) -> None:
@@ -189,6 +200,9 @@ class Pod:
             self._ask(restarts=True)
         if wishes.kill and not before.kill:
             self._workers.kill(self._name)
+        if wishes.crash and not before.crash and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
         if wishes.stacks > before.stacks:
             text = self._workers.stacks(self._name)
             _print([letters.written(Stacks(self._name, wishes.stacks, text))])

@@ -150,6 +150,14 @@ class KubernetesWorkers(Workers):
             )
             return self._stacks[worker].text if answered else f"({worker} does not answer)\n"
 
+    def crash(self, worker: str, why: str) -> str:
+        """By SIGKILL, which its pod sends to its process."""
+        attempt = self._living(worker)
+        if attempt is None or attempt.follower is None:
+            return ""
+        self._actions.do(self._wish, attempt, {"crash": True})
+        return "SIGKILL"
+
     def close(self) -> None:
         """Deletes all that belongs to the run, and waits until it is gone."""
         self._actions.end(self._close)

@@ -14,7 +14,7 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
@@ -65,6 +65,7 @@ class Abroad:
       listens_at: Where servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
       argv, flags: The launching script's, as `flag_values.capture` gives them.
       state: Where the worker may leave what its next attempt is to find.
+      known_as: Address → the name by which others find it, where that is not what its server listens at.
     """
 
     listens_at: str
@@ -73,6 +74,7 @@ class Abroad:
     argv: Sequence[str]
     flags: bytes
     state: str
+    known_as: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keys(self) -> list[tuple[str, bytes, Credentials | None]]:

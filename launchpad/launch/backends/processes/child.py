@@ -160,7 +160,7 @@ def _live(birth: Birth, given: Briefing) -> int:
         host.say,
         given.states[birth.worker],
         given.abroad is not None,
-        given.abroad.listens_at if given.abroad is not None else "",
+        *((given.abroad.listens_at, given.abroad.known_as) if given.abroad is not None else ()),
     )
     worker = Worker(plan, me, host.say, _Interruption(), lambda phase: host.say(Phase(phase)))
     context.enter_process(me)
