@@ -129,8 +129,8 @@ def test_mapreduce_counts_exactly_although_workers_are_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launch_type", ["ray"], indirect=True)
-def test_mapreduce_counts_exactly_on_ray_although_workers_are_killed(
+@pytest.mark.parametrize("launch_type", ["ray", "kubernetes"], indirect=True)
+def test_mapreduce_counts_exactly_on_a_cluster_although_workers_are_killed(
     run_example, launch_type
 ) -> None:
     done = run_example("mapreduce", launch_type, "--chaos=0.05")

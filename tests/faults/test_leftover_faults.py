@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,11 @@ from tests.faults.backends import everywhere
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of all runs."""
-    base = tmp_path / "r"
-    base.mkdir(mode=0o700)
-    monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", str(base))
-    return base
+def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of all runs; its name is short, as the path of a socket has to be."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", folder)
+        yield Path(folder)
 
 
 def run_of(base: Path, name: str, *files: str) -> Path:

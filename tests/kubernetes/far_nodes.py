@@ -77,3 +77,9 @@ def waits() -> None:
     """Until it is told to stop."""
     print("waiting", flush=True)
     lp.wait_for_stop()
+
+
+def keeps(password: bytes) -> None:
+    """Is given something that is nobody's business."""
+    print("kept", len(password), flush=True)
+    lp.wait_for_stop()

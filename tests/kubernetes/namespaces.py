@@ -30,6 +30,16 @@ def own_namespace() -> Iterator[str]:
                 core.delete_namespace(name)
 
 
+def number_of_gpus() -> int:
+    """How many the nodes of the cluster have for programs."""
+    from kubernetes import client, config
+
+    config.load_kube_config()
+    with client.ApiClient() as connection, _quiet():
+        nodes = client.CoreV1Api(connection).list_node().items
+    return sum(int(node.status.allocatable.get("nvidia.com/gpu", 0)) for node in nodes)
+
+
 def _has_account(core: Any, namespace: str) -> bool:
     """Whether pods may be made there: the cluster soon gives each namespace an account for them."""
     return bool(core.list_namespaced_service_account(namespace).items)

@@ -5,7 +5,6 @@ A stranger has no access to the Ray cluster: whoever has may run code on it anyw
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import socket
@@ -23,6 +22,7 @@ from launchpad.courier.carriers import unix
 from launchpad.courier.trust import certificates
 from launchpad.launch.backends.ray import cluster
 from tests import nodes
+from tests.confidential import assert_in_none, files_below, forms_of_secrets, of_processes
 from tests.ray import clusters
 
 ray = pytest.importorskip("ray")
@@ -53,13 +53,13 @@ def test_a_stranger_cannot_call_a_worker_nor_find_its_secrets(
     running: lp.Running, server: psutil.Process
 ) -> None:
     _assert_that_nobody_is_let_in(server)
-    secrets = _forms_of_secrets(running)
+    secrets = forms_of_secrets(running)
 
-    _assert_in_none("command lines", _of_processes("cmdline"), secrets)
-    _assert_in_none("environments", _of_processes("environ"), secrets)
-    _assert_in_none("logs of Ray", _files(Path("/tmp/ray")), secrets)
-    _assert_in_none("logs of the run", _files(running.log_directory), secrets)
-    _assert_in_none("the bookkeeping of Ray", _bookkeeping(), secrets)
+    assert_in_none("command lines", of_processes("cmdline"), secrets)
+    assert_in_none("environments", of_processes("environ"), secrets)
+    assert_in_none("logs of Ray", files_below(Path("/tmp/ray")), secrets)
+    assert_in_none("logs of the run", files_below(running.log_directory), secrets)
+    assert_in_none("the bookkeeping of Ray", _bookkeeping(), secrets)
 
 
 def _assert_that_nobody_is_let_in(server: psutil.Process) -> None:
@@ -106,33 +106,6 @@ def _answers(address: str) -> bool:
         client.add(1)
         return True
     return False
-
-
-def _forms_of_secrets(running: lp.Running) -> list[bytes]:
-    """Token and private key, as somebody might have written them down."""
-    keys = running._supervising._workers._keys  # type: ignore[attr-defined]
-    body = b"".join(keys.credentials.key_pem.splitlines()[1:-1])
-    whole = [keys.token, base64.b64decode(body), keys.credentials.key_pem.splitlines()[1]]
-    texts = [form for secret in whole for form in (secret.hex().encode(), base64.b64encode(secret))]
-    return [*whole, *texts, repr(keys.token).encode()]
-
-
-def _assert_in_none(what: str, texts: dict[str, bytes], secrets: list[bytes]) -> None:
-    assert texts, what
-    found = [where for where, text in texts.items() if any(secret in text for secret in secrets)]
-    assert not found, f"in {what}: {found}"
-
-
-def _of_processes(name: str) -> dict[str, bytes]:
-    texts = {}
-    for path in Path("/proc").glob(f"[0-9]*/{name}"):
-        with contextlib.suppress(OSError):
-            texts[str(path)] = path.read_bytes()
-    return texts
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _bookkeeping() -> dict[str, bytes]:

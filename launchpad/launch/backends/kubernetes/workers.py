@@ -43,9 +43,11 @@ from launchpad.launch.backends.kubernetes.watching import Watching
 from launchpad.launch.backends.mirror import Mirror
 from launchpad.launch.backends.origin import Keys
 from launchpad.launch.backends.view import View
-from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.gpus import arithmetic
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.run_directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.resources import counted
 
 _LOG_S = 5.0
 """How long the rest of a log may take, when its pod is over."""
@@ -341,12 +343,23 @@ class KubernetesWorkers(Workers):
     def _give_up(self, attempt: Attempt) -> None:
         if attempt.is_over or endings.has_started(attempt.pod):
             return
-        asked = self._plan.worker(attempt.told.worker).resources.asked()
+        asked = self._asked_by(self._plan.worker(attempt.told.worker))
         ended = endings.not_begun(
             attempt.told, attempt.pod, asked, self._settings.pending_timeout_s
         )
         self._urge(attempt, partial(self._jobs.delete, attempt))
         self._end(attempt, ended)
+
+    def _asked_by(self, worker: WorkerPlan) -> str:
+        """What it asks for, and what all do who want GPUs, if it does."""
+        asked = [(w.group, w.resources.gpus) for w in self._plan.workers if w.resources.gpus]
+        if not worker.resources.gpus or len(asked) == 1:
+            return worker.resources.asked()
+        total = arithmetic.demand(
+            [(group, counted(gpus, "GPU")) for group, gpus in asked],
+            f"{sum(gpus for _, gpus in asked):g}",
+        )
+        return f"{worker.resources.asked()}, and its program for {total}"
 
     def _on_read(self, attempt: Attempt) -> None:
         attempt.is_read = True

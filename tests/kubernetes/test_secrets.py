@@ -1,0 +1,42 @@
+"""Keys, code and arguments of a run are in Secrets, and nowhere else."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+import launchpad as lp
+from launchpad.launch.backends.kubernetes.api import Api
+from tests.confidential import assert_in_none, files_below, forms_of_secrets, of_processes
+from tests.kubernetes import far_nodes
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+KINDS = ("Job", "Pod", "Service")
+
+
+def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
+    password = b"the password of the user's own"
+    program = lp.Program("secret")
+    program.add_node(lp.PyNode(far_nodes.keeps, password), label="keeper")
+    program.add_node(lp.CourierNode(far_nodes.Server), label="server")
+
+    with lp.launch(program, "test_kubernetes") as running:
+        until(lambda: "kept" in running.logs("keeper"))
+        secrets = [*forms_of_secrets(running), password, base64.b64encode(password)]
+        objects = {kind: json.dumps(api.list(kind, "launchpad/run")[0]).encode() for kind in KINDS}
+        names = [pod["metadata"]["name"] for pod in api.list("Pod", "launchpad/run")[0]]
+        logs = {name: b"\n".join(api.printed(name)) for name in names}
+        held = json.dumps(api.list("Secret", "launchpad/run")[0]).encode()
+        of_others = of_processes("cmdline") | of_processes("environ")
+        running.stop()
+
+    assert len(logs) == 2
+    assert_in_none("objects", objects, secrets)
+    assert_in_none("what pods print", logs, secrets)
+    assert_in_none("command lines and environments", of_others, secrets)
+    assert_in_none("logs of the run", files_below(running.log_directory), secrets)
+    assert_in_none("Secrets in the clear", {"held": held}, [password])
