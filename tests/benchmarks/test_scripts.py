@@ -81,6 +81,17 @@ def test_courier_is_measured_beside_ray_on_ray(results: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("pods_run_this")
+def test_answers_and_stops_are_measured_on_kubernetes(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+
+    printed = run("benchmarks/cluster.py", "--quick", "--json", str(path), ok=(0, 1))
+
+    assert len(json.loads(path.read_text())["cluster"]["answer_and_stop_s"]) == 1
+    assert "answer" in printed
+
+
+@pytest.mark.slow
 def test_every_figure_that_a_promise_is_about_is_in_the_reports_or_its_contender_is_missing(
     results: Path,
 ) -> None:

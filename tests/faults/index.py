@@ -95,6 +95,13 @@ NOT_ON_RAY = {
 }
 """Faults from 12 on, before which nothing has started, that no test on Ray is about, and why."""
 
+NOT_ON_KUBERNETES = {
+    **NOT_ON_RAY,
+    17: "pods call each other by TCP: no file stands for an address",
+    19: "the same; the sockets of a pod are its own, in a short directory of its own",
+}
+"""The same for Kubernetes."""
+
 
 @functools.cache
 def tested() -> dict[int, list[str]]:

@@ -25,11 +25,14 @@ def test_what_threads_are_spared_is_in_the_list() -> None:
 
 
 @pytest.mark.slow
-def test_every_fault_of_a_program_that_has_begun_is_tried_on_ray_but_for_those_that_are_named() -> (
-    None
-):
+@pytest.mark.parametrize(
+    ("mark", "spared"), [("ray", index.NOT_ON_RAY), ("kubernetes", index.NOT_ON_KUBERNETES)]
+)
+def test_every_fault_of_a_program_that_has_begun_is_tried_but_for_those_that_are_named(
+    mark: str, spared: dict[int, str]
+) -> None:
     pytest.importorskip("ray")
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "fault and ray"]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", f"fault and {mark}"]
 
     listed = subprocess.run(
         command, cwd=index.TESTS.parent, capture_output=True, text=True, timeout=100
@@ -38,4 +41,4 @@ def test_every_fault_of_a_program_that_has_begun_is_tried_on_ray_but_for_those_t
     names = [line.rpartition("::")[2] for line in listed.stdout.splitlines() if "::" in line]
     tried = {number for name in names for number in index.numbers(name)}
     begun = {number for number in index.FAULTS if number >= 12}
-    assert begun - tried == set(index.NOT_ON_RAY), listed.stdout
+    assert begun - tried == set(spared), listed.stdout

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from launchpad.launch.backends.kubernetes.settings import Settings
 from tests.waiting import until
 
 
@@ -28,6 +29,29 @@ def own_namespace() -> Iterator[str]:
         finally:
             with _quiet():
                 core.delete_namespace(name)
+
+
+@contextlib.contextmanager
+def quota(limits: Mapping[str, str]) -> Iterator[None]:
+    """A quota on the namespace of the settings, for a block, from when it counts."""
+    from kubernetes import client, config
+
+    config.load_kube_config()
+    namespace = Settings.of({}).namespace
+    with client.ApiClient() as connection:
+        core = client.CoreV1Api(connection)
+        body = {"metadata": {"name": "none-left"}, "spec": {"hard": dict(limits)}}
+        with _quiet():
+            core.create_namespaced_resource_quota(namespace, body)
+        try:
+            with _quiet():
+                until(
+                    lambda: core.read_namespaced_resource_quota("none-left", namespace).status.used
+                )
+            yield
+        finally:
+            with _quiet():
+                core.delete_namespaced_resource_quota("none-left", namespace)
 
 
 def number_of_gpus() -> int:

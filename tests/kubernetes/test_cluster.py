@@ -88,7 +88,9 @@ def test_a_failure_is_reported_as_anywhere_else(api: Api) -> None:
     assert what_is_left(api) == []
 
 
-def test_a_worker_killed_by_a_signal_is_named_and_comes_back_to_its_clients() -> None:
+def test_f22_f28_a_worker_killed_by_a_signal_is_named_and_its_clients_find_it_in_another_pod() -> (
+    None
+):
     with launched(server_and_caller(2)) as running:
         until(lambda: "reached attempt 1" in running.logs("caller"))
         with pytest.raises(lp.courier.CourierError):
@@ -119,7 +121,7 @@ def test_a_pod_deleted_by_somebody_is_named_and_comes_back(api: Api) -> None:
         running.wait(DEADLINE_S)
 
 
-def test_a_worker_out_of_memory_is_named_and_comes_back() -> None:
+def test_f23_a_worker_out_of_memory_is_named_and_comes_back() -> None:
     with launched(server_and_caller(2, memory="200MiB")) as running:
         until(lambda: "reached attempt 1" in running.logs("caller"))
         with pytest.raises(lp.courier.CourierError):

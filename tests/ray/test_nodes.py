@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +14,7 @@ import launchpad as lp
 from examples.mapreduce import program as mapreduce
 from launchpad import courier
 from launchpad.courier import keyring
-from launchpad.courier.carriers import tls
-from launchpad.courier.protocol import greeting
-from tests import nodes
-from tests.courier.conftest import reach
+from tests import mad_strangers, nodes
 from tests.ray import clusters, far_nodes
 from tests.ray.clusters import Cluster
 from tests.waiting import until
@@ -100,45 +96,8 @@ def hard(cluster: Cluster) -> Iterator[Any]:
         yield far
 
 
-def greet(address: str, token: bytes) -> tls.TlsSocket:
-    """A connection of somebody who has the certificate of the run."""
-    credentials = keyring.find_credentials(address)
-    assert credentials is not None
-    sock = tls.connect(reach(address), credentials, address, None)
-    sock.sendall(greeting.encode_greeting(token, "stranger"))
-    return sock
-
-
-def answer_of(sock: socket.socket | tls.TlsSocket) -> bytes:
-    """What is said before somebody hangs up, perhaps without having read all."""
-    with contextlib.suppress(ConnectionResetError):
-        return sock.recv(1 << 16)
-    return b""
-
-
 def test_f39_f40_f44_strangers_at_the_port_of_a_worker_do_not_disturb_it(hard: Any) -> None:
-    address = hard.address
-
-    with reach(address) as sock:
-        sock.sendall(b"GET / HTTP/1.1\r\n" * 30)
-        assert answer_of(sock)[:1] in (b"", b"\x15")  # hung up, or an alert of TLS
-    with courier.Client[Any](address, token=b"wrong") as stranger, pytest.raises(courier.Refused):
-        stranger.echo(1)
-    with greet(address, keyring.find(address)) as mad:
-        assert mad.recv(greeting.WELCOME_SIZE)
-        mad.sendall(b"\xee" * 100)
-        assert answer_of(mad) == b""
-    assert hard.echo(2) == 2
-
-    hard.allow_descriptors(20)
-    with contextlib.ExitStack() as silent:
-        for _ in range(60):
-            silent.enter_context(contextlib.closing(reach(address)))
-        while not hard.has_run_out():
-            pass
-        assert [hard.futures.echo(i).result(DEADLINE_S) for i in range(50)] == [*range(50)]
-    with courier.Client[Any](address, call_timeout=DEADLINE_S) as newcomer:
-        assert newcomer.echo("new") == "new"
+    mad_strangers.assert_undisturbed(hard)
 
 
 # A node dies.

@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -34,6 +34,7 @@ _PATHS = {
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "Service": "/api/v1/namespaces/{namespace}/services",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "Event": "/api/v1/namespaces/{namespace}/events",
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
 }
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
@@ -75,6 +76,9 @@ class Cluster(Protocol):
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
+
+    def events(self, kind: str, name: str) -> Sequence[Manifest]:
+        """What the cluster has noted about an object, in no order."""
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """What happens to them: (ADDED, MODIFIED or DELETED, object). It ends now and then.
@@ -152,6 +156,13 @@ class Api:
         """Those with these labels, and the version from which a watch goes on."""
         found = self._asked("GET", self._path(kind), {"labelSelector": selector})
         return found["items"], found["metadata"]["resourceVersion"]
+
+    def events(self, kind: str, name: str) -> Sequence[Manifest]:
+        """What the cluster has noted about an object."""
+        about = f"involvedObject.kind={kind},involvedObject.name={name}"
+        found = self._asked("GET", self._path("Event"), {"fieldSelector": about})
+        items: Sequence[Manifest] = found["items"]
+        return items
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """What happens to them; it ends now and then."""

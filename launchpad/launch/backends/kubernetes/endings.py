@@ -23,6 +23,7 @@ _HOPELESS = {
     "InvalidImageName",
     "CreateContainerConfigError",
 }
+_UNSAID = "it does not say why"
 _IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 
 
@@ -78,13 +79,18 @@ def is_hopeless(pod: Pod) -> bool:
     return _container(pod).get("state", {}).get("waiting", {}).get("reason") in _HOPELESS
 
 
-def not_begun(told: Told, pod: Pod | None, asked: str, patience_s: float) -> Outcome:
+def not_begun(told: Told, pod: Pod, asked: str, patience_s: float, why_no_pod: str = "") -> Outcome:
     """The end of an attempt whose pod has not begun in time.
 
     Args:
+      why_no_pod: Why there is none, where there is none.
       asked: What it asks for, in words.
     """
-    why = why_pending(pod or {}) or "the cluster does not say why"
+    if not pod:
+        cause = f"the cluster has made no pod for it in {patience_s:g} s: {why_no_pod or _UNSAID}"
+        hint = "`kubectl describe job` and `kubectl describe quota` tell more"
+        return Outcome(told.worker, outcome.FAILED, "start", told.attempt, cause, hint=hint)
+    why = why_pending(pod) or _UNSAID
     reason = why.partition(":")[0]
     waited = "" if reason in _HOPELESS else f" for {patience_s:g} s"
     cause = f"its pod was pending{waited}: {why}"

@@ -10,7 +10,7 @@ import copy
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from launchpad.launch.backend import Report
@@ -96,6 +96,11 @@ class FakeCluster:
         with self._changed:
             found = [o for (k, _), o in self.objects.items() if k == kind and _fits(o, selector)]
             return copy.deepcopy(found), str(self._version)
+
+    def events(self, kind: str, name: str) -> Sequence[Manifest]:
+        """Those among the objects: `cluster.objects["Event", "e"] = {"reason": …, "message": …}`."""
+        self._knock()
+        return [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """What happens to them, until the connection is cut."""

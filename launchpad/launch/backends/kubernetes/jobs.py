@@ -33,6 +33,14 @@ class Jobs:
         job["spec"]["template"]["metadata"]["annotations"][manifest.ORDERS] = attempt.wishes.text()
         self._make(job)
 
+    def why_no_pod(self, attempt: Attempt) -> str:
+        """What keeps the cluster from making a pod, a quota or a webhook, say; empty if it does not tell."""
+        told = attempt.told
+        name = names.job_name(self._run.name, told.worker, told.attempt)
+        found = self._cluster.events("Job", name)
+        texts = [f"{each['reason']}: {each['message']}" for each in found if _is_bad(each)]
+        return texts[-1] if texts else ""
+
     def delete(self, attempt: Attempt) -> None:
         """The Job, and so its pod: one that is still there would replace a pod that was deleted by itself."""
         told = attempt.told
@@ -55,3 +63,7 @@ class Jobs:
         except Refused as refused:
             if refused.status != _EXISTS:
                 raise
+
+
+def _is_bad(event: Manifest) -> bool:
+    return event.get("type") == "Warning" and bool(event.get("message"))

@@ -19,6 +19,9 @@ RIGHTS = (
     ("get", "Pod/log"),
 )
 
+ALSO = (("list", "Event"), ("list", "Secret"))
+"""What is of use, and can be missing: to tell why there is no pod; for `ps`, `logs` and `stop` elsewhere."""
+
 
 def check(cluster: Cluster) -> None:
     """Looks, before anything is made.

@@ -55,6 +55,9 @@ _LOG_S = 5.0
 _WORD_S = 10.0
 """How long the cluster may take to say how a pod has ended, when that has said its last word."""
 
+_NO_POD_S = 5.0
+"""After so long without a pod the user is told why."""
+
 _FORGOTTEN_S = 0.5
 """How long the controller of Jobs may take to notice that one was deleted."""
 
@@ -183,6 +186,7 @@ class KubernetesWorkers(Workers):
             cause = f"the cluster does not take its pod: {error}"
             self._end(attempt, Outcome(worker, outcome.FAILED, "start", number, cause))
         else:
+            self._actions.later(_NO_POD_S, self._note_no_pod, attempt)
             self._actions.later(self._settings.pending_timeout_s, self._give_up, attempt)
 
     def _ask(self, worker: str, restarts: bool) -> None:
@@ -340,13 +344,24 @@ class KubernetesWorkers(Workers):
         if endings.is_hopeless(attempt.pod):
             self._give_up(attempt)
 
+    def _note_no_pod(self, attempt: Attempt) -> None:
+        if not attempt.is_over and not attempt.pod_name:
+            why = self._why_no_pod(attempt)
+            self._report(Noted(attempt.told.worker, f"it has no pod yet: {why}"))
+
+    def _why_no_pod(self, attempt: Attempt) -> str:
+        try:
+            return self._jobs.why_no_pod(attempt)
+        except (Refused, Unreachable) as error:
+            return str(error)
+
     def _give_up(self, attempt: Attempt) -> None:
         if attempt.is_over or endings.has_started(attempt.pod):
             return
         asked = self._asked_by(self._plan.worker(attempt.told.worker))
-        ended = endings.not_begun(
-            attempt.told, attempt.pod, asked, self._settings.pending_timeout_s
-        )
+        patience_s = self._settings.pending_timeout_s
+        why = "" if attempt.pod_name else self._why_no_pod(attempt)
+        ended = endings.not_begun(attempt.told, attempt.pod, asked, patience_s, why)
         self._urge(attempt, partial(self._jobs.delete, attempt))
         self._end(attempt, ended)
 
