@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import logs, ps, stacks, stop
+from launchpad.cli import logs, plan, ps, stacks, stop
 from launchpad.cli.runs import CommandError
 
 _RUN = (
@@ -40,11 +40,17 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m launchpad",
-        description="Looks at the programs of this user that run on this machine.",
+        description="Looks at the programs of this user that run on this machine, or on a cluster.",
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module in (("ps", ps), ("logs", logs), ("stop", stop), ("stacks", stacks)):
+    for name, module in (
+        ("ps", ps),
+        ("logs", logs),
+        ("stop", stop),
+        ("stacks", stacks),
+        ("plan", plan),
+    ):
         summary = (module.__doc__ or "").split("\n")[0]
         command = commands.add_parser(name, help=summary, description=summary, epilog=_RUN)
         module.add_arguments(command)

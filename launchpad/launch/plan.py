@@ -130,6 +130,10 @@ class LaunchPlan:
             " what there is to know of it"
         )
 
+    def shown(self) -> str:
+        """What `python -m launchpad plan` prints: this table, or what an engine would be given."""
+        return str(self)
+
     def __str__(self) -> str:
         columns = {
             "WORKER": [w.name for w in self.workers],

@@ -470,3 +470,48 @@ def test_a_cluster_that_cannot_be_asked_is_named(
 
     assert "no program of yours" in done.stdout
     assert "RAY_ADDRESS=127.0.0.1:1" in done.stderr
+
+
+def planned(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launchpad", "plan", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+HELLO = "examples.hello_world.program:make_program"
+
+
+def test_a_plan_is_printed_and_nothing_is_started() -> None:
+    done = planned(HELLO, "--launch_type=local_mt")
+
+    assert done.returncode == 0, done.stderr
+    assert "greeter-0" in done.stdout
+    assert "visitor-0" in done.stdout
+
+
+def test_a_plan_for_kubernetes_is_its_manifests() -> None:
+    yaml = pytest.importorskip("yaml")
+
+    done = planned(HELLO, "--launch_type=kubernetes", "--image=registry.example.org/me:3")
+
+    assert done.returncode == 0, done.stderr
+    kinds = [each["kind"] for each in yaml.safe_load_all(done.stdout)]
+    assert kinds == ["Secret", "Service", "Job", "Job"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nowhere:make"], "there is no 'nowhere:make' to import from here: No module named"),
+        (["json:loads_it"], "module 'json' has no attribute 'loads_it'"),
+        (["json:JSONDecoder"], "json:JSONDecoder gives a JSONDecoder, and no lp.Program"),
+        ([HELLO, "--launch_type=kubernetes"], "launch type 'kubernetes' needs an image"),
+        ([HELLO, "--", "--no_such_flag=1"], "flags of the program: Unknown command line flag"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_one_line(arguments: list[str], complaint: str) -> None:
+    done = planned(*arguments)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("launchpad: ")
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr

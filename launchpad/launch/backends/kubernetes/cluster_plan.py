@@ -36,6 +36,10 @@ class ClusterPlan(LaunchPlan):
         jobs = [manifest.job(run, worker, 1) for worker in workers]
         return [root, manifest.service(run), *others, *jobs]
 
+    def shown(self) -> str:
+        """The manifests."""
+        return self.to_yaml()
+
     def to_yaml(self) -> str:
         """The manifests as YAML."""
         import yaml

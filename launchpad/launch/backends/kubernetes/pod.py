@@ -3,9 +3,9 @@
     launcher ◀── log, termination message ── pod ══ lifeline ══ keeper ── host ── worker
              ─── SIGTERM, annotation ──────▶
 
-The worker is a process of its own, as in `local_mp`: the first process of a container cannot be killed by a
-signal from within, nor say that it was; and so the kernel says how the worker ended. When it has ended the
-container ends, with an exit code that says whether that was a failure.
+The worker is a process of its own, as in `local_mp`: so it can be killed like any other, and who waits for it
+says how it ended, hands on its state and writes its stacks. When it has ended the container ends, too, with
+an exit code that says whether that was a failure.
 """
 
 from __future__ import annotations
