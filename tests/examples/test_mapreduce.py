@@ -129,11 +129,15 @@ def test_mapreduce_counts_exactly_although_workers_are_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launch_type", ["ray", "kubernetes"], indirect=True)
+@pytest.mark.parametrize(
+    ("launch_type", "chaos"), [("ray", 0.05), ("kubernetes", 0.003)], indirect=["launch_type"]
+)
 def test_mapreduce_counts_exactly_on_a_cluster_although_workers_are_killed(
-    run_example, launch_type
+    run_example, launch_type, chaos
 ) -> None:
-    done = run_example("mapreduce", launch_type, "--chaos=0.05")
+    done = run_example(
+        "mapreduce", launch_type, f"--chaos={chaos}"
+    )  # a pod takes long to come back
 
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout

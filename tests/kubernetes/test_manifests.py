@@ -270,6 +270,26 @@ def test_what_is_packed_in_parts_comes_out_whole(size: int, tmp_path: Path) -> N
     assert parcels.unpacked(tmp_path, "worker") == content
 
 
+@pytest.mark.parametrize("sizes", [[], [10, 20], [600_000, 600_000, 10], [2_500_000, 7], [10] * 50])
+def test_contents_are_stowed_in_few_boxes_and_each_is_found_again(
+    sizes: list[int], tmp_path: Path
+) -> None:
+    contents = {f"worker.{i}": os.urandom(size) for i, size in enumerate(sizes)}
+
+    stowed = parcels.stowed({"shared": b"for all"}, contents)
+
+    filled = [sum(map(len, box.values())) for box in stowed.boxes]
+    assert stowed.boxes[0]["shared"] == b"for all"
+    assert max(filled) <= parcels.PART_BYTES
+    assert len(filled) <= 2 + 2 * sum(sizes) // parcels.PART_BYTES
+    for name, content in contents.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        for i, (box, file) in enumerate(stowed.places[name]):
+            (folder / parcels.file_name("it", i)).write_bytes(stowed.boxes[box][file])
+        assert parcels.unpacked(folder, "it") == content
+
+
 def a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One that this process has imported."""
     package = folder / "imported_here"

@@ -27,10 +27,13 @@ def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
     with lp.launch(program, "test_kubernetes") as running:
         until(lambda: "kept" in running.logs("keeper"))
         secrets = [*forms_of_secrets(running), password, base64.b64encode(password)]
-        objects = {kind: json.dumps(api.list(kind, "launchpad/run")[0]).encode() for kind in KINDS}
-        names = [pod["metadata"]["name"] for pod in api.list("Pod", "launchpad/run")[0]]
+        objects = {
+            kind: json.dumps(api.list(kind, "launchpad/program=secret")[0]).encode()
+            for kind in KINDS
+        }
+        names = [pod["metadata"]["name"] for pod in api.list("Pod", "launchpad/program=secret")[0]]
         logs = {name: b"\n".join(api.printed(name)) for name in names}
-        held = json.dumps(api.list("Secret", "launchpad/run")[0]).encode()
+        held = json.dumps(api.list("Secret", "launchpad/program=secret")[0]).encode()
         of_others = of_processes("cmdline") | of_processes("environ")
         running.stop()
 

@@ -342,3 +342,75 @@ def test_a_cluster_that_does_not_answer_keeps_nobody_from_stopping(
 
         assert running.status()[0].state == "lost"
         cluster.is_reachable = True
+
+
+# --- who has the last word ------------------------------------------------------------------------
+
+
+def test_a_worker_has_ended_when_it_says_so_however_late_its_kubelet_is(
+    cluster: FakeCluster,
+) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        cluster.tell(pod, Ended(SUCCEEDED))  # and the pod goes on running, as far as we are told
+        running.wait(20)
+
+        assert running.status()[0].state == "succeeded"
+    assert cluster.objects == {}
+
+
+def test_whether_sigkill_was_for_want_of_memory_is_the_clusters_to_say(
+    cluster: FakeCluster,
+) -> None:
+    killed = Outcome("loop-0", outcome.FAILED, "run", 1, "killed by SIGKILL", signal="SIGKILL")
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        cluster.tell(pod, Ended(killed))
+        cluster.end(pod, exit_code=1, reason="OOMKilled")
+        with pytest.raises(lp.ProgramFailed, match="out of memory"):
+            running.wait(20)
+
+
+def test_a_worker_that_stopped_unasked_was_deleted_by_somebody(cluster: FakeCluster) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        cluster.tell(pod, Ended(Outcome("loop-0", outcome.STOPPED, "run")))
+        cluster.lose(pod)
+        with pytest.raises(lp.ProgramFailed, match="its pod was deleted, and not by us"):
+            running.wait(20)
+
+
+def test_a_worker_is_killed_for_a_test_by_its_pod(cluster: FakeCluster) -> None:
+    with launched(cluster) as running:
+        assert running.crash("loop-0", "for a test") == ""  # it is not there yet
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+
+        assert running.crash("loop-0", "for a test") == "SIGKILL"
+
+        until(lambda: letters.wishes_in(orders_of(cluster, pod)).crash)
+
+
+def orders_of(cluster: FakeCluster, pod: str) -> str:
+    return str(cluster.read("Pod", pod)["metadata"]["annotations"]["launchpad/orders"])
+
+
+def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(Output, "note_once", lambda self, text: noted.append(text))
+    monkeypatch.setattr(workers, "_NO_POD_S", 0.2)
+    monkeypatch.setattr(cluster, "_pod_of", lambda job: {**job, "kind": "NoPod"})
+    event = {"kind": "Event", "type": "Warning", "reason": "FailedCreate", "message": "no quota"}
+    cluster.objects["Event", "e"] = {**event, "metadata": {"name": "e"}}
+    with (
+        launched(cluster, pending_timeout_s=1) as running,
+        pytest.raises(lp.ProgramFailed, match="has made no pod for it in 1 s: FailedCreate: no qu"),
+    ):
+        running.wait(20)
+
+    assert "it has no pod yet: FailedCreate: no quota" in noted
+    del cluster.objects["Event", "e"]
