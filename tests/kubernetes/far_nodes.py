@@ -77,3 +77,10 @@ def waits() -> None:
     """Until it is told to stop."""
     print("waiting", flush=True)
     lp.wait_for_stop()
+
+
+def never_stops() -> None:
+    """Knows that it is to stop, and does not."""
+    print("waiting", lp.stop_event().is_set(), flush=True)
+    while True:
+        time.sleep(0.01)
