@@ -263,9 +263,10 @@ class FakeCluster:
             return
         stays = kind == "Pod" and ("running" in _state(found) or self.is_slow)
         if stays and grace_s != 0:
-            usual_s = found["spec"].get("terminationGracePeriodSeconds", 30)
+            if grace_s is None:
+                grace_s = found["spec"]["terminationGracePeriodSeconds"]
             found["metadata"]["deletionTimestamp"] = "now"
-            found["metadata"]["deletionGracePeriodSeconds"] = usual_s if grace_s is None else grace_s
+            found["metadata"]["deletionGracePeriodSeconds"] = grace_s
             self._note("MODIFIED", found)
         else:
             self._remove(kind, name)

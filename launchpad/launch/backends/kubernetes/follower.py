@@ -103,6 +103,6 @@ class Follower:
 
 
 def parted(line: bytes) -> tuple[str, bytes]:
-    """When a line was written, and its text; no time for the kubelet's own word: the container is not there."""
+    """When a line was written, and its text; the kubelet's own word, the container is gone, has no time."""
     stamp, _, text = line.partition(b" ")
     return (stamp.decode(), text) if _STAMP.match(stamp) else ("", line)
