@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from launchpad.cli import logs, plan, ps, stacks, stop
 from launchpad.cli.runs import CommandError
+from launchpad.errors import LaunchError
 
 _RUN = (
     "RUN is a program's name, the id of a run or its beginning, or a pid; if only one program runs, it may be"
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options.command(options)
         sys.stdout.flush()
-    except CommandError as error:
+    except (CommandError, LaunchError) as error:
         print(f"launchpad: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `… | head` has seen enough

@@ -59,13 +59,24 @@ def all_living() -> list[RunRecord]:
 @functools.cache
 def away() -> dict[str, Detached]:
     """Run id → the program that was left on a cluster and has not ended."""
-    found = registry.detached(lambda why: print(f"launchpad: {why}", file=sys.stderr))
-    return {each.run_id: each for each in found if not each.has_ended()}
+    return {each.run_id: each for each in registry.detached(_tell) if _lives(each)}
+
+
+def _lives(one: Detached) -> bool:
+    try:
+        return not one.has_ended()
+    except LaunchError as error:  # it hides no other
+        _tell(f"{one.run_id}: {error}")
+        return False
+
+
+def _tell(why: str) -> None:
+    print(f"launchpad: {why}", file=sys.stderr)
 
 
 def is_away(run: RunRecord) -> bool:
-    """Whether its supervisor is not on this machine, as far as can be seen here."""
-    return bool(run.host) and not Path(run.runtime).is_dir()
+    """Whether its supervisor is not on this machine, or not any more, as far as can be seen here."""
+    return bool(run.host) and not run.lives
 
 
 def has_ended_away(run: RunRecord) -> bool:

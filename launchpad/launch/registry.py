@@ -86,7 +86,7 @@ def detached(tell: Callable[[str], object] = lambda why: None) -> list[Detached]
         if not name.startswith("test_"):
             try:
                 found += backend_of(name).detached()
-            except LaunchError as error:
+            except (LaunchError, DefinitionError) as error:  # a file of settings may hold mistakes
                 tell(str(error))
     return found
 

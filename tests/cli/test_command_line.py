@@ -17,7 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launchpad.cli import ps, stacks
+import launchpad as lp
+from launchpad.cli import logs, main, ps, runs, stacks
+from launchpad.launch import bases, registry
+from launchpad.launch.detached import Detached
+from launchpad.launch.record import RunRecord
+from launchpad.launch.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
@@ -515,3 +520,69 @@ def test_what_cannot_be_planned_is_said_in_one_line(arguments: list[str], compla
     assert done.stderr.startswith("launchpad: ")
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_settings_that_cannot_be_read_are_named_and_hide_nothing(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch("local_mt")
+    monkeypatch.setenv("LAUNCHPAD_KUBERNETES", "/nowhere.yaml")
+
+    done = command("ps")
+
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
+    assert "LAUNCHPAD_KUBERNETES=/nowhere.yaml cannot be read" in done.stderr
+
+
+def record_of(run_id: str, runtime: Path) -> RunRecord:
+    """Of a run on a cluster."""
+    return RunRecord(run_id, "left", "kubernetes", 1, 0.0, str(runtime), "", {}, "some-host")
+
+
+def test_a_run_on_a_cluster_is_away_unless_its_launcher_holds_its_directory_here(
+    tmp_path: Path,
+) -> None:
+    of_the_dead = tmp_path / "dead"
+    of_the_dead.mkdir()
+    (of_the_dead / bases.LOCK).touch()
+    run = RunDirectory("alive", tmp_path / "alive", tmp_path)
+    run.make_runtime()
+    try:
+        assert not runs.is_away(record_of("alive", run.runtime))
+        assert runs.is_away(record_of("dead", of_the_dead))
+        assert runs.is_away(record_of("elsewhere", tmp_path / "elsewhere"))
+    finally:
+        run.remove()
+
+
+def test_a_run_that_cannot_be_asked_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuses(*_: object) -> bool:
+        raise lp.LaunchError("nobody answers")
+
+    found = [
+        Detached(record_of("deaf", tmp_path), refuses),
+        Detached(record_of("well", tmp_path), lambda *_: False),
+    ]
+    monkeypatch.setattr(registry, "detached", lambda tell: found)
+    runs.away.cache_clear()
+
+    try:
+        assert list(runs.away()) == ["well"]
+    finally:
+        runs.away.cache_clear()
+    assert capsys.readouterr().err == "launchpad: deaf: nobody answers\n"
+
+
+def test_a_cluster_that_answers_no_more_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuses(_: object) -> None:
+        raise lp.LaunchError("the cluster does not answer")
+
+    monkeypatch.setattr(logs, "run", refuses)
+
+    assert main.main(["logs", "learner"]) == 1
+    assert capsys.readouterr().err == "launchpad: the cluster does not answer\n"

@@ -83,3 +83,10 @@ def keeps(password: bytes) -> None:
     """Is given something that is nobody's business."""
     print("kept", len(password), flush=True)
     lp.wait_for_stop()
+
+
+def never_stops() -> None:
+    """Knows that it is to stop, and does not."""
+    print("waiting", lp.stop_event().is_set(), flush=True)
+    while True:
+        time.sleep(0.01)

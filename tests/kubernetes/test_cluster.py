@@ -14,6 +14,7 @@ import pytest
 import launchpad as lp
 from launchpad.launch.backends.kubernetes.api import Api
 from tests.kubernetes import far_nodes
+from tests.kubernetes.leftovers import what_is_left
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]
@@ -58,15 +59,6 @@ def pod_of(api: Api, worker: str) -> dict[str, Any]:
 
     pod: dict[str, Any] = until(found)[-1]
     return pod
-
-
-def what_is_left(api: Api) -> list[str]:
-    """The objects with a run's label."""
-    return [
-        f"{kind} {each['metadata']['name']}"
-        for kind in ("Secret", "Service", "Job", "Pod")
-        for each in api.list(kind, "launchpad/run")[0]
-    ]
 
 
 def test_a_call_goes_from_pod_to_pod_and_nothing_is_left(api: Api) -> None:

@@ -210,11 +210,12 @@ def test_a_worker_that_stopped_because_we_deleted_its_pod_has_stopped() -> None:
             "pending: ErrImageNeverPull: not present",
             "see the image's name",
         ),
-        (None, "pending for 60 s: the cluster does not say why", "kubectl describe pod"),
+        (pod({}), "pending for 60 s: it does not say why", "kubectl describe pod"),
+        ({}, "made no pod for it in 60 s: it does not say why", "kubectl describe job"),
     ],
 )
 def test_a_pod_that_does_not_begin_is_reported_in_the_clusters_own_words(
-    found: dict[str, Any] | None, cause: str, hint: str
+    found: dict[str, Any], cause: str, hint: str
 ) -> None:
     ended = endings.not_begun(TOLD, found, "5 GPUs", 60)
 

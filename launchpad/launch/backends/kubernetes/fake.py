@@ -37,6 +37,7 @@ class FakeCluster:
       objects: (kind, name) → manifest, with its status.
       refused: (verb, kind) of what the user may not do.
       is_reachable: Set it to False for a cluster that does not answer.
+      is_slow: Set it to True for kubelets that leave pods on the list, though nothing of them runs.
     """
 
     def __init__(self, namespace: str = "default") -> None:
@@ -44,6 +45,7 @@ class FakeCluster:
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.refused: set[tuple[str, str]] = set()
         self.is_reachable = True
+        self.is_slow = False
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
         self._version = 0
@@ -57,9 +59,9 @@ class FakeCluster:
 
     def create(self, manifest: Manifest) -> Manifest:
         """Makes an object; of a Job a pod, too."""
-        self._knock()
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        self._knock("create", kind)
         with self._changed:
-            kind, name = manifest["kind"], manifest["metadata"]["name"]
             if (kind, name) in self.objects:
                 raise Refused(409, f'{kind.lower()}s "{name}" already exists')
             made = self._add(manifest)
@@ -69,7 +71,7 @@ class FakeCluster:
 
     def read(self, kind: str, name: str) -> Manifest:
         """An object."""
-        self._knock()
+        self._knock("get", kind)
         with self._changed:
             if (kind, name) not in self.objects:
                 raise Refused(404, f'{kind.lower()}s "{name}" not found')
@@ -79,20 +81,20 @@ class FakeCluster:
         self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
     ) -> None:
         """Deletes an object and what belongs to it; a pod that runs is asked, unless `grace_s` is 0."""
-        self._knock()
+        self._knock("delete", kind)
         with self._changed:
-            self._discard(kind, name, at_once=grace_s == 0)
+            self._discard(kind, name, grace_s)
 
     def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
         """Sets annotations of a pod."""
-        self._knock()
+        self._knock("patch", "Pod")
         with self._changed:
             self._existing("Pod", pod)["metadata"].setdefault("annotations", {}).update(annotations)
             self._note("MODIFIED", self.objects["Pod", pod])
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
-        self._knock()
+        self._knock("list", kind)
         with self._changed:
             found = [o for (k, _), o in self.objects.items() if k == kind and _fits(o, selector)]
             return copy.deepcopy(found), str(self._version)
@@ -104,7 +106,7 @@ class FakeCluster:
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """What happens to them, until the connection is cut."""
-        self._knock()
+        self._knock("watch", kind)
         seen, cuts = int(version), self._n_cuts
         if seen < self._oldest:
             raise Refused(410, "too old resource version")
@@ -123,7 +125,7 @@ class FakeCluster:
 
     def log(self, pod: str, since: str = "") -> Iterator[bytes]:
         """The lines of a pod, each after its time, until it is over."""
-        self._knock()
+        self._knock("get", "Pod/log")
         shown = 0
         while True:
             with self._changed:
@@ -140,7 +142,7 @@ class FakeCluster:
 
     def printed(self, pod: str) -> Iterator[bytes]:
         """The lines that are there now."""
-        self._knock()
+        self._knock("get", "Pod/log")
         with self._changed:
             lines = list(self._logs.get(pod, []))
         yield from lines
@@ -234,9 +236,11 @@ class FakeCluster:
 
     # Inside.
 
-    def _knock(self) -> None:
+    def _knock(self, verb: str = "", kind: str = "") -> None:
         if not self.is_reachable:
             raise Unreachable("the fake cluster does not answer")
+        if (verb, kind) in self.refused:
+            raise Refused(403, f"you cannot {verb} {kind.lower()}s")
 
     def _add(self, manifest: Manifest) -> Manifest:
         made = copy.deepcopy(manifest)
@@ -248,7 +252,7 @@ class FakeCluster:
     def _pod_of(self, job: Manifest) -> Manifest:
         template = copy.deepcopy(job["spec"]["template"])
         name = job["metadata"]["name"]
-        owner = [{"uid": job["metadata"]["uid"]}]
+        owner = [{"kind": "Job", "name": name, "uid": job["metadata"]["uid"]}]
         metadata = {
             **template["metadata"],
             "name": f"{name}-{next(self._numbers)}",
@@ -257,13 +261,17 @@ class FakeCluster:
         status = {"phase": "Pending", "containerStatuses": []}
         return {"kind": "Pod", "metadata": metadata, "spec": template["spec"], "status": status}
 
-    def _discard(self, kind: str, name: str, at_once: bool = False) -> None:
+    def _discard(self, kind: str, name: str, grace_s: float | None = None) -> None:
         """A pod that runs is asked first."""
         found = self.objects.get((kind, name))
         if found is None:
             return
-        if kind == "Pod" and "running" in _state(found) and not at_once:
+        stays = kind == "Pod" and ("running" in _state(found) or self.is_slow)
+        if stays and grace_s != 0:
+            if grace_s is None:
+                grace_s = found["spec"]["terminationGracePeriodSeconds"]
             found["metadata"]["deletionTimestamp"] = "now"
+            found["metadata"]["deletionGracePeriodSeconds"] = grace_s
             self._note("MODIFIED", found)
         else:
             self._remove(kind, name)
@@ -287,7 +295,8 @@ class FakeCluster:
                 **more,
             }
             self._note("MODIFIED", found)
-            if "terminated" in state and "deletionTimestamp" in found["metadata"]:
+            is_deleted = "deletionTimestamp" in found["metadata"]
+            if "terminated" in state and is_deleted and not self.is_slow:
                 self._remove("Pod", pod)
 
     def _existing(self, kind: str, name: str) -> Manifest:

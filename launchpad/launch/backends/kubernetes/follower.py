@@ -87,10 +87,9 @@ class Follower:
         return time < self._begun_at
 
     def _on_line(self, line: bytes) -> None:
-        stamp, _, text = line.partition(b" ")
-        if not _STAMP.match(stamp):  # the kubelet's own word: the container is not there any more
+        time, text = parted(line)
+        if not time:
             return
-        time = stamp.decode()
         if self._is_known(time):
             return
         self._n_last = self._n_last + 1 if time == self._last else 1
@@ -101,3 +100,9 @@ class Follower:
         else:
             self._has_said_all = isinstance(report, Ended)
             self._on_report(report)
+
+
+def parted(line: bytes) -> tuple[str, bytes]:
+    """When a line was written, and its text; the kubelet's own word, the container is gone, has no time."""
+    stamp, _, text = line.partition(b" ")
+    return (stamp.decode(), text) if _STAMP.match(stamp) else ("", line)

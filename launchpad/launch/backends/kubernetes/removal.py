@@ -25,15 +25,20 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
     cluster.delete("Secret", run, policy="Foreground")
     deadline = time.monotonic() + _GONE_S
     while time.monotonic() < deadline:
-        pods, _ = cluster.list("Pod", f"{manifest.RUN}={run}")
-        if not pods and not is_there(cluster, run):
+        if is_gone(cluster, run, ended):
             return
-        for pod in pods:
-            name = pod["metadata"]["name"]
-            if name in ended or endings.is_idle(pod):  # it may take minutes to take it off the list
-                cluster.delete("Pod", name, grace_s=0)
         time.sleep(_LOOK_S)
     raise Unreachable(f"it is still there after {_GONE_S:g} s")
+
+
+def is_gone(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> bool:
+    """Whether nothing is left of a run that was deleted; takes off the list what runs no more."""
+    pods, _ = cluster.list("Pod", f"{manifest.RUN}={run}")
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        if name in ended or endings.is_idle(pod):  # a kubelet may take minutes to do it
+            cluster.delete("Pod", name, grace_s=0)
+    return not pods and not is_there(cluster, run)
 
 
 def is_there(cluster: Cluster, run: str) -> bool:

@@ -1,6 +1,8 @@
-"""Rights: what the user who launches must be allowed to do in the namespace."""
+"""Rights: what a user must be allowed to do in the namespace: to launch, and to look after what was left."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
@@ -18,20 +20,32 @@ RIGHTS = (
     ("delete", "Pod"),
     ("get", "Pod/log"),
 )
+"""What a launch takes."""
 
-ALSO = (("list", "Event"), ("list", "Secret"))
-"""What is of use, and can be missing: to tell why there is no pod; for `ps`, `logs` and `stop` elsewhere."""
+AWAY = (
+    ("list", "Secret"),
+    ("get", "Secret"),
+    ("delete", "Secret"),
+    ("delete", "Job"),
+    ("list", "Pod"),
+    ("delete", "Pod"),
+    ("get", "Pod/log"),
+)
+"""What it takes to find, read and end a run whose launcher is gone; no launch needs it."""
+
+USEFUL = (("list", "Event"),)
+"""What may be missing: it takes it to tell why a worker got no pod."""
 
 
-def check(cluster: Cluster) -> None:
-    """Looks, before anything is made.
+def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
+    """Looks whether the user has them.
 
     Raises:
       LaunchError: all that is missing, at once; or the cluster does not answer.
     """
     try:
         missing = [
-            f"{verb} {kind.lower()}s" for verb, kind in RIGHTS if not cluster.may(verb, kind)
+            f"{verb} {kind.lower()}s" for verb, kind in needed if not cluster.may(verb, kind)
         ]
     except (Refused, Unreachable) as error:
         raise LaunchError(f"the cluster cannot be used: {error}") from error
