@@ -270,6 +270,15 @@ def test_what_is_packed_in_parts_comes_out_whole(size: int, tmp_path: Path) -> N
     assert parcels.unpacked(tmp_path, "worker") == content
 
 
+def test_a_label_of_the_patch_is_the_jobs_too_where_queues_look_for_it() -> None:
+    queue = {"kueue.x-k8s.io/queue-name": "mine"}
+
+    job = job_of("server-0", program_of(), pod_patch={"metadata": {"labels": queue}})
+
+    assert queue.items() <= job["metadata"]["labels"].items()
+    assert queue.items() <= job["spec"]["template"]["metadata"]["labels"].items()
+
+
 @pytest.mark.parametrize("sizes", [[], [10, 20], [600_000, 600_000, 10], [2_500_000, 7], [10] * 50])
 def test_contents_are_stowed_in_few_boxes_and_each_is_found_again(
     sizes: list[int], tmp_path: Path

@@ -142,15 +142,14 @@ def job(run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0) -> M
         },
         "spec": _pod(run, worker, attempt, given),
     }
+    whole = patched(template, run.settings.pod_patch)
+    metadata = run.metadata(names.job_name(run.name, worker.name, attempt), **labels)
+    metadata["labels"] |= whole["metadata"]["labels"]  # a queue of Kueue's looks for its own there
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": run.metadata(names.job_name(run.name, worker.name, attempt), **labels),
-        "spec": {
-            "backoffLimit": 0,
-            "ttlSecondsAfterFinished": _TTL_S,
-            "template": patched(template, run.settings.pod_patch),
-        },
+        "metadata": metadata,
+        "spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": _TTL_S, "template": whole},
     }
 
 
