@@ -64,8 +64,8 @@ def away() -> dict[str, Detached]:
 
 
 def is_away(run: RunRecord) -> bool:
-    """Whether its supervisor is not on this machine, as far as can be seen here."""
-    return bool(run.host) and not Path(run.runtime).is_dir()
+    """Whether its supervisor is not on this machine, as far as can be seen here, or was killed here."""
+    return bool(run.host) and not run.lives
 
 
 def has_ended_away(run: RunRecord) -> bool:
