@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import signal
@@ -303,7 +304,7 @@ def test_what_the_page_quotes_the_code_says(quote: str) -> None:
     if quote in SAID_BY_OTHERS | {"local_mp"}:
         return
 
-    messages = [m for source in SOURCES for m in _messages(ast.parse(source.read_text()))]
+    messages = _messages()
 
     parts = [part.strip() for part in quote.split("…")]
     assert any(re.fullmatch(_pattern(m), quote, re.S) for m in messages if len(m) > 12) or all(
@@ -312,7 +313,12 @@ def test_what_the_page_quotes_the_code_says(quote: str) -> None:
     )
 
 
-def _messages(tree: ast.AST) -> Iterator[str]:
+@functools.cache
+def _messages() -> list[str]:
+    return [m for source in SOURCES for m in _strings(ast.parse(source.read_text()))]
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
     """Its strings, and the names of its classes; a NUL where an f-string takes a value."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
