@@ -24,12 +24,19 @@ KNOWN_COMMANDS = [
     r"(\.venv/bin/)?python -m pytest tests/\S+( -k \w+)?",
     r"(\.venv/bin/)?python -m examples\.\w+( --\S+)*",
     r"(\.venv/bin/)?python (docs/snippets|benchmarks)/\w+\.py( --\S+)*",
+    r"kind (create cluster|load docker-image \S+)",
+    r"docker build -f docs/snippets/\S+ --build-arg \S+ -t \S+ \.",
+    r"docker push \S+",
+    r"kubectl config (use-context|set-context --current) \S+",
+    r'echo "image: \S+" > settings\.yaml',
 ]
+ON_CLUSTERS = ("on_ray", "on_kubernetes")
 SCRIPTS = sorted(
     p
     for p in SNIPPETS.rglob("*.py")
-    if not p.name.startswith("test_") and p.parent.name != "on_ray"
+    if not p.name.startswith("test_") and p.parent.name not in ON_CLUSTERS
 )
+CODE = ("python", "toml", "yaml", "dockerfile")
 EXIT_CODES = {"failing.py": 1}
 
 
@@ -40,7 +47,7 @@ def _name(path: Path) -> str:
 # --- code ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", blocks("python", "toml"), ids=str)
+@pytest.mark.parametrize("block", blocks(*CODE), ids=str)
 def test_code_in_a_page_is_the_text_of_a_file_that_runs(block: Block) -> None:
     assert block.marker.startswith("snippet: "), "put <!-- snippet: docs/snippets/… --> before it"
 
@@ -79,11 +86,10 @@ def test_the_tests_among_the_snippets_pass() -> None:
 
 
 def test_every_snippet_is_shown_in_a_page() -> None:
-    shown = {
-        block.marker.removeprefix("snippet: ").partition("#")[0]
-        for block in blocks("python", "toml")
+    shown = {block.marker.removeprefix("snippet: ").partition("#")[0] for block in blocks(*CODE)}
+    files = {
+        _name(path) for kind in ("*.py", "*.yaml", "Dockerfile") for path in SNIPPETS.rglob(kind)
     }
-    files = {_name(path) for path in SNIPPETS.rglob("*.py")}
 
     assert files <= shown
 
@@ -123,7 +129,7 @@ def test_no_block_escapes_these_tests() -> None:
         match for page in PAGES for match in re.findall(r"^```(\w*)$", page.read_text(), flags=re.M)
     }
 
-    assert kinds <= {"", "python", "toml", "console", "sh", "mermaid", "text"}
+    assert kinds <= {"", *CODE, "console", "sh", "mermaid", "text"}
 
 
 # --- pointers ------------------------------------------------------------------------------------

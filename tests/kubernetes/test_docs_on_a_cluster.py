@@ -1,0 +1,336 @@
+"""The page about Kubernetes: its commands print on a cluster what it shows; its words are the code's."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launchpad.launch.backends.kubernetes.rights import AWAY, RIGHTS, USEFUL
+from launchpad.launch.backends.kubernetes.settings import FILE
+from tests.docs import pages
+from tests.docs.pages import ROOT
+from tests.waiting import until
+
+PAGE = ROOT / "docs" / "backends" / "kubernetes.md"
+SNIPPETS = ROOT / "docs" / "snippets" / "on_kubernetes"
+THIS = f"run by: {Path(__file__).relative_to(ROOT)}"
+DEADLINE_S = 60.0
+
+on_a_cluster = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),  # several launches each, on a machine that may be busy
+    pytest.mark.usefixtures("pods_run_this"),
+]
+
+
+# --- the page, and a terminal ----------------------------------------------------------------------
+
+
+def commands_of(first: str) -> list[tuple[str, str]]:
+    """The commands of the page's block that begins with this one, each with what the page shows of it."""
+    (block,) = (
+        block
+        for block in pages.blocks("console")
+        if block.page == PAGE and block.text.startswith(f"$ {first}")
+    )
+    assert block.marker == THIS
+    parts = re.split(r"^\$ ", block.text, flags=re.M)[1:]
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
+
+
+def plain(text: str) -> str:
+    """Without what differs from run to run: ids, ages, names that a cluster chooses, that it is slow."""
+    text = re.sub(r"(?m)^launchpad +\| .*\n", "", text)
+    text = re.sub(r"counting-\d{4}-\d{6}-[0-9a-f]{4}", "counting-RUN", text)
+    text = re.sub(r"counting-[0-9a-f]{8}", "counting-NAME", text)
+    text = re.sub(r"(?m)^(pod/\S+)-[a-z0-9]{5}$", r"\1-POD", text)
+    text = re.sub(r"counting +\d+ +kubernetes", "counting PID kubernetes", text)
+    return re.sub(r"\d+(\.\d+)? s\b", "N s", text)
+
+
+def assert_shown(shown: str, printed: str) -> None:
+    assert not (why := pages.difference(plain(shown), plain(printed))), why
+
+
+@dataclass
+class Terminal:
+    """Runs commands as a reader does, in a namespace of the kubeconfig's context."""
+
+    namespace: str
+    settings: str
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+        own = {FILE: self.settings, "PATH": path, "PYTHONPATH": str(ROOT)}
+        return {**os.environ, **own, **self.more}
+
+    def run(self, command: str) -> str:
+        """What it prints; it has to succeed."""
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def with_more(self, **more: str) -> Terminal:
+        """The same, with other variables."""
+        return Terminal(self.namespace, self.settings, {**self.more, **more})
+
+
+@pytest.fixture
+def terminal(cluster_settings: str, tmp_path: Path, runtime: Path) -> Terminal:
+    """With a kubeconfig of its own, whose context is where pods are made; it sees its own programs."""
+    namespace = yaml.safe_load(Path(cluster_settings).read_text()).get("namespace", "default")
+    config = tmp_path / "kubeconfig"
+    config.write_text(Path(os.environ["KUBECONFIG"]).read_text())
+    own = {"KUBECONFIG": str(config), "LAUNCHPAD_RUNTIME_DIR": str(runtime / "here")}
+    terminal = Terminal(namespace, cluster_settings, own)
+    terminal.run(f"kubectl config set-context --current --namespace={namespace}")
+    return terminal
+
+
+@pytest.fixture
+def elsewhere(terminal: Terminal, tmp_path: Path, runtime: Path) -> Terminal:
+    """Where nothing on the disk tells of a run, as on another machine."""
+    return terminal.with_more(
+        LAUNCHPAD_RUNTIME_DIR=str(runtime / "elsewhere"),
+        LAUNCHPAD_LOGGING_DIR=str(tmp_path / "logs-elsewhere"),
+    )
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A folder for sockets, whose names may not be long."""
+    with tempfile.TemporaryDirectory(prefix="lp-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def in_another_terminal(terminal: Terminal, command: str, output: Path) -> Iterator[Any]:
+    """A program that goes on."""
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            cwd=ROOT,
+            env=terminal.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(DEADLINE_S)
+
+
+@contextmanager
+def counting(terminal: Terminal, output: Path) -> Iterator[Any]:
+    """The page's program, once it has printed what the page shows."""
+    ((command, shown),) = commands_of("python docs/snippets/on_kubernetes/counting.py")
+    with in_another_terminal(terminal, command, output) as process:
+        until(lambda: process.poll() is not None or "| 2\n" in output.read_text())
+        assert_shown(shown, output.read_text())
+        yield process
+
+
+def is_stopped_by_what_the_page_shows(terminal: Terminal) -> None:
+    """Each command of the other terminal prints what the page shows of it, and the last ends the program."""
+    name = ""
+    for command, shown in commands_of("python -m launchpad ps"):
+        printed = terminal.run(re.sub(r"counting-[0-9a-f]{8}", name, command))
+        assert_shown(shown, printed)
+        name = next(iter(re.findall(r"secret/(\S+)", printed)), name)
+    assert terminal.run("kubectl get secrets,services,jobs -o name -l launchpad/run") == ""
+
+
+# --- its commands ----------------------------------------------------------------------------------
+
+
+class TestOnACluster:
+    pytestmark = on_a_cluster
+
+    def test_a_first_run_prints_what_the_page_shows(self, terminal: Terminal) -> None:
+        ((command, shown),) = commands_of("python -m examples.hello_world")
+
+        assert_shown(shown, terminal.run(command))
+
+    def test_a_program_that_runs_is_seen_read_and_stopped_from_another_terminal(
+        self, terminal: Terminal, tmp_path: Path
+    ) -> None:
+        with counting(terminal, tmp_path / "output") as process:
+            is_stopped_by_what_the_page_shows(terminal)
+
+            assert process.wait(DEADLINE_S) == 0
+
+    def test_it_is_found_from_elsewhere_when_its_launcher_was_killed(
+        self, terminal: Terminal, elsewhere: Terminal, tmp_path: Path
+    ) -> None:
+        with counting(terminal, tmp_path / "output") as process:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+            is_stopped_by_what_the_page_shows(elsewhere)
+
+    def test_it_can_be_stopped_from_elsewhere_while_its_launcher_lives(
+        self, terminal: Terminal, elsewhere: Terminal, tmp_path: Path
+    ) -> None:
+        with counting(terminal, tmp_path / "output") as process:
+            elsewhere.run("python -m launchpad stop counting")
+
+            assert process.wait(DEADLINE_S) == 0
+
+    def test_a_cluster_takes_the_plan(self, terminal: Terminal) -> None:
+        ((command, shown),) = commands_of("python docs/snippets/on_kubernetes/show_plan.py")
+
+        assert_shown(shown, terminal.run(command))
+
+    def test_a_cluster_takes_the_plan_with_the_patch(
+        self, terminal: Terminal, tmp_path: Path
+    ) -> None:
+        ((command, shown),) = commands_of("python docs/snippets/on_kubernetes/show_plan.py")
+        patched = terminal.with_more(**{FILE: str(SNIPPETS / "patched.yaml")})
+
+        assert_shown(shown, patched.run(command))
+
+    def test_the_page_s_role_is_enough_for_an_account_and_without_it_it_is_told_what_it_lacks(
+        self, terminal: Terminal
+    ) -> None:
+        launch = "python -m examples.hello_world --lp_launch_type=kubernetes"
+        role, account, binding = commands_of("kubectl apply -f docs/snippets/on_kubernetes/role")
+        bind = binding[0].replace("=me:", f"={terminal.namespace}:")
+        try:
+            assert_shown(account[1], terminal.run(account[0]))
+            launcher = as_account(terminal, "launcher")
+            refused = launcher.run(f"{launch} || true")
+            unlisted = launcher.run("python -m launchpad ps")
+            assert_shown(role[1], terminal.run(role[0]))
+            assert_shown(binding[1], terminal.run(bind))
+            launched = launcher.run(launch)
+            listed = launcher.run("python -m launchpad ps")
+        finally:
+            terminal.run(
+                "kubectl delete role/launchpad rolebinding/launcher serviceaccount/launcher"
+                " --ignore-not-found"
+            )
+
+        assert "of the cluster you may not create secrets, get secrets, delete secrets" in refused
+        assert "runs on the cluster cannot be listed" in unlisted
+        assert "the greeting is right" in launched
+        assert "cannot be listed" not in listed
+
+
+def as_account(terminal: Terminal, name: str) -> Terminal:
+    """A terminal of somebody who is only that account."""
+    config = Path(terminal.more["KUBECONFIG"])
+    own = config.with_name(f"kubeconfig-{name}")
+    own.write_text(config.read_text())
+    theirs = terminal.with_more(KUBECONFIG=str(own))
+    token = terminal.run(f"kubectl create token {name}").strip()
+    theirs.run(
+        f"kubectl config set-credentials {name} --token={token}"
+        f" && kubectl config set-context --current --user={name}"
+    )
+    return theirs
+
+
+# --- its words, without a cluster ------------------------------------------------------------------
+
+
+def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
+    rules = yaml.safe_load((SNIPPETS / "role.yaml").read_text())["rules"]
+
+    allowed = {
+        (verb, group, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    assert allowed == {
+        (verb, *_group_and_resource(kind)) for verb, kind in {*RIGHTS, *AWAY, *USEFUL}
+    }
+
+
+def _group_and_resource(kind: str) -> tuple[str, str]:
+    kind, slash, subresource = kind.partition("/")
+    return "batch" if kind == "Job" else "", f"{kind.lower()}s{slash}{subresource}"
+
+
+SAID_BY_OTHERS = {"Insufficient cpu", "nvidia.com/gpu", "taint", "selector", "ModuleNotFoundError"}
+SOURCES = [
+    *(ROOT / "launchpad" / "launch" / "backends" / "kubernetes").glob("*.py"),
+    ROOT / "launchpad" / "launch" / "setup.py",
+    ROOT / "launchpad" / "courier" / "errors.py",
+]
+
+
+def quotes(heading: str, column: int) -> list[str]:
+    """What stands as code in a column of the table under a heading of the page."""
+    section = PAGE.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    return [quote for row in rows for quote in re.findall(r"`([^`]+)`", row.split(" | ")[column])]
+
+
+@pytest.mark.parametrize(
+    "quote", [*quotes("How a worker ends", 1), *quotes("When it does not work", 0)]
+)
+def test_what_the_page_quotes_the_code_says(quote: str) -> None:
+    if quote in SAID_BY_OTHERS | {"local_mp"}:
+        return
+
+    messages = _messages()
+
+    parts = [part.strip() for part in quote.split("…")]
+    assert any(re.fullmatch(_pattern(m), quote, re.S) for m in messages if len(m) > 12) or all(
+        any(part in literal for message in messages for literal in message.split("\0"))
+        for part in parts
+    )
+
+
+@functools.cache
+def _messages() -> list[str]:
+    return [m for source in SOURCES for m in _strings(ast.parse(source.read_text()))]
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    """Its strings, and the names of its classes; a NUL where an f-string takes a value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(v.value) if isinstance(v, ast.Constant) else "\0" for v in node.values
+            )
+        elif isinstance(node, ast.ClassDef):
+            yield node.name
+
+
+def _pattern(message: str) -> str:
+    return ".*".join(re.escape(part) for part in message.split("\0"))
