@@ -26,13 +26,14 @@ def test_what_threads_are_spared_is_in_the_list() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mark", "spared"), [("ray", index.NOT_ON_RAY), ("kubernetes", index.NOT_ON_KUBERNETES)]
+    ("marks", "spared"),
+    [("fault and ray", index.NOT_ON_RAY), ("fault and kubernetes", index.NOT_ON_KUBERNETES)],
 )
 def test_every_fault_of_a_program_that_has_begun_is_tried_but_for_those_that_are_named(
-    mark: str, spared: dict[int, str]
+    marks: str, spared: dict[int, str]
 ) -> None:
     pytest.importorskip("ray")
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", f"fault and {mark}"]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks]
 
     listed = subprocess.run(
         command, cwd=index.TESTS.parent, capture_output=True, text=True, timeout=100

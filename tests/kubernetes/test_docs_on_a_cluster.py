@@ -240,9 +240,9 @@ class TestOnACluster:
             )
 
         assert "of the cluster you may not create secrets, get secrets, delete secrets" in refused
-        assert "runs on the cluster cannot be listed" in unlisted
+        assert "of the cluster you may not list secrets" in unlisted
         assert "the greeting is right" in launched
-        assert "cannot be listed" not in listed
+        assert "you may not" not in listed
 
 
 def as_account(terminal: Terminal, name: str) -> Terminal:
