@@ -160,7 +160,7 @@ def test_a_second_ctrl_c_leaves_nothing(start: Start, api: Api) -> None:
     assert what_is_left(api) == []
 
 
-def test_a_run_whose_launcher_was_killed_goes_on_until_it_is_stopped_and_leaves_nothing(
+def test_f51_a_run_whose_launcher_was_killed_goes_on_until_it_is_stopped_and_leaves_nothing(
     start: Start, api: Api
 ) -> None:
     process = start("running.wait()")
