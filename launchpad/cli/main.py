@@ -24,7 +24,9 @@ _RUN = (
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one command; its exit code."""
-    options = _parser().parse_args(arguments)
+    own, program_flags = _parted(arguments)
+    options = _parser().parse_args(own)
+    options.flags = program_flags
     try:
         options.command(options)
         sys.stdout.flush()
@@ -36,6 +38,14 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _parted(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The command line, and what `plan` passes on: the flags of the program, after `--`."""
+    if arguments[:1] != ["plan"] or "--" not in arguments:
+        return arguments, []
+    end = arguments.index("--")
+    return arguments[:end], arguments[end + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         ("plan", plan),
     ):
         summary = (module.__doc__ or "").split("\n")[0]
-        command = commands.add_parser(name, help=summary, description=summary, epilog=_RUN)
+        epilog = "" if module is plan else _RUN
+        command = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
         module.add_arguments(command)
         command.set_defaults(command=module.run)
     return parser

@@ -60,7 +60,8 @@ class Kills:
 
     A thread cannot be killed. Where workers are threads, `lp.Stopped` is raised in the worker's, and however
     it ends then, that counts as a failure. What it serves is closed: calls that run may still be answered.
-    Where workers are pods, it is always SIGKILL, a second or two after it was thrown.
+    Where workers are pods, it is always SIGKILL, a second or two after it was thrown. On Ray only those on
+    this host are struck.
 
     Args:
       running: The program.

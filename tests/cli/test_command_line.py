@@ -503,9 +503,37 @@ def test_a_plan_for_kubernetes_is_its_manifests() -> None:
     assert kinds == ["Secret", "Service", "Job", "Job"]
 
 
+def test_flags_after_two_dashes_are_the_programs(tmp_path: Path) -> None:
+    (tmp_path / "flagged.py").write_text(
+        "import launchpad as lp\nfrom absl import flags\nfrom tests import nodes\n"
+        "N = flags.DEFINE_integer('n', 1, '')\n"
+        "def make():\n"
+        "    program = lp.Program('flagged')\n"
+        "    with program.group('counter'):\n"
+        "        for _ in range(N.value):\n"
+        "            program.add_node(lp.CourierNode(nodes.Counter))\n"
+        "    return program\n"
+    )
+    command = [sys.executable, "-m", "launchpad", "plan", "flagged:make"]
+
+    done = subprocess.run(
+        [*command, "--launch_type=local_mt", "--", "--n=3"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "on local_mt: 3 workers" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        ([":make"], "there is no ':make' to import from here: Empty module name"),
+        ([HELLO, "--", "three"], "flags of the program: 'three' is none"),
         (["nowhere:make"], "there is no 'nowhere:make' to import from here: No module named"),
         (["json:loads_it"], "module 'json' has no attribute 'loads_it'"),
         (["json:JSONDecoder"], "json:JSONDecoder gives a JSONDecoder, and no lp.Program"),

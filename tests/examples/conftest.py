@@ -49,8 +49,11 @@ def local_type(request: pytest.FixtureRequest) -> str:
 def run_example() -> Run:
     """Runs `python -m examples.NAME` with flags."""
 
-    def run(name: str, launch_type: str, *flags: str) -> subprocess.CompletedProcess[str]:
-        return _python("-m", f"examples.{name}", f"--lp_launch_type={launch_type}", *flags)
+    def run(
+        name: str, launch_type: str, *flags: str, deadline_s: float = DEADLINE_S
+    ) -> subprocess.CompletedProcess[str]:
+        command = ("-m", f"examples.{name}", f"--lp_launch_type={launch_type}", *flags)
+        return _python(*command, deadline_s=deadline_s)
 
     return run
 
@@ -84,7 +87,7 @@ def assert_failure_is_reported(tmp_path: Path) -> Callable[..., None]:
     return check
 
 
-def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _python(*arguments: str, deadline_s: float = DEADLINE_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -92,6 +95,6 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
         check=False,
     )

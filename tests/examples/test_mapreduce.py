@@ -15,6 +15,9 @@ import launchpad as lp
 from examples.mapreduce.program import Reducer, check, partition
 from examples.mapreduce.text import count_all, count_words, find_texts
 
+PATIENCE_S = 300.0
+"""Where workers live for half a second each, on a slow machine many have to begin again."""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -114,12 +117,14 @@ def test_mapreduce_counts_the_words_of_any_folder(run_example, launch_type, fold
     assert "11 words, 9 different: the counts agree" in done.stdout
 
 
+@pytest.mark.timeout(PATIENCE_S + 20)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_mapreduce_counts_exactly_although_workers_are_killed(
     run_example, local_type, seed
 ) -> None:
-    done = run_example("mapreduce", local_type, "--chaos=0.2", f"--chaos_seed={seed}")
+    chaos = ("--chaos=0.2", f"--chaos_seed={seed}")
+    done = run_example("mapreduce", local_type, *chaos, deadline_s=PATIENCE_S)
 
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout

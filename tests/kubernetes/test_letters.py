@@ -173,6 +173,20 @@ def test_a_worker_that_stopped_because_somebody_deleted_its_pod_is_lost() -> Non
     assert (ended.kind, ended.cause) == (outcome.LOST, "its pod was deleted, and not by us")
 
 
+def test_a_worker_that_stopped_because_its_node_evicted_it_is_lost() -> None:
+    said = Outcome("a-0", outcome.STOPPED, "run", 2)
+    evicted = pod({}, phase="Failed", reason="Evicted", message="low on memory")
+
+    ended = endings.ending(Told("a-0", 2, said=said), evicted, False)
+
+    assert ended.kind == outcome.LOST
+    assert "Evicted: low on memory" in ended.cause
+
+
+def test_wishes_of_a_later_version_are_passed_over() -> None:
+    assert letters.wishes_in('{"kill": true, "of_tomorrow": 1}') == Wishes(kill=True)
+
+
 def test_a_worker_that_stopped_because_we_deleted_its_pod_has_stopped() -> None:
     said = Outcome("a-0", outcome.STOPPED, "run", 2)
 
@@ -210,8 +224,8 @@ def test_a_worker_that_stopped_because_we_deleted_its_pod_has_stopped() -> None:
             "pending: ErrImageNeverPull: not present",
             "see the image's name",
         ),
-        (pod({}), "pending for 60 s: it does not say why", "kubectl describe pod"),
-        ({}, "made no pod for it in 60 s: it does not say why", "kubectl describe job"),
+        (pod({}), "pending for 60 s: the cluster does not say why", "kubectl describe pod"),
+        ({}, "made no pod for it in 60 s: the cluster does not say why", "kubectl describe job"),
     ],
 )
 def test_a_pod_that_does_not_begin_is_reported_in_the_clusters_own_words(

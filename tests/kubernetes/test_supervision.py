@@ -412,5 +412,5 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
     ):
         running.wait(20)
 
-    assert "it has no pod yet: FailedCreate: no quota" in noted
+    assert "loop-0 has no pod yet: FailedCreate: no quota" in noted
     del cluster.objects["Event", "e"]

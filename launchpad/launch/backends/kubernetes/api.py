@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -38,6 +38,8 @@ _PATHS = {
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
 }
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+"""Of Secrets nothing else is looked at, and they are large."""
 
 
 class Refused(Exception):
@@ -64,7 +66,7 @@ class Cluster(Protocol):
         """Makes an object; what it has become."""
 
     def read(self, kind: str, name: str) -> Manifest:
-        """An object; Refused with 404 if there is none."""
+        """An object; Refused with 404 if there is none. Of a Secret its metadata only."""
 
     def delete(
         self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
@@ -116,7 +118,7 @@ class Api:
         if not self._configuration.verify_ssl:
             _hush()
         self._pool: Any = client.rest_client.pool_manager
-        self._pool.connection_pool_kw["ssl_context"] = _trust(self._configuration)
+        _share_trust(self._pool, self._configuration)
         self._streams: set[Any] = set()
         self._is_closed = False
         self._close = getattr(client, "close", lambda: None)
@@ -130,7 +132,8 @@ class Api:
     def read(self, kind: str, name: str) -> Manifest:
         """An object; Refused with 404 if there is none."""
         assert name, "without a name it would be all of them"
-        found: Manifest = self._asked("GET", self._path(kind, name))
+        accept = _METADATA.format("") if kind == "Secret" else _JSON
+        found: Manifest = self._asked("GET", self._path(kind, name), accept=accept)
         return found
 
     def delete(
@@ -154,7 +157,8 @@ class Api:
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
-        found = self._asked("GET", self._path(kind), {"labelSelector": selector})
+        accept = _METADATA.format("List") if kind == "Secret" else _JSON
+        found = self._asked("GET", self._path(kind), {"labelSelector": selector}, accept=accept)
         return found["items"], found["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
@@ -229,8 +233,9 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content: str = _JSON,
+        accept: str = _JSON,
     ) -> Any:
-        response = self._request(method, path, query, body, content, _ANSWER_S)
+        response = self._request(method, path, query, body, content, _ANSWER_S, accept)
         return _parsed(_whole(response))
 
     def _lines(self, path: str, query: Mapping[str, str], patience_s: float) -> Iterator[bytes]:
@@ -257,13 +262,14 @@ class Api:
         body: Any,
         content: str,
         patience_s: float,
+        accept: str = _JSON,
     ) -> Any:
         import urllib3
 
         if self._is_closed:
             raise Unreachable("the connection to the cluster was closed")
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": _JSON, "Content-Type": content, **self._login()}
+        headers = {"Accept": accept, "Content-Type": content, **self._login()}
         try:
             response = self._pool.request(
                 method,
@@ -318,15 +324,27 @@ def _reason(data: bytes) -> str:
         return data.decode(errors="replace").strip() or "no reason given"
 
 
-def _trust(configuration: Any) -> Any:
-    """Whom all connections trust; without it each would read this host's list of authorities by itself."""
-    from urllib3.util import ssl_
+class _Trust(ssl.SSLContext):
+    """Shared by connections of many threads: nothing of it may change any more (python/cpython#134698)."""
 
-    verifies = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
-    trust = ssl_.create_urllib3_context(cert_reqs=verifies)
-    if configuration.verify_ssl and not configuration.ssl_ca_cert:
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        """Each connection would set them anew, to HTTP/1.1, which is what is spoken without."""
+
+
+def _share_trust(pool: Any, configuration: Any) -> None:
+    """Has all connections use one context; each would otherwise read certificates from files by itself."""
+    trust = _Trust(ssl.PROTOCOL_TLS_CLIENT)
+    if not configuration.verify_ssl:
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    elif configuration.ssl_ca_cert:
+        trust.load_verify_locations(configuration.ssl_ca_cert)
+    else:
         trust.load_default_certs()
-    return trust
+    if configuration.cert_file:
+        trust.load_cert_chain(configuration.cert_file, configuration.key_file)
+    for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
+        pool.connection_pool_kw.pop(name, None)
+    pool.connection_pool_kw["ssl_context"] = trust
 
 
 def _hush() -> None:

@@ -123,8 +123,9 @@ class _Run:
     def _hurry(self) -> None:
         """Ends its pods by force; their Jobs first, which would replace them."""
         pods = self._pods()
-        for owner in (owner for pod in pods for owner in pod["metadata"]["ownerReferences"]):
-            self._cluster.delete(owner["kind"], owner["name"])
+        owners = [owner for pod in pods for owner in pod["metadata"].get("ownerReferences", ())]
+        for owner in (owner for owner in owners if owner["kind"] == "Job"):
+            self._cluster.delete("Job", owner["name"])
         for pod in pods:
             self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=_SHORT_S)
 

@@ -23,7 +23,7 @@ _HOPELESS = {
     "InvalidImageName",
     "CreateContainerConfigError",
 }
-_UNSAID = "it does not say why"
+UNSAID = "the cluster does not say why"
 _IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 
 
@@ -83,14 +83,14 @@ def not_begun(told: Told, pod: Pod, asked: str, patience_s: float, why_no_pod: s
     """The end of an attempt whose pod has not begun in time.
 
     Args:
-      why_no_pod: Why there is none, where there is none.
       asked: What it asks for, in words.
+      why_no_pod: Why there is none, where there is none.
     """
     if not pod:
-        cause = f"the cluster has made no pod for it in {patience_s:g} s: {why_no_pod or _UNSAID}"
+        cause = f"the cluster has made no pod for it in {patience_s:g} s: {why_no_pod or UNSAID}"
         hint = "`kubectl describe job` and `kubectl describe quota` tell more"
         return Outcome(told.worker, outcome.FAILED, "start", told.attempt, cause, hint=hint)
-    why = why_pending(pod) or _UNSAID
+    why = why_pending(pod) or UNSAID
     reason = why.partition(":")[0]
     waited = "" if reason in _HOPELESS else f" for {patience_s:g} s"
     cause = f"its pod was pending{waited}: {why}"
@@ -126,7 +126,8 @@ def _ending(told: Told, pod: Pod, was_deleted: bool) -> Outcome:
     said = told.said or letters.outcome_in(terminated.get("message") or "")
     if terminated.get("reason") == "OOMKilled" and (said is None or said.signal == "SIGKILL"):
         return _out_of_memory(told, pod)
-    if said is not None and (told.asked or not was_deleted or said.kind != outcome.STOPPED):
+    is_unasked = said is not None and said.kind == outcome.STOPPED and not told.asked
+    if said is not None and not (is_unasked and (was_deleted or _status(pod).get("reason"))):
         return said
     if told.asked:
         cause = "killed when it did not stop" if told.killed else "stopped with its pod"

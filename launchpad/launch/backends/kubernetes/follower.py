@@ -13,7 +13,7 @@ from typing import Any
 
 from launchpad.launch.backend import Ended
 from launchpad.launch.backends.kubernetes import letters
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused
+from launchpad.launch.backends.kubernetes.api import Cluster
 from launchpad.launch.backends.mirror import Mirror
 
 _AGAIN_S = 0.5
@@ -71,11 +71,9 @@ class Follower:
                 self._on_line(line)
                 if self._has_said_all:
                     return False
-        except Refused as refused:
-            return refused.status != 404 and not was_over
         except (
             Exception
-        ):  # out of reach, or nonsense: as long as there is a pod there is another try
+        ):  # out of reach, not found, nonsense: while there is a pod there is another try
             return not was_over
         return not was_over
 

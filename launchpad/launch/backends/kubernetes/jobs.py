@@ -38,8 +38,8 @@ class Jobs:
         told = attempt.told
         name = names.job_name(self._run.name, told.worker, told.attempt)
         found = self._cluster.events("Job", name)
-        texts = [f"{each['reason']}: {each['message']}" for each in found if _is_bad(each)]
-        return texts[-1] if texts else ""
+        bad = sorted(filter(_is_bad, found), key=lambda each: str(each.get("lastTimestamp")))
+        return f"{bad[-1].get('reason', '')}: {bad[-1]['message']}" if bad else ""
 
     def delete(self, attempt: Attempt) -> None:
         """The Job, and so its pod: one that is still there would replace a pod that was deleted by itself."""

@@ -54,7 +54,9 @@ class Wishes:
 
 def wishes_in(text: str) -> Wishes:
     """What the annotation says; nothing where it is empty."""
-    return Wishes(**json.loads(text)) if text.strip() else Wishes()
+    told = json.loads(text) if text.strip() else {}
+    known = {each.name for each in fields(Wishes)}
+    return Wishes(**{name: value for name, value in told.items() if name in known})
 
 
 def written(report: Report | Stacks | Baggage) -> bytes:

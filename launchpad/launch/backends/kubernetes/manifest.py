@@ -48,7 +48,7 @@ _TTL_S = 7 * 86400
 """Of what nobody has deleted, because its launcher was killed."""
 
 _SPREAD_OVER = "kubernetes.io/hostname"
-_NOT_HEALTHY_S = 10
+_PROBE_S = 10
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _container(run: Run, worker: WorkerPlan, attempt: int) -> dict[str, Any]:
         ],
         "readinessProbe": {
             "exec": {"command": ["test", "-e", f"{WRITABLE}/ready"]},
-            "periodSeconds": _NOT_HEALTHY_S,
+            "periodSeconds": _PROBE_S,
         },
     }
 

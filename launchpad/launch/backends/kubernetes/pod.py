@@ -16,6 +16,7 @@ import queue
 import signal
 import socket
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -98,7 +99,7 @@ class Pod:
             known_as=known_as,
         )
         whole = LaunchPlan(ours.program, ours.launch_type, (plan,))
-        return start_host(whole, run, self._heard.put, abroad, forks=True)
+        return start_host(whole, run, self._heard.put, abroad, forks=threading.active_count() == 1)
 
     def _settled(self, plan: WorkerPlan) -> WorkerPlan:
         """The plan as it holds here: servers listen to everybody, GPUs are those of the container."""
@@ -176,8 +177,8 @@ class Pod:
         if isinstance(heard, Ready):
             (self._writable / "ready").touch()
         if isinstance(heard, Born):
-            self._pid = heard.pid  # it means nothing elsewhere
-        else:
+            self._pid = heard.pid
+        else:  # a pid means nothing elsewhere
             _print([letters.written(heard)])
 
     def _ask(self, restarts: bool) -> None:
@@ -192,7 +193,7 @@ class Pod:
             self._kill_at = None
             self._workers.kill(self._name)
         wishes, before = self._read_wishes(), self._wishes
-        self._wishes = wishes
+        self._wishes = wishes if self._pid else replace(wishes, crash=False)  # it is still to come
         for worker in {*wishes.gone, *before.gone}:
             if wishes.gone.get(worker, "") != before.gone.get(worker, ""):
                 self._workers.tell_gone(worker, wishes.gone.get(worker, ""))

@@ -158,7 +158,7 @@ class KubernetesWorkers(Workers):
     def crash(self, worker: str, why: str) -> str:
         """By SIGKILL, which its pod sends to its process."""
         attempt = self._living(worker)
-        if attempt is None or attempt.follower is None:
+        if attempt is None or attempt.follower is None or attempt.told.said is not None:
             return ""
         self._actions.do(self._wish, attempt, {"crash": True})
         return "SIGKILL"
@@ -347,11 +347,11 @@ class KubernetesWorkers(Workers):
     def _note_no_pod(self, attempt: Attempt) -> None:
         if not attempt.is_over and not attempt.pod_name:
             why = self._why_no_pod(attempt)
-            self._report(Noted(attempt.told.worker, f"it has no pod yet: {why}"))
+            self._report(Noted(attempt.told.worker, f"{attempt.told.worker} has no pod yet: {why}"))
 
     def _why_no_pod(self, attempt: Attempt) -> str:
         try:
-            return self._jobs.why_no_pod(attempt)
+            return self._jobs.why_no_pod(attempt) or endings.UNSAID
         except (Refused, Unreachable) as error:
             return str(error)
 
@@ -455,7 +455,8 @@ class KubernetesWorkers(Workers):
             follower.is_over.set()
 
     def _ended_pods(self) -> set[str]:
-        return {each.pod_name for each in self._attempts.values() if each.is_read}
+        """Those whose worker has said so."""
+        return {each.pod_name for each in self._attempts.values() if each.told.said is not None}
 
     @property
     def _selector(self) -> str:

@@ -1,4 +1,4 @@
-"""Clone: the keeper as a copy of this process, which has imported all that the host needs.
+"""Clone: the keeper as a copy of this process, which has imported most of what the host needs.
 
 It is there sooner than one that boots, which is most of what a pod takes to start. Only for a process that
 has one thread.
@@ -6,9 +6,11 @@ has one thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -53,7 +55,8 @@ class Clone:
 
     def _send(self, number: signal.Signals) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # somebody waits for it, and just now
+                os.kill(self.pid, number)
 
 
 def _become(
@@ -64,6 +67,7 @@ def _become(
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
+        tempfile.tempdir = None  # a worker may have another $TMPDIR
         os.dup2(log, 1)
         os.dup2(log, 2)
         with open(os.devnull, "rb") as nothing:
