@@ -159,7 +159,7 @@ class Api:
         """Those with these labels, and the version from which a watch goes on."""
         accept = _METADATA.format("List") if kind == "Secret" else _JSON
         found = self._asked("GET", self._path(kind), {"labelSelector": selector}, accept=accept)
-        return found["items"], found["metadata"]["resourceVersion"]
+        return found["items"] or [], found["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
         """What the cluster has noted about an object."""
