@@ -60,7 +60,6 @@ def no_more_pods() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_more_pods")
-@pytest.mark.xdist_group("quota")
 def test_f20_where_no_pod_can_be_had_the_quota_is_named() -> None:
     program = lp.Program("refused")
     program.add_node(lp.PyNode(far_nodes.waits), label="one")

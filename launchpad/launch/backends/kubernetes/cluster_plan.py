@@ -32,9 +32,10 @@ class ClusterPlan(LaunchPlan):
         first = dict.fromkeys(shared.FILES, _MADE_AT_LAUNCH)
         stowed = parcels.stowed(first, manifest.contents(_MADE_AT_LAUNCH, workers))
         run = Run(self.program, name, self.settings, stowed.places)
-        root, *others = manifest.boxes(run, stowed.boxes)
+        first, *boxes = stowed.boxes
         jobs = [manifest.job(run, worker, 1) for worker in workers]
-        return [root, manifest.service(run), *others, *jobs]
+        others = manifest.others(run, boxes)
+        return [manifest.root(run, first), manifest.service(run), *others, *jobs]
 
     def shown(self) -> str:
         """The manifests."""

@@ -79,7 +79,9 @@ def is_hopeless(pod: Pod) -> bool:
     return _container(pod).get("state", {}).get("waiting", {}).get("reason") in _HOPELESS
 
 
-def not_begun(told: Told, pod: Pod, asked: str, patience_s: float, why_no_pod: str = "") -> Outcome:
+def not_begun(
+    told: Told, pod: Pod, asked: str, patience_s: float, why_no_pod: str = UNSAID
+) -> Outcome:
     """The end of an attempt whose pod has not begun in time.
 
     Args:
@@ -87,7 +89,7 @@ def not_begun(told: Told, pod: Pod, asked: str, patience_s: float, why_no_pod: s
       why_no_pod: Why there is none, where there is none.
     """
     if not pod:
-        cause = f"the cluster has made no pod for it in {patience_s:g} s: {why_no_pod or UNSAID}"
+        cause = f"the cluster has made no pod for it in {patience_s:g} s: {why_no_pod}"
         hint = "`kubectl describe job` and `kubectl describe quota` tell more"
         return Outcome(told.worker, outcome.FAILED, "start", told.attempt, cause, hint=hint)
     why = why_pending(pod) or UNSAID

@@ -71,10 +71,8 @@ class Follower:
                 self._on_line(line)
                 if self._has_said_all:
                     return False
-        except (
-            Exception
-        ):  # out of reach, not found, nonsense: while there is a pod there is another try
-            return not was_over
+        except Exception:  # out of reach, not found, nonsense
+            return not was_over  # while there is a pod there is another try
         return not was_over
 
     def _is_known(self, time: str) -> bool:

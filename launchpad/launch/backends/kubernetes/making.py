@@ -42,10 +42,11 @@ def make(
     name = names.run_name(plan.program, directory.runtime.name)
     run = manifest.Run(plan.program, name, settings, stowed.places, grace_s=grace_s)
     told = json.dumps(record.left_behind(directory, plan))
+    first, *boxes = stowed.boxes
     try:
-        root = cluster.create(manifest.boxes(run, stowed.boxes, told)[0])
+        root = cluster.create(manifest.root(run, first, told))
         run = replace(run, owner=root["metadata"]["uid"])
-        for each in (manifest.service(run), *manifest.boxes(run, stowed.boxes)[1:]):
+        for each in (manifest.service(run), *manifest.others(run, boxes)):
             cluster.create(each)
     except BaseException as error:
         if run.owner:

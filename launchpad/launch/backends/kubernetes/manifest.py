@@ -88,13 +88,17 @@ class Run:
         return meta
 
 
-def boxes(run: Run, files: Sequence[Mapping[str, bytes]], record: str = "") -> list[Manifest]:
-    """The Secrets with what pods are given; the first is the root, which owns everything."""
-    first, *others = files
-    root = _secret(run, run.name, first, {ROLE: "root"})
+def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
+    """The Secret that owns everything: the first of those with what pods are given."""
+    secret = _secret(run, run.name, files, {ROLE: "root"})
     if record:
-        root["metadata"]["annotations"] = {RECORD: record}
-    return [root, *(_secret(run, _box(run, i), each) for i, each in enumerate(others, 1))]
+        secret["metadata"]["annotations"] = {RECORD: record}
+    return secret
+
+
+def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
+    """The Secrets with what did not fit into the root."""
+    return [_secret(run, _box(run, i), each) for i, each in enumerate(files, 1)]
 
 
 def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
