@@ -12,13 +12,13 @@ VENV ?= .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench ordeal format lint types fast-tests clean
+.PHONY: demo test check bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
 	$(BIN)/python -m examples.mapreduce --lp_launch_type=local_mp
 
-test: $(VENV)/.dev-is-installed
+test: $(VENV)/.dev-is-installed compiled
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: format lint types fast-tests
@@ -34,8 +34,12 @@ lint: $(VENV)/.dev-is-installed
 types: $(VENV)/.dev-is-installed
 	$(BIN)/mypy
 
-fast-tests: $(VENV)/.dev-is-installed
+fast-tests: $(VENV)/.dev-is-installed compiled
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+# Tests start thousands of processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile all anew.
+compiled: $(VENV)/.dev-is-installed
+	@$(BIN)/python -m compileall -q launchpad tests examples
 
 bench: $(VENV)/.bench-is-installed
 	@failed=0; measure() { \

@@ -66,17 +66,25 @@ def test_check_refuses_a_policy_that_lets_the_pole_fall() -> None:
 
 
 @pytest.mark.slow
-def test_es_gives_the_same_bits_for_one_and_for_eight_evaluators(run_example, launch_type) -> None:
-    digests = set()
+def test_es_gives_the_same_bits_for_one_and_for_eight_evaluators(run_example, local_type) -> None:
+    runs = [run_example("es", local_type, f"--evaluators={n}") for n in (1, 8)]
 
-    for evaluators in (1, 8):
-        done = run_example("es", launch_type, f"--evaluators={evaluators}")
-        assert done.returncode == 0, done.stderr
-        assert "training in one process gives the same bits" in done.stdout
-        assert "the pole is balanced" in done.stdout
-        digests.update(re.findall(r"sha256 of the parameters: (\w{64})", done.stdout))
-
+    digests = {answer_of(done) for done in runs}
     assert len(digests) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch_type", ["ray", "kubernetes"], indirect=True)
+def test_es_balances_the_pole_on_a_cluster_with_eight_evaluators(run_example, launch_type) -> None:
+    answer_of(run_example("es", launch_type, "--evaluators=8"))
+
+
+def answer_of(done) -> str:
+    """The digest of what was learned, by a run that has checked it."""
+    assert done.returncode == 0, done.stderr
+    assert "training in one process gives the same bits" in done.stdout
+    assert "the pole is balanced" in done.stdout
+    return re.search(r"sha256 of the parameters: (\w{64})", done.stdout)[1]
 
 
 @pytest.mark.slow

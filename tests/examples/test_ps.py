@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -167,7 +168,11 @@ def test_ps_in_sync_equals_large_batch_training(run_example, local_type, workers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("launch_type", "mode"),
+    [*product(["local_mt", "local_mp", "ray"], ["sync", "async"]), ("kubernetes", "sync")],
+    indirect=["launch_type"],
+)
 def test_ps_goes_on_when_a_shard_is_killed_and_counts_every_gradient_once(
     run_example, launch_type, mode
 ) -> None:

@@ -133,8 +133,9 @@ def test_f13_those_who_wait_for_it_are_told_at_once(launch_type: str) -> None:
 
 @everywhere
 def test_f16_a_call_made_before_the_server_is_up_is_answered_when_it_is(launch_type: str) -> None:
+    takes_s = 3.0 if launch_type == "test_kubernetes" else 0.4  # till a cluster says where it is
     program = lp.Program("late")
-    program.add_node(lp.CourierNode(nodes.StartsLate, 0.4), label="late")
+    program.add_node(lp.CourierNode(nodes.StartsLate, takes_s), label="late")
 
     with lp.launch(program, launch_type) as running:
         ready_at = running.client("late").when()

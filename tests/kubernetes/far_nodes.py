@@ -50,6 +50,18 @@ class Caller:
             time.sleep(0.05)
 
 
+class BuiltWhenToldSo:
+    """Takes until a file is there."""
+
+    def __init__(self, file: str) -> None:
+        print("building", flush=True)
+        while not os.path.exists(file):
+            time.sleep(0.01)
+
+    def run(self) -> None:
+        lp.wait_for_stop()
+
+
 def raises() -> None:
     """Fails, with a traceback to look at."""
     print("the last line")

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import portpicker
 import pytest
 
 import launchpad as lp
@@ -37,7 +39,7 @@ class Mounted:
     """The folders that a pod finds, in one of the test's."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.port = folder, portpicker.pick_unused_port()
         for name in ("given", "run", "state"):
             (folder / name).mkdir()
 
@@ -97,10 +99,11 @@ def begin(mounted: Mounted) -> Iterator[Begin]:
     begun: list[subprocess.Popen[bytes]] = []
     code = f"""
 from pathlib import Path
-from launchpad.launch.backends.kubernetes import pod
+from launchpad.launch.backends.kubernetes import pod, readiness
 folder = Path({str(mounted.folder)!r})
 pod.GIVEN, pod.WRITABLE, pod.STATE = folder / "given", folder / "run", folder / "state"
 pod.LAST_WORDS = folder / "last"
+readiness.PORT = {mounted.port}
 """
 
     def begin(attempt: int = 1) -> subprocess.Popen[bytes]:
@@ -132,6 +135,25 @@ def test_a_worker_that_ends_well_exits_with_0_and_says_so_twice(
     assert mounted.reports[0] == Ready("one-0", 1, runs=True)
     assert mounted.ended.kind == outcome.SUCCEEDED
     assert mounted.last_words == mounted.ended
+
+
+def test_its_port_is_open_when_it_is_ready_and_not_before(mounted: Mounted, begin: Begin) -> None:
+    go_on = mounted.folder / "go_on"
+    program = lp.Program("pod")
+    program.add_node(lp.PyClassNode(far_nodes.BuiltWhenToldSo, str(go_on)), label="one")
+    mounted.give(program)
+    process = begin()
+    until(lambda: mounted.lines == ["building"])
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", mounted.port), 1).close()
+    go_on.touch()
+    until(lambda: mounted.reports)
+
+    for _ in range(300):  # more than wait in any queue
+        socket.create_connection(("127.0.0.1", mounted.port), 5).close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE_S) == 0
 
 
 def test_a_worker_that_raises_exits_with_1_and_tells_why(mounted: Mounted, begin: Begin) -> None:

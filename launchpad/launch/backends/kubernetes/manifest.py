@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from launchpad.launch.backends.kubernetes import names, parcels, shared
+from launchpad.launch.backends.kubernetes import names, parcels, readiness, shared
 from launchpad.launch.backends.kubernetes.api import CONTAINER, Manifest
 from launchpad.launch.backends.kubernetes.patch import patched
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -223,10 +223,7 @@ def _container(run: Run, worker: WorkerPlan, attempt: int) -> dict[str, Any]:
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
-        "readinessProbe": {
-            "exec": {"command": ["test", "-e", f"{WRITABLE}/ready"]},
-            "periodSeconds": _PROBE_S,
-        },
+        "readinessProbe": {"tcpSocket": {"port": readiness.PORT}, "periodSeconds": _PROBE_S},
     }
 
 

@@ -27,9 +27,17 @@ from typing import Any, NoReturn
 from launchpad import outcome
 from launchpad.courier import keyring
 from launchpad.launch.backend import Born, Ended, Noted, Ready
-from launchpad.launch.backends.kubernetes import baggage, letters, manifest, parcels, shared
+from launchpad.launch.backends.kubernetes import (
+    baggage,
+    letters,
+    manifest,
+    parcels,
+    readiness,
+    shared,
+)
 from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
 from launchpad.launch.backends.kubernetes.manifest import GIVEN, STATE, WRITABLE
+from launchpad.launch.backends.kubernetes.readiness import Readiness
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_host
 from launchpad.launch.backends.processes.briefing import Abroad
 from launchpad.launch.gpus.visible import VISIBLE
@@ -60,6 +68,7 @@ class Pod:
         self._kill_at: float | None = None
         self._is_asked = False
         self._pid = 0
+        self._readiness = Readiness()
 
     def live(self) -> Outcome:
         """Runs the worker to its end."""
@@ -124,6 +133,7 @@ class Pod:
         while True:
             self._print_log()
             self._obey()
+            self._readiness.answer()
             for heard in self._all_heard():
                 if isinstance(heard, Ended):
                     return self._at_end(heard)
@@ -175,11 +185,17 @@ class Pod:
             self._ask(restarts=False)
             return
         if isinstance(heard, Ready):
-            (self._writable / "ready").touch()
+            self._tell_ready()
         if isinstance(heard, Born):
             self._pid = heard.pid
         else:  # a pid means nothing elsewhere
             _print([letters.written(heard)])
+
+    def _tell_ready(self) -> None:
+        try:
+            self._readiness.tell()
+        except OSError as error:
+            self._note(f"the cluster will not call it ready: port {readiness.PORT}: {error}")
 
     def _ask(self, restarts: bool) -> None:
         if not self._is_asked:
