@@ -45,6 +45,12 @@ def local_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=[*LOCAL, "ray"])
+def podless_type(request: pytest.FixtureRequest) -> str:
+    """For failures that are reported in one way by all: with pods two examples show it."""
+    return str(request.param)
+
+
 @pytest.fixture
 def run_example() -> Run:
     """Runs `python -m examples.NAME` with flags."""

@@ -89,6 +89,6 @@ def answer_of(done) -> str:
 
 @pytest.mark.slow
 def test_es_reports_an_evaluator_that_cannot_be_built(
-    assert_failure_is_reported, launch_type
+    assert_failure_is_reported, podless_type
 ) -> None:
-    assert_failure_is_reported("es", launch_type, broken="Evaluator.__init__", worker="evaluator")
+    assert_failure_is_reported("es", podless_type, broken="Evaluator.__init__", worker="evaluator")

@@ -14,6 +14,10 @@ def test_hello_world_greets_the_world(run_example, launch_type) -> None:
     assert "the greeting is right" in done.stdout
 
 
-def test_hello_world_reports_a_greeter_that_raises(assert_failure_is_reported, launch_type) -> None:
+def test_hello_world_reports_a_greeter_that_raises(
+    assert_failure_is_reported, podless_type
+) -> None:
     # The greeter serves on; it is the visitor, who was not answered, that fails.
-    assert_failure_is_reported("hello_world", launch_type, broken="Greeter.greet", worker="visitor")
+    assert_failure_is_reported(
+        "hello_world", podless_type, broken="Greeter.greet", worker="visitor"
+    )

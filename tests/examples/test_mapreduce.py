@@ -158,11 +158,11 @@ def test_mapreduce_counts_the_words_of_the_standard_library(run_example, local_t
 
 
 def test_mapreduce_reports_a_mapper_that_cannot_be_built(
-    assert_failure_is_reported, launch_type
+    assert_failure_is_reported, podless_type
 ) -> None:
     assert_failure_is_reported(
         "mapreduce",
-        launch_type,
+        podless_type,
         broken="Mapper.__init__",
         worker="mapper",
         arguments="[example.Path(example.__file__)]",

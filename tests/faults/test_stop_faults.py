@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.backends import both_by_script, everywhere_by_script, processes_by_script
+from tests.faults.backends import both_by_script, everywhere_by_script, on, processes_by_script
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +150,7 @@ finally:
     assert "Traceback" not in rest
 
 
-@everywhere_by_script
+@on("local_mt", "local_mp", "ray")  # of a cluster in tests/kubernetes/test_ends.py
 def test_f48_a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
     start: Start, launch_type: str
 ) -> None:

@@ -145,7 +145,7 @@ def test_a_signal_to_the_script_leaves_nothing(
     assert what_is_left(api) == []
 
 
-def test_a_second_ctrl_c_leaves_nothing(start: Start, api: Api) -> None:
+def test_f48_a_second_ctrl_c_leaves_nothing(start: Start, api: Api) -> None:
     process = start("running.wait()", second="never_stops", notice_s=1000)
     run_id_of(process)
     assert process.stdout is not None
