@@ -23,6 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fault)
         if backends.is_on_ray(item) or item.path.parent.name == "ray":
             item.add_marker(pytest.mark.ray)
+            item.add_marker(pytest.mark.xdist_group("ray"))  # one cluster, also for `-n 2`
         if backends.is_on_kubernetes(item):
             item.add_marker(pytest.mark.kubernetes)
 

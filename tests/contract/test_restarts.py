@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,48 +12,12 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier import CourierError
+from tests.contract import restarted
 from tests.waiting import until
 
 DEADLINE_S = 90
-"""No test takes so long; three pods after each other, on a machine that has others to start, may take a third."""
+"""No test takes so long; three pods after each other, on a machine that is busy, may take a third."""
 AT_ONCE = lp.RestartPolicy(max_restarts=5, backoff=0)
-
-
-class Tally:
-    """Counts; its `run` fails when it is told to, as often as it is told to."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._fail = threading.Event()
-
-    def add(self) -> int:
-        self.count += 1
-        return self.count
-
-    def attempt(self) -> int:
-        return lp.current().attempt
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def fail(self) -> None:
-        self._fail.set()
-
-    def run(self) -> None:
-        stop = lp.stop_event()
-        while not stop.is_set():
-            if self._fail.wait(0.01):
-                raise ValueError("told to fail")
-
-
-class Keeper(Tally):
-    """One that saves its count when it is stopped for a restart, and finds it again."""
-
-    def save(self) -> None:
-        (lp.current().state_dir / "count").write_text(str(self.count))
-
-    def restore(self) -> None:
-        self.count = int((lp.current().state_dir / "count").read_text())
 
 
 def program_of(restart: lp.RestartPolicy | None, *kinds: type, label: str = "tally") -> lp.Program:
@@ -82,7 +43,7 @@ def call_until_answered(call: Callable[[], Any]) -> Any:
 
 
 def test_a_failed_worker_is_started_again_and_its_clients_find_it(launch_type: str) -> None:
-    with lp.launch(program_of(AT_ONCE, Tally), launch_type) as running:
+    with lp.launch(program_of(AT_ONCE, restarted.Tally), launch_type) as running:
         client: Any = running.client("tally")
         assert (client.attempt(), client.add(), client.add()) == (1, 1, 2)
 
@@ -98,7 +59,7 @@ def test_the_status_says_which_process_each_attempt_has_and_when_it_began(
     launch_type: str,
 ) -> None:
     before = time.monotonic()
-    with lp.launch(program_of(AT_ONCE, Tally), launch_type) as running:
+    with lp.launch(program_of(AT_ONCE, restarted.Tally), launch_type) as running:
         client: Any = running.client("tally")
         client.fail()
         until(lambda: states(running) == [("running", 2)])
@@ -113,7 +74,7 @@ def test_the_status_says_which_process_each_attempt_has_and_when_it_began(
 
 
 def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: str) -> None:
-    with lp.launch(program_of(AT_ONCE, Tally), launch_type) as running:
+    with lp.launch(program_of(AT_ONCE, restarted.Tally), launch_type) as running:
         running.client("tally").fail()
         until(lambda: states(running) == [("running", 2)])
 
@@ -123,7 +84,9 @@ def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: s
 
 def test_a_group_is_restarted_together_and_what_it_saved_is_restored(launch_type: str) -> None:
     policy = lp.RestartPolicy(scope="group", backoff=0)
-    with lp.launch(program_of(policy, Keeper, Keeper, Tally), launch_type) as running:
+    with lp.launch(
+        program_of(policy, restarted.Keeper, restarted.Keeper, restarted.Tally), launch_type
+    ) as running:
         keepers: list[Any] = [running.client("tally", i) for i in range(2)]
         for _ in range(3):
             keepers[0].add()
@@ -138,8 +101,8 @@ def test_a_group_is_restarted_together_and_what_it_saved_is_restored(launch_type
 def test_the_whole_program_is_restarted_with_a_worker_whose_policy_says_so(
     launch_type: str,
 ) -> None:
-    program = program_of(lp.RestartPolicy(scope="program", backoff=0), Tally)
-    program.add_node(lp.CourierNode(Tally), label="other")
+    program = program_of(lp.RestartPolicy(scope="program", backoff=0), restarted.Tally)
+    program.add_node(lp.CourierNode(restarted.Tally), label="other")
 
     with lp.launch(program, launch_type) as running:
         running.client("tally").fail()
@@ -150,7 +113,7 @@ def test_f25_a_crash_loop_ends_the_program_and_all_deaths_are_listed(launch_type
     program = lp.Program("loop")
     policy = lp.RestartPolicy(max_restarts=2, backoff=0)
     with program.group("bad", restart=policy):
-        program.add_node(lp.PyNode(fail_with_attempt))
+        program.add_node(lp.PyNode(restarted.fail_with_attempt))
 
     with pytest.raises(lp.ProgramFailed) as failed:
         lp.testing.run(program, DEADLINE_S, launch_type)
@@ -163,27 +126,17 @@ def test_f25_a_crash_loop_ends_the_program_and_all_deaths_are_listed(launch_type
     assert "max_restarts=2" in str(failed.value)
 
 
-def fail_with_attempt() -> None:
-    raise ValueError(f"attempt {lp.current().attempt}")
-
-
 @pytest.mark.parametrize("how", ["raise", "exit"])
 def test_who_opts_out_is_not_started_again(launch_type: str, how: str) -> None:
     program = lp.Program("opts out")
     with program.group("bad", restart=AT_ONCE):
-        program.add_node(lp.PyNode(opt_out, how))
+        program.add_node(lp.PyNode(restarted.opt_out, how))
 
     with pytest.raises(lp.ProgramFailed) as failed:
         lp.testing.run(program, DEADLINE_S, launch_type)
 
     assert failed.value.outcome.attempt == 1
     assert "it asked not to be started again" in str(failed.value)
-
-
-def opt_out(how: str) -> None:
-    if how == "exit":
-        sys.exit(42)
-    raise lp.DoNotRestart("there is no dataset")
 
 
 def limit_s(launch_type: str) -> float:
@@ -194,23 +147,11 @@ def limit_s(launch_type: str) -> float:
 def test_f15_a_constructor_that_takes_too_long_is_ended_and_may_try_again(launch_type: str) -> None:
     policy = lp.RestartPolicy(max_restarts=1, backoff=0, start_timeout_s=limit_s(launch_type))
 
-    with lp.launch(program_of(policy, SlowAtFirst), launch_type) as running:
+    with lp.launch(program_of(policy, restarted.SlowAtFirst), launch_type) as running:
         until(lambda: states(running) == [("running", 2)])
 
         assert call_until_answered(running.client("tally").attempt) == 2
         assert f"start_timeout_s={limit_s(launch_type):g}" in running.status()[0].cause
-
-
-class SlowAtFirst(Tally):
-    def __init__(self) -> None:
-        super().__init__()
-        if lp.current().attempt == 1:
-            self.take_long()
-
-    def take_long(self) -> None:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            time.sleep(0.01)
 
 
 def test_f15_a_constructor_that_is_too_slow_for_good_is_named_with_its_stack(
@@ -219,7 +160,7 @@ def test_f15_a_constructor_that_is_too_slow_for_good_is_named_with_its_stack(
     policy = lp.RestartPolicy(max_restarts=0, start_timeout_s=limit_s(launch_type))
 
     with pytest.raises(lp.ProgramFailed) as failed:
-        lp.testing.run(program_of(policy, SlowAtFirst), DEADLINE_S, launch_type)
+        lp.testing.run(program_of(policy, restarted.SlowAtFirst), DEADLINE_S, launch_type)
 
     ended = failed.value.outcome
     assert (ended.worker, ended.phase, ended.error_type) == ("tally-0", "init", "StartTimeout")
@@ -230,24 +171,18 @@ def test_work_that_is_done_is_begun_again_when_the_policy_says_always(launch_typ
     program = lp.Program("always")
     always = lp.RestartPolicy(mode="always", max_restarts=100, backoff=0)
     with program.group("worker", restart=always):
-        program.add_node(lp.PyNode(stop_at_third))
+        program.add_node(lp.PyNode(restarted.stop_at_third))
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 
     assert states(running) == [("stopped", 3)]
 
 
-def stop_at_third() -> None:
-    if lp.current().attempt == 3:
-        lp.stop()
-        lp.wait_for_stop()
-
-
 def test_the_state_directory_is_each_worker_s_own_and_survives(launch_type: str) -> None:
     program = lp.Program("state")
     with program.group("worker", restart=AT_ONCE):
         for _ in range(2):
-            program.add_node(lp.PyNode(remember))
+            program.add_node(lp.PyNode(restarted.remember))
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 
@@ -256,30 +191,9 @@ def test_the_state_directory_is_each_worker_s_own_and_survives(launch_type: str)
         assert left == "".join(f"worker-{index} attempt {n}\n" for n in (1, 2, 3))
 
 
-def remember() -> None:
-    me = lp.current()
-    with (me.state_dir / "notes").open("a") as file:
-        file.write(f"{me.name} attempt {me.attempt}\n")
-    if me.attempt < 3:
-        raise ValueError("again")
-
-
-class Loader:
-    """Its `save` is somebody else's: it takes a path."""
-
-    def save(self, path: str) -> None:
-        raise AssertionError(path)
-
-    def restore(self, path: str) -> None:
-        raise AssertionError(path)
-
-    def ping(self) -> int:
-        return os.getpid()
-
-
 def test_hooks_that_want_arguments_are_not_ours(launch_type: str) -> None:
     policy = lp.RestartPolicy(scope="group", backoff=0)
-    with lp.launch(program_of(policy, Loader, Tally), launch_type) as running:
+    with lp.launch(program_of(policy, restarted.Loader, restarted.Tally), launch_type) as running:
         running.client("tally", 1).fail()
         until(lambda: states(running) == [("running", 2)] * 2)
 
@@ -290,33 +204,11 @@ def test_a_restarted_caller_fails_at_once_when_it_calls_who_had_ended_before(
     launch_type: str,
 ) -> None:
     program = lp.Program("gone")
-    short = program.add_node(lp.CourierNode(Short), label="short")
+    short = program.add_node(lp.CourierNode(restarted.Short), label="short")
     with program.group("caller", restart=AT_ONCE):
-        program.add_node(lp.PyNode(call_the_gone, short))
+        program.add_node(lp.PyNode(restarted.call_the_gone, short))
 
     with pytest.raises(lp.ProgramFailed, match="WorkerFailed") as failed:
         lp.testing.run(program, DEADLINE_S, launch_type)
 
     assert failed.value.outcome.worker == "caller-0"
-
-
-class Short:
-    """Serves for a moment."""
-
-    def __init__(self) -> None:
-        self._called = threading.Event()
-
-    def ping(self) -> None:
-        self._called.set()
-
-    def run(self) -> None:
-        self._called.wait()
-
-
-def call_the_gone(short: Any) -> None:
-    if lp.current().attempt == 1:
-        short.ping()
-    if lp.current().attempt < 3:
-        raise ValueError("again")
-    while True:
-        short.ping()
