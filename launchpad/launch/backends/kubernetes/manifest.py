@@ -52,20 +52,28 @@ _PROBE_S = 10
 
 
 @dataclass(frozen=True)
+class Owner:
+    """A Secret, with which all goes that belongs to it."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of a program on a cluster.
 
     Attributes:
       name: As `names.run_name` gives it.
       places: Where what its pods are given is, as `parcels.Stowed` says.
-      owner: The uid of its root, once that exists; what is made then belongs to it.
+      owner: What that which is made now belongs to: its root, once that exists.
     """
 
     program: str
     name: str
     settings: Settings
     places: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
-    owner: str = ""
+    owner: Owner | None = None
     grace_s: float = 10.0
 
     def metadata(self, name: str, **labels: str) -> dict[str, Any]:
@@ -79,8 +87,8 @@ class Run:
                 {
                     "apiVersion": "v1",
                     "kind": "Secret",
-                    "name": self.name,
-                    "uid": self.owner,
+                    "name": self.owner.name,
+                    "uid": self.owner.uid,
                     "controller": False,
                     "blockOwnerDeletion": True,
                 }

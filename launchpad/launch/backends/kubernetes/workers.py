@@ -38,6 +38,7 @@ from launchpad.launch.backends.kubernetes.endings import Told
 from launchpad.launch.backends.kubernetes.follower import Follower
 from launchpad.launch.backends.kubernetes.jobs import Jobs
 from launchpad.launch.backends.kubernetes.letters import Baggage, Stacks, Wishes
+from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.watching import Watching
 from launchpad.launch.backends.mirror import Mirror
@@ -82,6 +83,9 @@ _REASON = 300
 class KubernetesWorkers(Workers):
     """One launch. Makes what all its pods share; nothing of the user's runs yet.
 
+    Args:
+      sender: On whose behalf; of this script by default.
+
     Raises:
       LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are missing.
     """
@@ -93,6 +97,7 @@ class KubernetesWorkers(Workers):
         report: Callable[[Report], None],
         settings: Settings,
         cluster: Cluster,
+        sender: Sender | None = None,
     ) -> None:
         self._plan, self._directory, self._report = plan, run, report
         self._settings, self._cluster = settings, cluster
@@ -108,7 +113,7 @@ class KubernetesWorkers(Workers):
         self._numbers = itertools.count(1)
         self._has_stacks = threading.Condition()
         self._actions = Actions("launchpad-kubernetes", self._on_error)
-        self._run = making.make(cluster, plan, run, settings, self._keys)
+        self._run = making.make(cluster, plan, run, settings, self._keys, sender)
         self._jobs = Jobs(cluster, self._run)
         self._watching = Watching(
             cluster,

@@ -1,0 +1,33 @@
+"""Sender: on whose behalf a run is made: of a script that launches, or of one that has left it to a steward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launchpad import flags
+from launchpad.launch.backends.kubernetes import project
+from launchpad.launch.backends.kubernetes.manifest import Owner
+from launchpad.launch.backends.origin import Origin, folder_of_script
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What a run takes over from its script.
+
+    Attributes:
+      code: The modules beside it, zipped.
+      notice_s: How long workers may take to stop; negative: as long as they like.
+      run: The name of the run, if it was chosen beforehand.
+      owner: What the run goes with, if it is not the first of all.
+    """
+
+    origin: Origin
+    code: bytes
+    notice_s: float
+    run: str = ""
+    owner: Owner | None = None
+
+    @classmethod
+    def here(cls) -> Sender:
+        """This process."""
+        return cls(Origin.here(), project.zipped(folder_of_script()), flags.termination_notice_s())
