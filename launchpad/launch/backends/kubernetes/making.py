@@ -42,8 +42,9 @@ def make(
     Raises:
       LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are missing.
     """
-    rights.check(cluster)
-    sender = sender or Sender.here()
+    if sender is None:
+        rights.check(cluster)
+        sender = Sender.here()
     grace_s = sender.notice_s if sender.notice_s >= 0 else _UNLIMITED_S
     stowed = parcels.stowed(
         _for_all(plan, keys, sender, grace_s), manifest.contents(sender.code, plan.workers)
@@ -75,7 +76,5 @@ def _made(
 
 def _for_all(plan: LaunchPlan, keys: Keys, sender: Sender, grace_s: float) -> dict[str, bytes]:
     return shared.files(
-        shared.Shared(
-            plan.program, plan.launch_type, keys, sender.origin, plan.endpoints, grace_s
-        )
+        shared.Shared(plan.program, plan.launch_type, keys, sender.origin, plan.endpoints, grace_s)
     )

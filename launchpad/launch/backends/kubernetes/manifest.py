@@ -67,6 +67,7 @@ class Run:
       name: As `names.run_name` gives it.
       places: Where what its pods are given is, as `parcels.Stowed` says.
       owner: What that which is made now belongs to: its root, once that exists.
+      files: What all of its pods get of the root.
     """
 
     program: str
@@ -75,6 +76,7 @@ class Run:
     places: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
     owner: Owner | None = None
     grace_s: float = 10.0
+    files: tuple[str, ...] = shared.FILES
 
     def metadata(self, name: str, **labels: str) -> dict[str, Any]:
         """An object's metadata."""
@@ -96,9 +98,14 @@ class Run:
         return meta
 
 
-def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
-    """The Secret that owns everything: the first of those with what pods are given."""
-    secret = _secret(run, run.name, files, {ROLE: "root"})
+def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:
+    """The Secret that owns everything: the first of those with what pods are given.
+
+    Args:
+      record: By which the run is known elsewhere.
+      role: By which it is found there.
+    """
+    secret = _secret(run, run.name, files, {ROLE: role})
     if record:
         secret["metadata"]["annotations"] = {RECORD: record}
     return secret
@@ -107,6 +114,11 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
     """The Secrets with what did not fit into the root."""
     return [_secret(run, _box(run, i), each) for i, each in enumerate(files, 1)]
+
+
+def mark(run: Run) -> Manifest:
+    """Says that a supervisor has launched: a cluster may start its pod a second time."""
+    return _secret(run, f"{run.name}-begun", {})
 
 
 def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
@@ -175,9 +187,15 @@ def carries_state(job: Manifest) -> bool:
     """Whether its state directory goes with the pod: no patch has put a volume there."""
     spec = job["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    mounts = next(c["volumeMounts"] for c in spec["containers"] if c["name"] == CONTAINER)
+    mounts = worker_container(spec)["volumeMounts"]
     names_there = [mount["name"] for mount in mounts if mount["mountPath"] == STATE]
     return all("emptyDir" in volumes.get(name, ()) for name in names_there)
+
+
+def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """That of a pod's which is ours; a patch may have added others."""
+    found: dict[str, Any] = next(c for c in spec["containers"] if c["name"] == CONTAINER)
+    return found
 
 
 def _pod(
@@ -250,7 +268,7 @@ def _resources(run: Run, worker: WorkerPlan) -> dict[str, Any]:
 
 def _given(run: Run, worker: WorkerPlan) -> list[dict[str, Any]]:
     """What a pod is given of the boxes: what all are, and what its worker runs."""
-    items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in shared.FILES]}
+    items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
     for content, path in ((CODE, CODE), (_content(worker), "worker")):
         for i, (box, file) in enumerate(run.places.get(content, ())):
             items.setdefault(box, []).append({"key": file, "path": parcels.file_name(path, i)})

@@ -1,4 +1,4 @@
-"""Sender: on whose behalf a run is made: of a script that launches, or of one that has left it to a steward."""
+"""Sender: on whose behalf a run is made: of a script that launches, or of one that has left."""
 
 from __future__ import annotations
 

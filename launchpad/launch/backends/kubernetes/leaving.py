@@ -1,0 +1,103 @@
+"""Leaving: a script has its program launched by a supervisor in the cluster, and waits for its first word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import replace
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.kubernetes import (
+    away,
+    endings,
+    manifest,
+    names,
+    rights,
+    supervisor,
+)
+from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.letters import Begun, Over
+from launchpad.launch.backends.kubernetes.sender import Sender
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.backends.kubernetes.supervised import Supervised
+from launchpad.launch.backends.kubernetes.supervisor import Errand
+from launchpad.launch.detached import Detached
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.record import RunRecord
+
+_LOOK_S = 0.2
+
+
+def leave_behind(plan: LaunchPlan, settings: Settings) -> Detached:
+    """Has the cluster run a program on its own.
+
+    Raises:
+      LaunchError: it does not take it, or its supervisor could not launch it; nothing is left.
+    """
+    cluster = Api(settings.namespace)
+    try:
+        return leave_on(cluster, plan, settings)
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def leave_on(cluster: Cluster, plan: LaunchPlan, settings: Settings) -> Detached:
+    """The same, on this cluster."""
+    rights.check(cluster, rights.LEAVING)
+    run = names.run_name(plan.program, os.urandom(4).hex())
+    errand = Errand(plan, settings, Sender.here(), run)
+    groups = {worker.name: worker.group for worker in plan.workers}
+    supervised = Supervised(cluster, run, groups)
+    try:
+        _make(cluster, errand)
+        begun = _begun(supervised, settings.pending_timeout_s)
+    except BaseException as error:
+        with contextlib.suppress(Refused, Unreachable):
+            supervised.delete()
+        if isinstance(error, (Refused, Unreachable)):
+            raise LaunchError(f"the cluster does not take this program: {error}") from error
+        raise
+    return away.explained(cluster, RunRecord(**{**begun.record, "workers": groups}), supervised)
+
+
+def _make(cluster: Cluster, errand: Errand) -> None:
+    stowed = supervisor.files(errand)
+    run = supervisor.run_of(errand, stowed.places)
+    first, *others = stowed.boxes
+    root = cluster.create(manifest.root(run, first, role=supervisor.NAME))
+    owned = replace(run, owner=manifest.Owner(run.name, root["metadata"]["uid"]))
+    for each in (
+        *manifest.others(owned, others),
+        supervisor.account(owned),
+        supervisor.role(owned, errand.run),
+        supervisor.binding(owned),
+    ):
+        cluster.create(each)
+    job = cluster.create(supervisor.job(run))
+    cluster.give(run.name, supervisor.belongs_to(job))
+
+
+def _begun(supervised: Supervised, patience_s: float) -> Begun:
+    """Its first word."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        for letter in supervised.letters():
+            if isinstance(letter, Begun):
+                return letter
+            if isinstance(letter, Over):
+                raise LaunchError(f"the supervisor in the cluster could not launch: {letter.why}")
+        pod = supervised.pod()
+        _check(supervised, pod, patience_s, time.monotonic() > deadline)
+        time.sleep(_LOOK_S)
+
+
+def _check(supervised: Supervised, pod: endings.Pod, patience_s: float, is_late: bool) -> None:
+    told = endings.Told(supervisor.NAME, 1)
+    if endings.is_over(pod) and not any(isinstance(e, Over) for e in supervised.letters()):
+        ended = endings.ending(told, pod, was_deleted=False)
+        raise LaunchError(f"the supervisor in the cluster could not launch: {ended.cause}")
+    if not endings.has_started(pod) and (is_late or endings.is_hopeless(pod)):
+        ended = endings.not_begun(told, pod, "", patience_s)
+        raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
