@@ -24,6 +24,7 @@ from launchpad.launch.backends.kubernetes.letters import Begun, Letter, Over, St
 from launchpad.launch.backends.kubernetes.readiness import Readiness
 from launchpad.launch.backends.kubernetes.supervisor import Errand
 from launchpad.launch.steward import Steward
+from launchpad.outcome import Outcome
 
 _LOOK_S = 0.2
 _EXISTS = 409
@@ -66,8 +67,14 @@ class PodSteward:
         program, failure = self._errand.plan.program, self._steward.failure()
         states = {row.worker: row.state for row in self._steward.status()}
         if isinstance(failure, ProgramFailed):
-            return Over(program, (failure.outcome, *failure.consequences), states=states)
+            failures = (failure.outcome, *failure.consequences)
+            return Over(program, tuple(map(self._found_there, failures)), states=states)
         return Over(program, (), "" if failure is None else str(failure), states)
+
+    def _found_there(self, ended: Outcome) -> Outcome:
+        """Its log is in a pod that ends now; what it has printed is in the supervisor's, which stays."""
+        job = supervisor.name(self._errand.run)
+        return replace(ended, log_path=f"kubectl logs job/{job}" if ended.log_path else "")
 
     def _owner(self) -> manifest.Owner:
         """What the run is to belong to; there is one run only, though a cluster may start its pod twice.
