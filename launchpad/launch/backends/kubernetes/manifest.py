@@ -31,8 +31,8 @@ GIVEN, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state
 ORDERS = "launchpad/orders"
 """The annotation in which the launcher tells a pod something; a file in GIVEN."""
 
-RUN, PROGRAM, GROUP, WORKER, ATTEMPT = (
-    f"launchpad/{name}" for name in ("run", "program", "group", "worker", "attempt")
+RUN, PROGRAM, GROUP, COLOCATION, WORKER, ATTEMPT = (
+    f"launchpad/{name}" for name in ("run", "program", "group", "colocation", "worker", "attempt")
 )
 CODE = "code"
 """The content that is the user's project."""
@@ -222,8 +222,8 @@ def _pod(
     }
     if asked.labels:
         spec["nodeSelector"] = dict(asked.labels)
-    if asked.placement:
-        spec["affinity"] = _affinity(run, worker, asked.placement)
+    if worker.colocation or asked.placement:
+        spec["affinity"] = _affinity(run, worker)
     return spec
 
 
@@ -288,21 +288,38 @@ def _volumes(given: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _affinity(run: Run, worker: WorkerPlan, placement: str) -> dict[str, Any]:
-    """Beside, or away from, the others of its group: if possible, or else not at all."""
-    term: dict[str, Any] = {
-        "labelSelector": {"matchLabels": {RUN: run.name, GROUP: names.label(worker.group)}},
-        "topologyKey": _SPREAD_OVER,
-    }
+def _affinity(run: Run, worker: WorkerPlan) -> dict[str, Any]:
+    """Beside, or away from, the others of its group: if possible, or else not at all.
+
+    Processes of one colocation are pods of one node: each is started again by itself, as no container of a
+    pod can be.
+    """
+    if worker.colocation:
+        return {"podAffinity": _insisting(_beside(run, COLOCATION, worker.colocation))}
+    placement = worker.resources.placement
+    term = _beside(run, GROUP, worker.group)
     kind = "podAffinity" if placement in (PACK, STRICT_PACK) else "podAntiAffinity"
     if placement in (STRICT_PACK, STRICT_SPREAD):
-        return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return {kind: _insisting(term)}
     preferred = [{"weight": 100, "podAffinityTerm": term}]
     return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
+def _beside(run: Run, label: str, value: str) -> dict[str, Any]:
+    """The nodes of those pods."""
+    return {
+        "labelSelector": {"matchLabels": {RUN: run.name, label: names.label(value)}},
+        "topologyKey": _SPREAD_OVER,
+    }
+
+
+def _insisting(term: dict[str, Any]) -> dict[str, Any]:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
 def _labels(worker: WorkerPlan) -> dict[str, str]:
-    return {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
+    own = {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
+    return own | ({COLOCATION: names.label(worker.colocation)} if worker.colocation else {})
 
 
 def _content(worker: WorkerPlan) -> str:
