@@ -233,7 +233,6 @@ def _container(run: Run, worker: WorkerPlan, attempt: int) -> dict[str, Any]:
         "name": CONTAINER,
         "image": run.settings.image,
         "command": [python, "-m", "launchpad.launch.backends.kubernetes.pod", str(attempt)],
-        "env": [{"name": name, "value": value} for name, value in sorted(worker.env.items())],
         "resources": _resources(run, worker),
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
