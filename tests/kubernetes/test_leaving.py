@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +12,15 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch import setup
-from launchpad.launch.backends.kubernetes import away, leaving, letters, rights, supervisor
+from launchpad.launch.backends.kubernetes import (
+    away,
+    leaving,
+    letters,
+    rights,
+    supervised,
+    supervisor,
+)
+from launchpad.launch.backends.kubernetes import left as left_module
 from launchpad.launch.backends.kubernetes.api import Manifest
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.fake import FakeCluster
@@ -57,7 +64,7 @@ def leave(cluster: FakeCluster) -> Iterator[Callable[[], Leaving]]:
             program.add_node(lp.PyClassNode(nodes.Loop))
     plan = setup.plan(program, TestKubernetes(image="image"), "kubernetes")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        yield lambda: pool.submit(leaving.leave_on, cluster, plan, SETTINGS)
+        yield lambda: pool.submit(leaving.leave_on, cluster, plan, SETTINGS, 5.0)
 
 
 @pytest.fixture
@@ -128,7 +135,7 @@ def test_the_supervisor_alone_has_an_account_and_no_right_that_a_launch_does_not
 
     rules = only(cluster, "Role")["rules"]
     given = {(v, r) for rule in rules for r in rule["resources"] for v in rule["verbs"]}
-    allowed = (*rights.RIGHTS, *rights.USEFUL)
+    allowed = (*rights.RIGHTS, *rights.USEFUL)  # which who leaves it must have, too
     assert given == {(verb, _resource(kind)) for verb, kind in allowed}
     named = [rule["resourceNames"] for rule in rules if "resourceNames" in rule]
     assert named == [[name, name.removesuffix("-supervisor")]]
@@ -142,7 +149,8 @@ def _resource(kind: str) -> str:
 def test_what_is_launched_travels_in_secrets_alone(cluster: FakeCluster, left: Detached) -> None:
     open_to_all = [each for (kind, _), each in cluster.objects.items() if kind != "Secret"]
 
-    assert b"tests.nodes" not in pickle.dumps(open_to_all)
+    (content,) = (v for k, v in only(cluster, "Secret")["data"].items() if k.startswith("worker"))
+    assert content not in json.dumps(open_to_all)
 
 
 # What keeps it from being left.
@@ -222,7 +230,7 @@ def test_its_supervisor_is_asked_for_stacks(cluster: FakeCluster, pod: str, left
 def test_a_failure_is_raised_as_it_would_be_by_a_launch(
     cluster: FakeCluster, pod: str, left: Detached
 ) -> None:
-    say(cluster, pod, Over("left", (FAILURE,), states={"loop-0": FAILED, "loop-1": "stopped"}))
+    say(cluster, pod, Over("left", (FAILURE,), states={FAILED: ["loop-0"], "stopped": ["loop-1"]}))
     cluster.end(pod, exit_code=1)
 
     with pytest.raises(lp.ProgramFailed, match="on purpose") as failed:
@@ -252,7 +260,7 @@ def test_a_stop_is_the_supervisors_who_leaves_nothing_then(
 
     left.ask_to_stop(at_once=True)
     assert wishes(cluster, pod).kill
-    say(cluster, pod, Over("left", states={"loop-0": "stopped", "loop-1": "stopped"}))
+    say(cluster, pod, Over("left", states={"stopped": ["loop-0", "loop-1"]}))
     cluster.end(pod)
     left.wait(DEADLINE_S)
 
@@ -265,6 +273,109 @@ def test_a_run_whose_supervisor_was_lost_can_be_stopped_all_the_same(
     cluster.evict(pod, "Evicted")
 
     left.stop()
+
+    assert kinds(cluster) == []
+
+
+def test_a_failure_is_not_forgotten_by_a_stop(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    say(cluster, pod, Over("left", (FAILURE,), states={FAILED: ["loop-0"]}))
+
+    left.ask_to_stop()
+    cluster.end(pod, exit_code=1)
+
+    with pytest.raises(lp.ProgramFailed, match="on purpose"):
+        left.wait(DEADLINE_S)
+    assert kinds(cluster) == []
+
+
+def test_who_waits_hears_that_somebody_else_has_stopped_it_and_nothing_worse(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    cluster.annotate(pod, {"launchpad/orders": Wishes(stop=True).text()})
+    assert not left.has_ended()
+
+    cluster.delete("Job", only(cluster, "Job")["metadata"]["name"])
+    cluster.lose(pod)
+
+    left.wait(DEADLINE_S)
+
+
+def test_a_stop_is_not_undone_by_who_asks_for_stacks(
+    cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "_STACKS_S", 0.1)
+    cluster.annotate(pod, {"launchpad/orders": Wishes(stop=True, kill=True, stacks=4).text()})
+
+    left.stacks(["loop-0"])
+
+    assert wishes(cluster, pod) == Wishes(stop=True, kill=True, stacks=5)
+
+
+def test_a_supervisor_that_does_not_stop_is_ended_by_force(
+    cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "_INSIST_S", 0.1)
+    monkeypatch.setattr(left_module, "_INSIST_S", 0.1)
+
+    left.stop(at_once=True)
+
+    assert kinds(cluster) == []
+
+
+def test_a_cluster_that_is_away_for_a_moment_ends_no_waiting(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    cluster.is_reachable = False
+    assert not left.has_ended()
+
+    cluster.is_reachable = True
+    cluster.end(pod)
+    with pytest.raises(lp.LaunchError, match="supervisor was lost"):
+        left.wait(DEADLINE_S)
+
+
+def test_a_cluster_that_is_away_for_long_is_named(
+    cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "_SILENCE_S", 0.1)
+    cluster.is_reachable = False
+
+    with pytest.raises(lp.LaunchError, match="does not answer"):
+        left.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize("workers", [2, 2000])
+def test_how_it_has_ended_is_never_longer_than_a_line_may_be(workers: int) -> None:
+    long = Outcome("w-0", FAILED, "run", 9, "é" * 9000, traceback="ü" * 9000, earlier=("x" * 9000,))
+    over = Over("long", (long,) * 9, "ö" * 9000, {"stopped": [f"w-{i}" for i in range(workers)]})
+
+    line = letters.written(over.short())
+
+    assert len(line) <= 12_000
+    told = letters.report_in(line)
+    assert isinstance(told, Over)
+    assert told.failures[0].worker == "w-0"
+    assert told.why
+
+
+def test_what_is_short_is_told_whole() -> None:
+    over = Over("short", (FAILURE,), states={FAILED: ["loop-0"]})
+
+    assert letters.report_in(letters.written(over.short())) == over
+
+
+def test_a_run_whose_supervisor_was_lost_is_found_and_stopped_from_elsewhere(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    name = only(cluster, "Job")["metadata"]["name"]
+    cluster.create(_root(cluster, name.removesuffix("-supervisor"), name))
+    cluster.evict(pod, "Evicted")
+
+    (found,) = away.runs_on(cluster)
+    assert not found.has_ended()
+    found.stop()
 
     assert kinds(cluster) == []
 

@@ -57,6 +57,15 @@ class Unreachable(Exception):
     """The cluster has not answered."""
 
 
+_PASSING = (429, 500, 502, 503, 504)
+"""What a cluster answers that is busy or being restarted."""
+
+
+def is_passing(error: Refused | Unreachable) -> bool:
+    """Whether asking again may help."""
+    return isinstance(error, Unreachable) or error.status in _PASSING
+
+
 class Cluster(Protocol):
     """What the backend asks of a cluster. Methods may be called from any thread.
 

@@ -17,7 +17,7 @@ from launchpad.launch.backends.kubernetes import manifest, rights, supervisor
 from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.left import Left
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
-from launchpad.launch.backends.kubernetes.supervised import Supervised
+from launchpad.launch.backends.kubernetes.supervised import Orphaned, Supervised
 from launchpad.launch.detached import Detached
 from launchpad.launch.record import RunRecord
 
@@ -54,9 +54,11 @@ def _detached(cluster: Cluster, root: Mapping[str, Any]) -> Detached | None:
 
 def _one(cluster: Cluster, root: Mapping[str, Any], record: RunRecord) -> Left:
     """Whoever answers for it."""
-    owners = [each["name"] for each in root.get("ownerReferences", ())]
-    kind = Supervised if supervisor.name(root["name"]) in owners else Left
-    return kind(cluster, root["name"], record.workers)
+    name, workers = root["name"], record.workers
+    if supervisor.name(name) not in [each["name"] for each in root.get("ownerReferences", ())]:
+        return Left(cluster, name, workers)
+    supervised = Supervised(cluster, name, workers)
+    return supervised if supervised.lives() else Orphaned(cluster, name, workers)
 
 
 def explained(cluster: Cluster, record: RunRecord, one: Left) -> Detached:

@@ -58,7 +58,7 @@ class Kubernetes(Backend):
         """Leaves it to a supervisor in the cluster."""
         from launchpad.launch.backends.kubernetes import leaving
 
-        return leaving.leave_behind(plan, self._settings)
+        return leaving.leave_behind(plan, self._settings, grace_s)
 
     def detached(self) -> list[Detached]:
         """Those on the cluster that $KUBECONFIG names, whose launchers are elsewhere or were killed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from dataclasses import replace
@@ -11,12 +10,19 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes import (
     away,
     endings,
+    jobs,
     manifest,
     names,
     rights,
     supervisor,
 )
-from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import (
+    Api,
+    Cluster,
+    Refused,
+    Unreachable,
+    is_passing,
+)
 from launchpad.launch.backends.kubernetes.letters import Begun, Over
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -27,9 +33,11 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.record import RunRecord
 
 _LOOK_S = 0.2
+_SILENCE_S = 60.0
+"""How long the cluster may be out of reach."""
 
 
-def leave_behind(plan: LaunchPlan, settings: Settings) -> Detached:
+def leave_behind(plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
     """Has the cluster run a program on its own.
 
     Raises:
@@ -37,27 +45,28 @@ def leave_behind(plan: LaunchPlan, settings: Settings) -> Detached:
     """
     cluster = Api(settings.namespace)
     try:
-        return leave_on(cluster, plan, settings)
+        return leave_on(cluster, plan, settings, notice_s)
     except BaseException:
         cluster.close()
         raise
 
 
-def leave_on(cluster: Cluster, plan: LaunchPlan, settings: Settings) -> Detached:
+def leave_on(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
     """The same, on this cluster."""
     rights.check(cluster, rights.LEAVING)
     run = names.run_name(plan.program, os.urandom(4).hex())
-    errand = Errand(plan, settings, Sender.here(), run)
+    errand = Errand(plan, settings, replace(Sender.here(), notice_s=notice_s), run)
     groups = {worker.name: worker.group for worker in plan.workers}
     supervised = Supervised(cluster, run, groups)
     try:
         _make(cluster, errand)
-        begun = _begun(supervised, settings.pending_timeout_s)
+        begun = _begun(cluster, supervised, settings.pending_timeout_s)
     except BaseException as error:
-        with contextlib.suppress(Refused, Unreachable):
-            supervised.delete()
+        kept = supervised.delete()
         if isinstance(error, (Refused, Unreachable)):
-            raise LaunchError(f"the cluster does not take this program: {error}") from error
+            raise LaunchError(f"the cluster does not take this program: {error}{kept}") from error
+        if kept:
+            error.add_note(kept)
         raise
     return away.explained(cluster, RunRecord(**{**begun.record, "workers": groups}), supervised)
 
@@ -79,25 +88,40 @@ def _make(cluster: Cluster, errand: Errand) -> None:
     cluster.give(run.name, supervisor.belongs_to(job))
 
 
-def _begun(supervised: Supervised, patience_s: float) -> Begun:
+def _begun(cluster: Cluster, supervised: Supervised, patience_s: float) -> Begun:
     """Its first word."""
-    deadline = time.monotonic() + patience_s
+    deadline, silent_since = time.monotonic() + patience_s, 0.0
     while True:
-        for letter in supervised.letters():
-            if isinstance(letter, Begun):
-                return letter
-            if isinstance(letter, Over):
-                raise LaunchError(f"the supervisor in the cluster could not launch: {letter.why}")
-        pod = supervised.pod()
-        _check(supervised, pod, patience_s, time.monotonic() > deadline)
+        try:
+            begun = _heard(cluster, supervised, patience_s, time.monotonic() > deadline)
+        except (Refused, Unreachable) as error:
+            silent_since = silent_since or time.monotonic()
+            if not is_passing(error) or time.monotonic() > silent_since + _SILENCE_S:
+                raise
+        else:
+            silent_since = 0.0
+            if begun is not None:
+                return begun
         time.sleep(_LOOK_S)
 
 
-def _check(supervised: Supervised, pod: endings.Pod, patience_s: float, is_late: bool) -> None:
+def _heard(
+    cluster: Cluster, supervised: Supervised, patience_s: float, is_late: bool
+) -> Begun | None:
+    pod = supervised.pod()  # before its letters: one that is over then has written them all
+    for letter in supervised.letters():
+        if isinstance(letter, Begun):
+            return letter
+        if isinstance(letter, Over):
+            raise LaunchError(f"the supervisor in the cluster could not launch: {letter.why}")
     told = endings.Told(supervisor.NAME, 1)
-    if endings.is_over(pod) and not any(isinstance(e, Over) for e in supervised.letters()):
-        ended = endings.ending(told, pod, was_deleted=False)
-        raise LaunchError(f"the supervisor in the cluster could not launch: {ended.cause}")
+    if endings.is_over(pod):
+        cause = endings.ending(told, pod, was_deleted=False).cause
+        raise LaunchError(f"the supervisor in the cluster could not launch: {cause}")
     if not endings.has_started(pod) and (is_late or endings.is_hopeless(pod)):
-        ended = endings.not_begun(told, pod, "", patience_s)
+        why = "" if pod else jobs.why_no_pod(cluster, supervised.job)
+        ended = endings.not_begun(told, pod, "", patience_s, why or endings.UNSAID)
         raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
+    if is_late:
+        raise LaunchError(f"the supervisor in the cluster has said nothing in {patience_s:g} s")
+    return None

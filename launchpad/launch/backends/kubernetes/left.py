@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from launchpad import outcome
@@ -89,17 +89,24 @@ class Left:
         """Whether nothing is left of it; while nobody has ended it one who looks changes nothing."""
         if not self._is_deleted:
             return not removal.is_there(self._cluster, self._name)
-        has_waited = time.monotonic() >= self._insists_at
-        late = {pod["metadata"]["name"] for pod in self._pods()} if has_waited else frozenset()
-        return removal.is_gone(self._cluster, self._name, late)
+        return removal.is_gone(self._cluster, self._name, self._late(self._name))
+
+    def _late(self, run: str) -> Set[str]:
+        """Pods that have had time enough to end."""
+        if time.monotonic() < self._insists_at:
+            return frozenset()
+        return {pod["metadata"]["name"] for pod in self._those_of(run)}
 
     def _newest(self) -> dict[str, Manifest]:
         """Label of a worker → its newest pod."""
         return {pod["metadata"]["labels"][manifest.WORKER]: pod for pod in self._pods()}
 
     def _pods(self) -> list[Manifest]:
-        """All of them, the oldest first."""
-        pods, _ = self._cluster.list("Pod", f"{manifest.RUN}={self._name}")
+        """All that belong to it, the oldest first."""
+        return self._those_of(self._name)
+
+    def _those_of(self, run: str) -> list[Manifest]:
+        pods, _ = self._cluster.list("Pod", f"{manifest.RUN}={run}")
         return sorted(pods, key=_age)
 
 

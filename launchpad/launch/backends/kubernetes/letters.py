@@ -27,6 +27,7 @@ _PIECE = 3000
 _LINE_BYTES = 12_000
 """The longest that comes by itself; what runs the containers cuts lines of 16 KiB."""
 
+_LEAST = 500
 _FEW = 4
 """Failures that are told; the others are in the log."""
 
@@ -55,6 +56,11 @@ class Wishes:
     stacks: int = 0
     crash: bool = False
     stop: bool = False
+
+    def with_those_of(self, other: Wishes) -> Wishes:
+        """Both, where each wishes for what a supervisor does."""
+        stop, kill = self.stop or other.stop, self.kill or other.kill
+        return replace(self, stop=stop, kill=kill, stacks=max(self.stacks, other.stacks))
 
     def text(self) -> str:
         """As it is written in the annotation."""
@@ -107,13 +113,13 @@ class Over:
     Attributes:
       failures: The first of them is their cause.
       why: What else has ended it badly.
-      states: Worker → how it ended.
+      states: How they ended → workers.
     """
 
     program: str
     failures: tuple[Outcome, ...] = ()
     why: str = ""
-    states: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def failure(self) -> ProgramFailed | LaunchError | None:
         """The same as what is raised; None if it has ended well."""
@@ -122,15 +128,19 @@ class Over:
             return ProgramFailed(self.program, first, tuple(others))
         return LaunchError(self.why) if self.why else None
 
+    def state_of(self, worker: str) -> str:
+        """How a worker ended."""
+        return next((state for state, those in self.states.items() if worker in those), "ended")
+
     def short(self) -> Over:
-        """Without what would make it longer than a line may be."""
-        shorter = (self._shorter(most) for most in (2000, 800, 200))
-        fitting = (each for each in shorter if len(written(each)) <= _LINE_BYTES)
-        return next(fitting, replace(self._shorter(0), states={}))
+        """As much of it as a line may have."""
+        least = replace(self._shorter(0), why=self.why[-_LEAST:], states={})
+        tries = [self, *(self._shorter(most) for most in (2000, 800, 200)), self._shorter(0)]
+        return next((each for each in tries if len(written(each)) <= _LINE_BYTES), least)
 
     def _shorter(self, most: int) -> Over:
-        failures = tuple(_shortened(each, most) for each in self.failures[:_FEW])
-        return replace(self, failures=failures, why=_end_of(self.why, 2000))
+        few = (replace(_shortened(each, most), earlier=()) for each in self.failures[:_FEW])
+        return replace(self, failures=tuple(few), why=_end_of(self.why, 2000))
 
 
 Letter = Report | Stacks | Baggage | Begun | Over

@@ -23,8 +23,6 @@ from launchpad.launch.backends.origin import Keys
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
 
-_UNLIMITED_S = 7 * 86400.0
-
 
 def make(
     cluster: Cluster,
@@ -45,7 +43,7 @@ def make(
     if sender is None:
         rights.check(cluster)
         sender = Sender.here()
-    grace_s = sender.notice_s if sender.notice_s >= 0 else _UNLIMITED_S
+    grace_s = sender.usual_grace_s
     stowed = parcels.stowed(
         _for_all(plan, keys, sender, grace_s), manifest.contents(sender.code, plan.workers)
     )

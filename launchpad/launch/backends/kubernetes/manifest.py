@@ -43,6 +43,7 @@ RECORD = "launchpad/record"
 
 _OURS = {"app.kubernetes.io/managed-by": "launchpad"}
 
+_MODULE = "launchpad.launch.backends.kubernetes.pod"
 _USER = 1000
 _TTL_S = 7 * 86400
 """Of what nobody has deleted, because its launcher was killed."""
@@ -150,11 +151,14 @@ def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) ->
     ]
 
 
-def job(run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0) -> Manifest:
+def job(
+    run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0, module: str = _MODULE
+) -> Manifest:
     """One attempt of a worker.
 
     Args:
       n_state_parts: How many Secrets its state has.
+      module: What its container runs.
     """
     states = parcels.file_names(_state_name(run, worker, attempt), n_state_parts)
     given = [*_given(run, worker), *({"name": name} for name in states)]
@@ -164,7 +168,7 @@ def job(run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0) -> M
             "labels": run.metadata("", **labels)["labels"],
             "annotations": {ORDERS: ""},
         },
-        "spec": _pod(run, worker, attempt, given),
+        "spec": _pod(run, worker, attempt, given, module),
     }
     whole = patched(template, run.settings.pod_patch)
     metadata = run.metadata(names.job_name(run.name, worker.name, attempt), **labels)
@@ -199,7 +203,7 @@ def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pod(
-    run: Run, worker: WorkerPlan, attempt: int, given: Sequence[dict[str, Any]]
+    run: Run, worker: WorkerPlan, attempt: int, given: Sequence[dict[str, Any]], module: str
 ) -> dict[str, Any]:
     asked = worker.resources
     spec: dict[str, Any] = {
@@ -217,7 +221,7 @@ def _pod(
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(run, worker, attempt)],
+        "containers": [_container(run, worker, attempt, module)],
         "volumes": _volumes(given),
     }
     if asked.labels:
@@ -227,12 +231,12 @@ def _pod(
     return spec
 
 
-def _container(run: Run, worker: WorkerPlan, attempt: int) -> dict[str, Any]:
+def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[str, Any]:
     python = worker.python or "python3"
     return {
         "name": CONTAINER,
         "image": run.settings.image,
-        "command": [python, "-m", "launchpad.launch.backends.kubernetes.pod", str(attempt)],
+        "command": [python, "-m", module, str(attempt)],
         "resources": _resources(run, worker),
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",

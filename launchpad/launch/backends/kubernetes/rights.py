@@ -28,6 +28,7 @@ AWAY = (
     ("delete", "Secret"),
     ("delete", "Job"),
     ("list", "Pod"),
+    ("patch", "Pod"),
     ("delete", "Pod"),
     ("get", "Pod/log"),
 )

@@ -6,11 +6,14 @@ launcher ◀── log: Begun, lines of workers, Over ── steward ── the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
 import sys
 import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +30,11 @@ from launchpad.launch.steward import Steward
 from launchpad.outcome import Outcome
 
 _LOOK_S = 0.2
+_END_S = 60.0
+_AT_ONCE = 32
+_STACKS_LENGTH = 8000
+"""Of a worker's stacks, in characters: lines of a log may not be long."""
+
 _EXISTS = 409
 
 
@@ -43,6 +51,7 @@ class PodSteward:
         self._readiness = Readiness()
         self._wishes = Wishes()
         self._is_asked = threading.Event()
+        self._asking = ThreadPoolExecutor(_AT_ONCE)
 
     def live(self) -> Over:
         """From the launch to the end of the program."""
@@ -51,8 +60,17 @@ class PodSteward:
         backend = Kubernetes(**vars(errand.settings))
         backend.sender = supervisor.of(self._owner(), errand)
         begun = self._steward.begin(errand.plan, backend, errand.sender.notice_s)
+        try:
+            return self._supervise(begun)
+        except BaseException:
+            self._steward.stop(at_once=True)
+            self._steward.wait(_END_S)
+            raise
+
+    def _supervise(self, begun: Mapping[str, Any]) -> Over:
         say(Begun({**begun, "workers": {}}))
-        self._readiness.tell()
+        with contextlib.suppress(OSError):  # a neighbour has the port, and nobody waits for this
+            self._readiness.tell()
         while not self._steward.wait(_LOOK_S):
             self._readiness.answer()
             self._obey()
@@ -65,7 +83,9 @@ class PodSteward:
 
     def _over(self) -> Over:
         program, failure = self._errand.plan.program, self._steward.failure()
-        states = {row.worker: row.state for row in self._steward.status()}
+        states: dict[str, list[str]] = {}
+        for row in self._steward.status():
+            states.setdefault(row.state, []).append(row.worker)
         if isinstance(failure, ProgramFailed):
             failures = (failure.outcome, *failure.consequences)
             return Over(program, tuple(map(self._found_there, failures)), states=states)
@@ -73,8 +93,8 @@ class PodSteward:
 
     def _found_there(self, ended: Outcome) -> Outcome:
         """Its log is in a pod that ends now; what it has printed is in the supervisor's, which stays."""
-        job = supervisor.name(self._errand.run)
-        return replace(ended, log_path=f"kubectl logs job/{job}" if ended.log_path else "")
+        where = f"kubectl logs job/{supervisor.name(self._errand.run)} -n {self._namespace}"
+        return replace(ended, log_path=where if ended.log_path else "")
 
     def _owner(self) -> manifest.Owner:
         """What the run is to belong to; there is one run only, though a cluster may start its pod twice.
@@ -83,6 +103,7 @@ class PodSteward:
           LaunchError: there was one.
         """
         cluster = Api(self._errand.settings.namespace)
+        self._namespace = cluster.namespace
         name = supervisor.name(self._errand.run)
         try:
             owner = manifest.Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
@@ -101,12 +122,12 @@ class PodSteward:
             if not before.stop or (wishes.kill and not before.kill):
                 self._steward.stop(wishes.kill)
         if wishes.stacks > before.stacks:
-            threading.Thread(target=self._tell_stacks, args=(wishes.stacks,), daemon=True).start()
+            for worker in self._errand.plan.workers:
+                self._asking.submit(self._tell_stacks, worker.name, wishes.stacks)
 
-    def _tell_stacks(self, number: int) -> None:
-        workers = [worker.name for worker in self._errand.plan.workers]
-        for worker, text in self._steward.stacks(workers).items():
-            say(Stacks(worker, number, text))
+    def _tell_stacks(self, worker: str, number: int) -> None:
+        text = self._steward.stacks([worker])[worker]
+        say(Stacks(worker, number, text[-_STACKS_LENGTH:]))
 
     def _read_wishes(self) -> Wishes:
         try:
@@ -129,7 +150,7 @@ def _mark(cluster: Cluster, errand: Errand, owner: manifest.Owner) -> None:
         if refused.status == _EXISTS:
             raise LaunchError(
                 f"{errand.run} was launched already, by a pod that is gone, and is not launched again;"
-                f" what may be left of it goes with `kubectl delete job {owner.name}`"
+                f" what may be left of it goes with `kubectl delete job {owner.name} -n {cluster.namespace}`"
             ) from refused
         raise
 

@@ -29,6 +29,10 @@ ERRAND = "worker"
 """The content that says what is to be launched; for pods of a run it is what they run."""
 
 _RBAC = "rbac.authorization.k8s.io"
+_MODULE = "launchpad.launch.backends.kubernetes.steward"
+_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
+"""So that it is not the first to be evicted."""
+
 _GRACE_S = 60.0
 """Beside what its workers may take to stop."""
 
@@ -60,13 +64,14 @@ def files(errand: Errand) -> parcels.Stowed:
 
 def run_of(errand: Errand, places: Mapping[str, tuple[tuple[int, str], ...]]) -> Run:
     """The supervisor as a run of its own, of one pod."""
-    notice_s = errand.sender.notice_s
+    usual_s = errand.sender.usual_grace_s
+    longest_s = max(manifest.grace_s(worker, usual_s) for worker in errand.plan.workers)
     return Run(
         errand.plan.program,
         name(errand.run),
         errand.settings,
         places,
-        grace_s=max(notice_s, 0.0) + _GRACE_S,
+        grace_s=longest_s + _GRACE_S,
         files=(shared.VERSIONS,),
     )
 
@@ -82,7 +87,7 @@ def account(run: Run) -> Manifest:
 
 
 def role(run: Run, program_run: str) -> Manifest:
-    """What it may do: no more than a launch takes, and with Secrets only with those of its run."""
+    """What it may do: what a launch takes; of Secrets it can read and delete those of its run."""
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "Role",
@@ -113,12 +118,11 @@ def binding(run: Run) -> Manifest:
 def job(run: Run) -> Manifest:
     """The one pod, which belongs to nothing: it is what all else goes with."""
     worker = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
-    made = manifest.job(replace(run, owner=None), worker, 1)
+    made = manifest.job(replace(run, owner=None), worker, 1, module=_MODULE)
     made["metadata"]["name"] = run.name
     spec = made["spec"]["template"]["spec"]
     spec |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
-    container = manifest.worker_container(spec)
-    container["command"][2] = "launchpad.launch.backends.kubernetes.steward"
+    manifest.worker_container(spec)["resources"].setdefault("requests", _REQUESTS)
     return made
 
 
@@ -131,7 +135,6 @@ def belongs_to(job: Manifest) -> list[dict[str, Any]]:
             "kind": "Job",
             "name": metadata["name"],
             "uid": metadata["uid"],
-            "blockOwnerDeletion": True,
         }
     ]
 

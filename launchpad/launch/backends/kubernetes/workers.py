@@ -32,7 +32,7 @@ from launchpad.launch.backends.kubernetes import (
     names,
     removal,
 )
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable, is_passing
 from launchpad.launch.backends.kubernetes.attempt import Attempt
 from launchpad.launch.backends.kubernetes.endings import Told
 from launchpad.launch.backends.kubernetes.follower import Follower
@@ -73,9 +73,6 @@ _ABANDONED_S = 60.0
 
 _STACKS_S = 10.0
 _AGAIN_S = 1.0
-_PASSING = (429, 500, 502, 503, 504)
-"""What a cluster answers that is busy or being restarted."""
-
 _REASON = 300
 """Characters of why somebody is gone: an annotation holds so much, and there may be many."""
 
@@ -233,9 +230,9 @@ class KubernetesWorkers(Workers):
         try:
             call()
         except (Refused, Unreachable) as error:
-            if isinstance(error, Unreachable) or error.status in _PASSING:
+            if is_passing(error):
                 self._actions.later(_AGAIN_S, self._urge_again, attempt, call)
-            elif error.status != 404:
+            elif not isinstance(error, Refused) or error.status != 404:
                 self._report(Noted(attempt.told.worker, f"the cluster refuses: {error}"))
 
     def _urge_again(self, attempt: Attempt, call: Callable[[], object]) -> None:
