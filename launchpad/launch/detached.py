@@ -88,5 +88,5 @@ def refusal(launch_type: str) -> LaunchError:
     """What a backend says whose workers cannot outlive the script."""
     return LaunchError(
         f"launch type {launch_type!r} ends with its script, so detach=True means nothing to it;"
-        " use 'ray', on a cluster that outlives the script"
+        " use 'ray' or 'kubernetes', on a cluster that outlives the script"
     )

@@ -126,8 +126,8 @@ def launch(
       restart: What happens when a worker ends: a policy for all groups, or by label; it counts more than
         the group's own.
       resources: Label → Resources, in the place of all that the group itself was given.
-      detach: The program runs on when the script has ended, if there is a cluster that keeps it (`ray`);
-        `python -m launchpad ps`, `logs` and `stop` find it again.
+      detach: The program runs on when the script has ended, if there is a cluster that keeps it (`ray`,
+        `kubernetes`); `python -m launchpad ps`, `logs` and `stop` find it again.
       serialize_py_nodes: Makes no difference: nodes are always serialised.
       xm_resources: Belongs to another company's cluster; only None.
       controller_xm_requirements: The same.

@@ -55,6 +55,12 @@ class WorkerPlan:
     added_at: str = ""
     payload: bytes = field(default=b"", repr=False)
 
+    @property
+    def colocation(self) -> str:
+        """The colocation of which it is one process, `trainer-0`; empty: none."""
+        whole = f"{self.group}-{self.replica_index}"
+        return "" if self.name == whole else whole
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but the payload, which is given by its size."""
         plain = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch import record, starting
@@ -25,9 +25,14 @@ LINGER_S = 60.0
 
 
 class Steward:
-    """Runs one program. Its methods may be called from any thread."""
+    """Runs one program. Its methods may be called from any thread.
 
-    def __init__(self) -> None:
+    Args:
+      stream: Where it prints what a script would; nowhere if None.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
         self._running: Running | None = None
         self._record: dict[str, Any] = {}
 
@@ -38,7 +43,7 @@ class Steward:
           LaunchError: it could not be; nothing is left running.
         """
         run = RunDirectory.create(plan.program)
-        output = Output(run, [worker.name for worker in plan.workers], None)
+        output = Output(run, [worker.name for worker in plan.workers], self._stream)
         self._running = starting.begin(plan, backend, run, output, grace_s)
         self._record = record.left_behind(run, plan)
         return self._record

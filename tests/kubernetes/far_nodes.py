@@ -93,7 +93,7 @@ def waits() -> None:
 
 def keeps(password: bytes) -> None:
     """Is given something that is nobody's business."""
-    print("kept", len(password), flush=True)
+    print("kept", len(password), len(os.environ.get("API_KEY", "")), flush=True)
     lp.wait_for_stop()
 
 

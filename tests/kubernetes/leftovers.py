@@ -5,7 +5,7 @@ from __future__ import annotations
 from launchpad.launch.backends.kubernetes import removal
 from launchpad.launch.backends.kubernetes.api import Api
 
-KINDS = ("Secret", "Service", "Job", "Pod")
+KINDS = ("Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
 
 
 def what_is_left(api: Api) -> list[str]:

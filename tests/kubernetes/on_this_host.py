@@ -14,6 +14,9 @@ from typing import Any
 import yaml
 
 IMAGE = "lp.local/hostroot:1"
+API = {"KUBERNETES_SERVICE_HOST": "10.0.9.1", "KUBERNETES_SERVICE_PORT": "16443"}
+"""Where a pod finds the cluster's API: no proxy on this host leads there from the usual address."""
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,10 +31,11 @@ def settings(shared: str = "", namespace: str = "") -> dict[str, Any]:
     if shared:
         names[shared] = "shared"
         mounts.append({"name": "shared", "mountPath": shared})
+    env = {"PATH": path, "PYTHONPATH": str(ROOT), **API}
     container = {
         "name": "*",
         "imagePullPolicy": "Never",
-        "env": [{"name": "PATH", "value": path}, {"name": "PYTHONPATH", "value": str(ROOT)}],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
         "volumeMounts": mounts,
     }
     pod = {

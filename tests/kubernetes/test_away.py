@@ -13,6 +13,7 @@ from launchpad.courier import keyring
 from launchpad.launch import setup
 from launchpad.launch.backend import Ended, Ready
 from launchpad.launch.backends.kubernetes import away, letters, making, removal
+from launchpad.launch.backends.kubernetes import left as left_module
 from launchpad.launch.backends.kubernetes.api import Manifest
 from launchpad.launch.backends.kubernetes.attempt import Attempt
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
@@ -371,7 +372,7 @@ def test_by_force_a_pod_is_taken_off_the_list_whose_node_does_not_end_it(
     running: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(away, "_INSIST_S", 0.1)
+    monkeypatch.setattr(left_module, "_INSIST_S", 0.1)
 
     found.stop(at_once=True)
 

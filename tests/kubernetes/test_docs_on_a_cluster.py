@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launchpad.launch.backends.kubernetes.rights import AWAY, RIGHTS, USEFUL
+from launchpad.launch.backends.kubernetes.rights import AWAY, LEAVING, RIGHTS, USEFUL
 from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.docs import pages
 from tests.docs.pages import ROOT
@@ -205,6 +205,17 @@ class TestOnACluster:
 
             assert process.wait(DEADLINE_S) == 0
 
+    def test_a_program_that_was_left_there_is_seen_read_and_stopped(
+        self, terminal: Terminal, elsewhere: Terminal
+    ) -> None:
+        first, *others = commands_of("python docs/snippets/on_kubernetes/detached.py")
+        terminal.run(first[0])
+        until(lambda: "2\n" in elsewhere.run("python -m launchpad logs counting ticker"))
+
+        for command, shown in others:
+            assert_shown(shown, elsewhere.run(command))
+        assert terminal.run("kubectl get all,secrets,roles -o name -l launchpad/run") == ""
+
     def test_a_cluster_takes_the_plan(self, terminal: Terminal) -> None:
         ((command, shown),) = commands_of("python docs/snippets/on_kubernetes/show_plan.py")
 
@@ -233,6 +244,8 @@ class TestOnACluster:
             assert_shown(binding[1], terminal.run(bind))
             launched = launcher.run(launch)
             listed = launcher.run("python -m launchpad ps")
+            launcher.run("python docs/snippets/on_kubernetes/detached.py")
+            stopped = launcher.run("python -m launchpad stop counting")
         finally:
             terminal.run(
                 "kubectl delete role/launchpad rolebinding/launcher serviceaccount/launcher"
@@ -243,6 +256,7 @@ class TestOnACluster:
         assert "of the cluster you may not list secrets" in unlisted
         assert "the greeting is right" in launched
         assert "you may not" not in listed
+        assert "stopped after" in stopped
 
 
 def as_account(terminal: Terminal, name: str) -> Terminal:
@@ -274,13 +288,17 @@ def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
     }
 
     assert allowed == {
-        (verb, *_group_and_resource(kind)) for verb, kind in {*RIGHTS, *AWAY, *USEFUL}
+        (verb, *_group_and_resource(kind)) for verb, kind in {*RIGHTS, *AWAY, *LEAVING, *USEFUL}
     }
+
+
+RBAC = "rbac.authorization.k8s.io"
 
 
 def _group_and_resource(kind: str) -> tuple[str, str]:
     kind, slash, subresource = kind.partition("/")
-    return "batch" if kind == "Job" else "", f"{kind.lower()}s{slash}{subresource}"
+    groups = {"Job": "batch", "Role": RBAC, "RoleBinding": RBAC}
+    return groups.get(kind, ""), f"{kind.lower()}s{slash}{subresource}"
 
 
 SAID_BY_OTHERS = {"Insufficient cpu", "nvidia.com/gpu", "taint", "selector", "ModuleNotFoundError"}

@@ -140,6 +140,23 @@ def test_no_secret_stands_elsewhere_than_in_a_secret() -> None:
             assert base64.b64encode(b"xyzzy").decode().strip("=") not in text
 
 
+def test_the_processes_of_a_colocation_are_on_one_node_and_each_has_a_pod() -> None:
+    program = lp.Program("colocated")
+    parts = [lp.PyNode(nodes.loop_for_ever), lp.PyNode(nodes.loop_for_ever)]
+    with program.group("trainer"):
+        program.add_node(lp.MultiProcessingColocation(parts))
+
+    for worker in ("trainer-0.0", "trainer-0.1"):
+        job = job_of(worker, program)
+        (term,) = job["spec"]["template"]["spec"]["affinity"]["podAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        its_labels = job["spec"]["template"]["metadata"]["labels"]
+        assert term["labelSelector"]["matchLabels"].items() <= its_labels.items()
+        assert its_labels["launchpad/colocation"] == "trainer-0"
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 

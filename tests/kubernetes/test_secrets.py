@@ -21,11 +21,13 @@ KINDS = ("Job", "Pod", "Service")
 def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
     password = b"the password of the user's own"
     program = lp.Program("secret")
-    program.add_node(lp.PyNode(far_nodes.keeps, password), label="keeper")
+    key = "a key in the environment"
+    with program.group("keeper", resources=lp.Resources(env={"API_KEY": key})):
+        program.add_node(lp.PyNode(far_nodes.keeps, password))
     program.add_node(lp.CourierNode(far_nodes.Server), label="server")
 
     with lp.launch(program, "test_kubernetes") as running:
-        until(lambda: "kept" in running.logs("keeper"))
+        until(lambda: f"kept {len(password)} {len(key)}" in running.logs("keeper"))
         secrets = [*forms_of_secrets(running), password, base64.b64encode(password)]
         objects = {
             kind: json.dumps(api.list(kind, "launchpad/program=secret")[0]).encode()
@@ -37,7 +39,7 @@ def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
         running.stop()
 
     assert len(logs) == 2
-    assert_in_none("objects", objects, secrets)
+    assert_in_none("objects", objects, [*secrets, key.encode()])
     assert_in_none("what pods print", logs, secrets)
     assert_in_none("command lines and environments", of_others, secrets)
     assert_in_none("logs of the run", files_below(running.log_directory), secrets)

@@ -36,6 +36,9 @@ _PATHS = {
     "Pod": "/api/v1/namespaces/{namespace}/pods",
     "Event": "/api/v1/namespaces/{namespace}/events",
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
 }
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
@@ -52,6 +55,15 @@ class Refused(Exception):
 
 class Unreachable(Exception):
     """The cluster has not answered."""
+
+
+_PASSING = (429, 500, 502, 503, 504)
+"""What a cluster answers that is busy or being restarted."""
+
+
+def is_passing(error: Refused | Unreachable) -> bool:
+    """Whether asking again may help."""
+    return isinstance(error, Unreachable) or error.status in _PASSING
 
 
 class Cluster(Protocol):
@@ -75,6 +87,9 @@ class Cluster(Protocol):
 
     def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
         """Sets annotations of a pod."""
+
+    def give(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
+        """Sets what a Secret belongs to."""
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
@@ -155,6 +170,11 @@ class Api:
         body = {"metadata": {"annotations": dict(annotations)}}
         self._asked("PATCH", self._path("Pod", pod), body=body, content=_MERGE)
 
+    def give(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
+        """Sets what a Secret belongs to."""
+        body = {"metadata": {"ownerReferences": list(owners)}}
+        self._asked("PATCH", self._path("Secret", secret), body=body, content=_MERGE)
+
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
         accept = _METADATA.format("List") if kind == "Secret" else _JSON
@@ -197,7 +217,7 @@ class Api:
     def may(self, verb: str, kind: str) -> bool:
         """Whether this user may do that."""
         kind, _, subresource = kind.partition("/")
-        group = "batch" if kind == "Job" else ""
+        group = _PATHS[kind].split("/")[2] if _PATHS[kind].startswith("/apis/") else ""
         asked = {
             "namespace": self.namespace,
             "verb": verb,

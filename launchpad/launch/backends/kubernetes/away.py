@@ -8,30 +8,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from launchpad import outcome
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes import endings, letters, manifest, names, removal, rights
-from launchpad.launch.backends.kubernetes.api import Api, Cluster, Manifest, Refused, Unreachable
-from launchpad.launch.backends.kubernetes.follower import parted
+from launchpad.launch.backends.kubernetes import manifest, rights, supervisor
+from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.left import Left
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
+from launchpad.launch.backends.kubernetes.supervised import Orphaned, Supervised
 from launchpad.launch.detached import Detached
 from launchpad.launch.record import RunRecord
-from launchpad.launch.status import WorkerStatus
-
-_LOOK_S = 0.2
-_SHORT_S = 1.0
-"""How long a worker may take to stop that is ended by force."""
-
-_INSIST_S = 15.0
-"""How long a pod that is ended so may take, before it is taken off the list whatever its node does."""
-
-_NO_LOG = (400, 404)
-"""What a cluster answers who wants the log of a container that is not there yet, or not any more."""
 
 _FORBIDDEN = 403
 _ROOTS = f"app.kubernetes.io/managed-by=launchpad,{manifest.ROLE}=root"
@@ -61,99 +49,24 @@ def _detached(cluster: Cluster, root: Mapping[str, Any]) -> Detached | None:
         record = RunRecord(**json.loads(root["annotations"][manifest.RECORD]))
     except (KeyError, TypeError, ValueError):  # of another version, or no run of ours
         return None
-    return Detached(record, partial(_asked, cluster, _Run(cluster, root["name"], record)))
+    return explained(cluster, record, _one(cluster, root, record))
 
 
-class _Run:
-    """What `Detached` asks of a run, by the names of its methods."""
-
-    def __init__(self, cluster: Cluster, name: str, record: RunRecord) -> None:
-        self._cluster, self._name, self._record = cluster, name, record
-        self._is_deleted = False
-        self._insists_at = float("inf")
-
-    def status(self) -> list[WorkerStatus]:
-        """A row for each worker, from what the cluster says of its newest pod."""
-        pods = self._newest()
-        return [
-            _status(worker, group, pods.get(names.label(worker)))
-            for worker, group in self._record.workers.items()
-        ]
-
-    def stop(self, at_once: bool = False) -> None:
-        """Deletes the root, and so all that belongs to it."""
-        self._cluster.delete("Secret", self._name, policy="Foreground")
-        self._is_deleted = True
-        if at_once:
-            self._hurry()
-            self._insists_at = time.monotonic() + _INSIST_S
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether nothing of it is left, at the latest after so long."""
-        deadline = time.monotonic() + timeout_s
-        while not self._is_gone():
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_LOOK_S)
-        return True
-
-    def failure(self) -> None:
-        """Nobody knows."""
-        return
-
-    def logs(self, worker: str, offset: int = 0) -> str:
-        """What its newest attempt has printed."""
-        pod = self._newest().get(names.label(worker))
-        if pod is None or not endings.has_started(pod):
-            return ""
-        try:
-            lines = [parted(line) for line in self._cluster.printed(pod["metadata"]["name"])]
-        except Refused as refused:
-            if refused.status in _NO_LOG:
-                return ""
-            raise
-        users = [text for time, text in lines if time and letters.report_in(text) is None]
-        printed = b"".join(letters.unescaped(text) + b"\n" for text in users)
-        return printed.decode(errors="replace")[offset:]
-
-    def stacks(self, workers: list[str]) -> dict[str, str]:
-        """Only its launcher gets them."""
-        return dict.fromkeys(workers, "(only its launcher can ask for stacks)\n")
-
-    def _hurry(self) -> None:
-        """Ends its pods by force; their Jobs first, which would replace them."""
-        pods = self._pods()
-        owners = [owner for pod in pods for owner in pod["metadata"].get("ownerReferences", ())]
-        for owner in (owner for owner in owners if owner["kind"] == "Job"):
-            self._cluster.delete("Job", owner["name"])
-        for pod in pods:
-            self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=_SHORT_S)
-
-    def _is_gone(self) -> bool:
-        """Whether nothing is left of it; while nobody has ended it one who looks changes nothing."""
-        if not self._is_deleted:
-            return not removal.is_there(self._cluster, self._name)
-        has_waited = time.monotonic() >= self._insists_at
-        late = {pod["metadata"]["name"] for pod in self._pods()} if has_waited else frozenset()
-        return removal.is_gone(self._cluster, self._name, late)
-
-    def _newest(self) -> dict[str, Manifest]:
-        """Label of a worker → its newest pod."""
-        return {pod["metadata"]["labels"][manifest.WORKER]: pod for pod in self._pods()}
-
-    def _pods(self) -> list[Manifest]:
-        """All of them, the oldest first."""
-        pods, _ = self._cluster.list("Pod", f"{manifest.RUN}={self._name}")
-        return sorted(pods, key=_age)
+def _one(cluster: Cluster, root: Mapping[str, Any], record: RunRecord) -> Left:
+    """Whoever answers for it."""
+    name, workers = root["name"], record.workers
+    if supervisor.name(name) not in [each["name"] for each in root.get("ownerReferences", ())]:
+        return Left(cluster, name, workers)
+    supervised = Supervised(cluster, name, workers)
+    return supervised if supervised.lives() else Orphaned(cluster, name, workers)
 
 
-def _age(pod: Manifest) -> tuple[int, str]:
-    """Which attempt it is; and when it was made, as a Job replaces a pod that somebody has deleted."""
-    metadata = pod["metadata"]
-    return int(metadata["labels"][manifest.ATTEMPT]), metadata.get("creationTimestamp", "")
+def explained(cluster: Cluster, record: RunRecord, one: Left) -> Detached:
+    """The run; what the cluster refuses is said in the user's words."""
+    return Detached(record, partial(_asked, cluster, one))
 
 
-def _asked(cluster: Cluster, run: _Run, method: str, *arguments: Any) -> Any:
+def _asked(cluster: Cluster, run: Left, method: str, *arguments: Any) -> Any:
     with _explained(cluster, "the cluster does not tell of this run"):
         return getattr(run, method)(*arguments)
 
@@ -166,21 +79,3 @@ def _explained(cluster: Cluster, failure: str) -> Iterator[None]:
         if isinstance(error, Refused) and error.status == _FORBIDDEN:
             rights.check(cluster, rights.AWAY)
         raise LaunchError(f"{failure}: {error}") from error
-
-
-def _status(worker: str, group: str, pod: Mapping[str, Any] | None) -> WorkerStatus:
-    if pod is None:
-        return WorkerStatus(worker, group, "pending", 0, "", "")
-    attempt = int(pod["metadata"]["labels"][manifest.ATTEMPT])
-    if not endings.is_over(pod):
-        return WorkerStatus(worker, group, _state(pod), attempt, endings.why_pending(pod), "")
-    ended = endings.ending(endings.Told(worker, attempt), pod, was_deleted=False)
-    if ended.is_failure and pod["status"].get("phase") == "Succeeded":  # its last word was lost
-        return WorkerStatus(worker, group, outcome.SUCCEEDED, attempt, "", "")
-    return WorkerStatus(worker, group, ended.kind, attempt, ended.cause, "")
-
-
-def _state(pod: Mapping[str, Any]) -> str:
-    if "deletionTimestamp" in pod["metadata"]:
-        return "stopping"
-    return "running" if endings.has_started(pod) else "starting"

@@ -11,6 +11,7 @@ from launchpad.errors import DefinitionError
 from launchpad.launch.backend import Backend, Report, Workers
 from launchpad.launch.backends.kubernetes import manifest, names
 from launchpad.launch.backends.kubernetes.cluster_plan import ClusterPlan, named
+from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -21,6 +22,8 @@ class Kubernetes(Backend):
     """For programs whose machines are a cluster's."""
 
     max_payload_bytes = 10 << 20
+    sender: Sender | None = None
+    """The script that launches, if that is not this process."""
 
     def __init__(self, **options: Any) -> None:
         self._settings = Settings.of(options)
@@ -48,7 +51,14 @@ class Kubernetes(Backend):
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """The plan with the name of the run in its addresses."""
-        return named(plan, names.run_name(plan.program, run.runtime.name))
+        chosen = self.sender.run if self.sender is not None else ""
+        return named(plan, chosen or names.run_name(plan.program, run.runtime.name))
+
+    def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
+        """Leaves it to a supervisor in the cluster."""
+        from launchpad.launch.backends.kubernetes import leaving
+
+        return leaving.leave_behind(plan, self._settings, grace_s)
 
     def detached(self) -> list[Detached]:
         """Those on the cluster that $KUBECONFIG names, whose launchers are elsewhere or were killed."""
@@ -65,7 +75,7 @@ class Kubernetes(Backend):
 
         cluster = Api(self._settings.namespace)
         try:
-            return KubernetesWorkers(plan, run, report, self._settings, cluster)
+            return KubernetesWorkers(plan, run, report, self._settings, cluster, self.sender)
         except BaseException:
             cluster.close()
             raise

@@ -92,6 +92,12 @@ class FakeCluster:
             self._existing("Pod", pod)["metadata"].setdefault("annotations", {}).update(annotations)
             self._note("MODIFIED", self.objects["Pod", pod])
 
+    def give(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
+        """Sets what a Secret belongs to."""
+        self._knock("patch", "Secret")
+        with self._changed:
+            self._existing("Secret", secret)["metadata"]["ownerReferences"] = list(owners)
+
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
         self._knock("list", kind)

@@ -37,9 +37,7 @@ class Jobs:
         """What keeps the cluster from making a pod, a quota or a webhook, say; empty if it does not tell."""
         told = attempt.told
         name = names.job_name(self._run.name, told.worker, told.attempt)
-        found = self._cluster.events("Job", name)
-        bad = sorted(filter(_is_bad, found), key=lambda each: str(each.get("lastTimestamp")))
-        return f"{bad[-1].get('reason', '')}: {bad[-1]['message']}" if bad else ""
+        return why_no_pod(self._cluster, name)
 
     def delete(self, attempt: Attempt) -> None:
         """The Job, and so its pod: one that is still there would replace a pod that was deleted by itself."""
@@ -63,6 +61,13 @@ class Jobs:
         except Refused as refused:
             if refused.status != _EXISTS:
                 raise
+
+
+def why_no_pod(cluster: Cluster, job: str) -> str:
+    """What the cluster has noted last of a Job without a pod; empty if it has not."""
+    found = cluster.events("Job", job)
+    bad = sorted(filter(_is_bad, found), key=lambda each: str(each.get("lastTimestamp")))
+    return f"{bad[-1].get('reason', '')}: {bad[-1]['message']}" if bad else ""
 
 
 def _is_bad(event: Manifest) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backend import Done, Ended, Noted, Ready, Report, StopRequested, Waiting
 from launchpad.outcome import Outcome
 
@@ -22,6 +23,13 @@ MARK = b"\x1elaunchpad "
 
 _PIECE = 3000
 """Bytes in a line: what runs the containers cuts long ones."""
+
+_LINE_BYTES = 12_000
+"""The longest that comes by itself; what runs the containers cuts lines of 16 KiB."""
+
+_LEAST = 500
+_FEW = 4
+"""Failures that are told; the others are in the log."""
 
 MOST_BYTES = 4096
 """The length that a termination message may have."""
@@ -38,6 +46,7 @@ class Wishes:
       gone: Worker → why nobody answers for it any more.
       stacks: How often its stacks were asked for.
       crash: Its process is to be killed, as chance would.
+      stop: For a supervisor: the program is to stop; with `kill` at once.
     """
 
     restarts: bool = False
@@ -46,6 +55,12 @@ class Wishes:
     gone: Mapping[str, str] = field(default_factory=dict)
     stacks: int = 0
     crash: bool = False
+    stop: bool = False
+
+    def with_those_of(self, other: Wishes) -> Wishes:
+        """Both, where each wishes for what a supervisor does."""
+        stop, kill = self.stop or other.stop, self.kill or other.kill
+        return replace(self, stop=stop, kill=kill, stacks=max(self.stacks, other.stacks))
 
     def text(self) -> str:
         """As it is written in the annotation."""
@@ -59,7 +74,7 @@ def wishes_in(text: str) -> Wishes:
     return Wishes(**{name: value for name, value in told.items() if name in known})
 
 
-def written(report: Report | Stacks | Baggage) -> bytes:
+def written(report: Letter) -> bytes:
     """The line that carries a report."""
     told = {"letter": type(report).__name__, **asdict(report)}
     return MARK + json.dumps(told).encode() + b"\n"
@@ -84,25 +99,76 @@ class Baggage:
     content: str
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A supervisor has launched its program. `record`: what there is to know of the run, but its workers."""
+
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Over:
+    """A supervisor's program has ended.
+
+    Attributes:
+      failures: The first of them is their cause.
+      why: What else has ended it badly.
+      states: How they ended → workers.
+    """
+
+    program: str
+    failures: tuple[Outcome, ...] = ()
+    why: str = ""
+    states: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def failure(self) -> ProgramFailed | LaunchError | None:
+        """The same as what is raised; None if it has ended well."""
+        if self.failures:
+            first, *others = self.failures
+            return ProgramFailed(self.program, first, tuple(others))
+        return LaunchError(self.why) if self.why else None
+
+    def state_of(self, worker: str) -> str:
+        """How a worker ended."""
+        return next((state for state, those in self.states.items() if worker in those), "ended")
+
+    def short(self) -> Over:
+        """As much of it as a line may have."""
+        least = replace(self._shorter(0), why=self.why[-_LEAST:], states={})
+        tries = [self, *(self._shorter(most) for most in (2000, 800, 200)), self._shorter(0)]
+        return next((each for each in tries if len(written(each)) <= _LINE_BYTES), least)
+
+    def _shorter(self, most: int) -> Over:
+        few = (replace(_shortened(each, most), earlier=()) for each in self.failures[:_FEW])
+        return replace(self, failures=tuple(few), why=_end_of(self.why, 2000))
+
+
+Letter = Report | Stacks | Baggage | Begun | Over
+
 _LETTERS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Ready, Done, Waiting, StopRequested, Noted, Stacks, Baggage)
+    kind.__name__: kind
+    for kind in (Ready, Done, Waiting, StopRequested, Noted, Stacks, Baggage, Begun)
 }
 
 
-def report_in(line: bytes) -> Report | Stacks | Baggage | None:
+def report_in(line: bytes) -> Letter | None:
     """The report that a line carries; None if it is a line of the user's."""
     if not line.startswith(MARK) or line.startswith(MARK * 2):
         return None
     try:
         told = json.loads(line.removeprefix(MARK))
-        letter = told.pop("letter")
-        is_end = letter == Ended.__name__
-        report: Report | Stacks | Baggage = (
-            Ended(_outcome(told["outcome"])) if is_end else _LETTERS[letter](**told)
-        )
+        return _letter(told.pop("letter"), told)
     except (ValueError, KeyError, TypeError):
         return None
-    return report
+
+
+def _letter(kind: str, told: dict[str, Any]) -> Letter:
+    if kind == Ended.__name__:
+        return Ended(_outcome(told["outcome"]))
+    if kind == Over.__name__:
+        return Over(**{**told, "failures": tuple(map(_outcome, told["failures"]))})
+    letter: Letter = _LETTERS[kind](**told)
+    return letter
 
 
 def baggage_of(worker: str, content: bytes) -> list[Baggage]:
@@ -135,14 +201,7 @@ def unescaped(line: bytes) -> bytes:
 def last_words(ended: Outcome) -> bytes:
     """How an attempt ended, short enough for a termination message: the traceback is cut first."""
     for most in (2000, 800, 200, 0):
-        short = replace(
-            ended,
-            traceback=_end_of(ended.traceback, most),
-            hint=ended.hint[:most],
-            cause=ended.cause[: max(most, 200)],
-            last_lines=(),
-        )
-        text = json.dumps(asdict(short)).encode()
+        text = json.dumps(asdict(_shortened(ended, most))).encode()
         if len(text) <= MOST_BYTES:
             return text
     return json.dumps({"worker": ended.worker, "kind": ended.kind}).encode()
@@ -160,6 +219,16 @@ def _outcome(told: Mapping[str, Any]) -> Outcome:
     known = {each.name: told[each.name] for each in fields(Outcome) if each.name in told}
     lists: dict[str, Any] = {k: tuple(v) for k, v in known.items() if isinstance(v, list)}
     return Outcome(**{**known, **lists})
+
+
+def _shortened(ended: Outcome, most: int) -> Outcome:
+    return replace(
+        ended,
+        traceback=_end_of(ended.traceback, most),
+        hint=ended.hint[:most],
+        cause=ended.cause[: max(most, 200)],
+        last_lines=(),
+    )
 
 
 def _end_of(text: str, most: int) -> str:

@@ -4,52 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from launchpad import flags
 from launchpad.errors import LaunchError
 from launchpad.launch import record
 from launchpad.launch.backends.kubernetes import (
     manifest,
     names,
     parcels,
-    project,
     rights,
     shared,
 )
 from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
-from launchpad.launch.backends.origin import Keys, Origin, folder_of_script
+from launchpad.launch.backends.origin import Keys
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory
 
-_UNLIMITED_S = 7 * 86400.0
-
 
 def make(
-    cluster: Cluster, plan: LaunchPlan, directory: RunDirectory, settings: Settings, keys: Keys
+    cluster: Cluster,
+    plan: LaunchPlan,
+    directory: RunDirectory,
+    settings: Settings,
+    keys: Keys,
+    sender: Sender | None = None,
 ) -> manifest.Run:
     """Makes the Service, and the Secrets with what pods are given; or nothing.
+
+    Args:
+      sender: On whose behalf; of this script by default.
 
     Raises:
       LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are missing.
     """
-    rights.check(cluster)
-    notice_s = flags.termination_notice_s()
-    grace_s = notice_s if notice_s >= 0 else _UNLIMITED_S
-    contents = manifest.contents(project.zipped(folder_of_script()), plan.workers)
-    stowed = parcels.stowed(_for_all(plan, keys, grace_s), contents)
-    name = names.run_name(plan.program, directory.runtime.name)
-    run = manifest.Run(plan.program, name, settings, stowed.places, grace_s=grace_s)
-    told = json.dumps(record.left_behind(directory, plan))
-    first, *boxes = stowed.boxes
+    if sender is None:
+        rights.check(cluster)
+        sender = Sender.here()
+    grace_s = sender.usual_grace_s
+    stowed = parcels.stowed(
+        _for_all(plan, keys, sender, grace_s), manifest.contents(sender.code, plan.workers)
+    )
+    name = sender.run or names.run_name(plan.program, directory.runtime.name)
+    run = manifest.Run(plan.program, name, settings, stowed.places, sender.owner, grace_s)
+    return _made(cluster, run, stowed.boxes, json.dumps(record.left_behind(directory, plan)))
+
+
+def _made(
+    cluster: Cluster, run: manifest.Run, boxes: Sequence[Mapping[str, bytes]], told: str
+) -> manifest.Run:
+    uid = ""
+    first, *others = boxes
     try:
-        root = cluster.create(manifest.root(run, first, told))
-        run = replace(run, owner=root["metadata"]["uid"])
-        for each in (manifest.service(run), *manifest.others(run, boxes)):
+        uid = cluster.create(manifest.root(run, first, told))["metadata"]["uid"]
+        run = replace(run, owner=manifest.Owner(run.name, uid))
+        for each in (manifest.service(run), *manifest.others(run, others)):
             cluster.create(each)
     except BaseException as error:
-        if run.owner:
+        if uid:
             with contextlib.suppress(Refused, Unreachable):
                 cluster.delete("Secret", run.name)
         if isinstance(error, (Refused, Unreachable)):
@@ -58,8 +72,7 @@ def make(
     return run
 
 
-def _for_all(plan: LaunchPlan, keys: Keys, grace_s: float) -> dict[str, bytes]:
-    origin = Origin.here()
+def _for_all(plan: LaunchPlan, keys: Keys, sender: Sender, grace_s: float) -> dict[str, bytes]:
     return shared.files(
-        shared.Shared(plan.program, plan.launch_type, keys, origin, plan.endpoints, grace_s)
+        shared.Shared(plan.program, plan.launch_type, keys, sender.origin, plan.endpoints, grace_s)
     )

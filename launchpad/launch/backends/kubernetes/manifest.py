@@ -31,8 +31,8 @@ GIVEN, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state
 ORDERS = "launchpad/orders"
 """The annotation in which the launcher tells a pod something; a file in GIVEN."""
 
-RUN, PROGRAM, GROUP, WORKER, ATTEMPT = (
-    f"launchpad/{name}" for name in ("run", "program", "group", "worker", "attempt")
+RUN, PROGRAM, GROUP, COLOCATION, WORKER, ATTEMPT = (
+    f"launchpad/{name}" for name in ("run", "program", "group", "colocation", "worker", "attempt")
 )
 CODE = "code"
 """The content that is the user's project."""
@@ -43,6 +43,7 @@ RECORD = "launchpad/record"
 
 _OURS = {"app.kubernetes.io/managed-by": "launchpad"}
 
+_MODULE = "launchpad.launch.backends.kubernetes.pod"
 _USER = 1000
 _TTL_S = 7 * 86400
 """Of what nobody has deleted, because its launcher was killed."""
@@ -52,21 +53,31 @@ _PROBE_S = 10
 
 
 @dataclass(frozen=True)
+class Owner:
+    """A Secret, with which all goes that belongs to it."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of a program on a cluster.
 
     Attributes:
       name: As `names.run_name` gives it.
       places: Where what its pods are given is, as `parcels.Stowed` says.
-      owner: The uid of its root, once that exists; what is made then belongs to it.
+      owner: What that which is made now belongs to: its root, once that exists.
+      files: What all of its pods get of the root.
     """
 
     program: str
     name: str
     settings: Settings
     places: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
-    owner: str = ""
+    owner: Owner | None = None
     grace_s: float = 10.0
+    files: tuple[str, ...] = shared.FILES
 
     def metadata(self, name: str, **labels: str) -> dict[str, Any]:
         """An object's metadata."""
@@ -79,8 +90,8 @@ class Run:
                 {
                     "apiVersion": "v1",
                     "kind": "Secret",
-                    "name": self.name,
-                    "uid": self.owner,
+                    "name": self.owner.name,
+                    "uid": self.owner.uid,
                     "controller": False,
                     "blockOwnerDeletion": True,
                 }
@@ -88,9 +99,14 @@ class Run:
         return meta
 
 
-def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
-    """The Secret that owns everything: the first of those with what pods are given."""
-    secret = _secret(run, run.name, files, {ROLE: "root"})
+def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:
+    """The Secret that owns everything: the first of those with what pods are given.
+
+    Args:
+      record: By which the run is known elsewhere.
+      role: By which it is found there.
+    """
+    secret = _secret(run, run.name, files, {ROLE: role})
     if record:
         secret["metadata"]["annotations"] = {RECORD: record}
     return secret
@@ -99,6 +115,11 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "") -> Manifest:
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
     """The Secrets with what did not fit into the root."""
     return [_secret(run, _box(run, i), each) for i, each in enumerate(files, 1)]
+
+
+def mark(run: Run) -> Manifest:
+    """Says that a supervisor has launched: a cluster may start its pod a second time."""
+    return _secret(run, f"{run.name}-begun", {})
 
 
 def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
@@ -130,11 +151,14 @@ def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) ->
     ]
 
 
-def job(run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0) -> Manifest:
+def job(
+    run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0, module: str = _MODULE
+) -> Manifest:
     """One attempt of a worker.
 
     Args:
       n_state_parts: How many Secrets its state has.
+      module: What its container runs.
     """
     states = parcels.file_names(_state_name(run, worker, attempt), n_state_parts)
     given = [*_given(run, worker), *({"name": name} for name in states)]
@@ -144,7 +168,7 @@ def job(run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0) -> M
             "labels": run.metadata("", **labels)["labels"],
             "annotations": {ORDERS: ""},
         },
-        "spec": _pod(run, worker, attempt, given),
+        "spec": _pod(run, worker, attempt, given, module),
     }
     whole = patched(template, run.settings.pod_patch)
     metadata = run.metadata(names.job_name(run.name, worker.name, attempt), **labels)
@@ -167,13 +191,19 @@ def carries_state(job: Manifest) -> bool:
     """Whether its state directory goes with the pod: no patch has put a volume there."""
     spec = job["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    mounts = next(c["volumeMounts"] for c in spec["containers"] if c["name"] == CONTAINER)
+    mounts = worker_container(spec)["volumeMounts"]
     names_there = [mount["name"] for mount in mounts if mount["mountPath"] == STATE]
     return all("emptyDir" in volumes.get(name, ()) for name in names_there)
 
 
+def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """That of a pod's which is ours; a patch may have added others."""
+    found: dict[str, Any] = next(c for c in spec["containers"] if c["name"] == CONTAINER)
+    return found
+
+
 def _pod(
-    run: Run, worker: WorkerPlan, attempt: int, given: Sequence[dict[str, Any]]
+    run: Run, worker: WorkerPlan, attempt: int, given: Sequence[dict[str, Any]], module: str
 ) -> dict[str, Any]:
     asked = worker.resources
     spec: dict[str, Any] = {
@@ -191,23 +221,22 @@ def _pod(
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(run, worker, attempt)],
+        "containers": [_container(run, worker, attempt, module)],
         "volumes": _volumes(given),
     }
     if asked.labels:
         spec["nodeSelector"] = dict(asked.labels)
-    if asked.placement:
-        spec["affinity"] = _affinity(run, worker, asked.placement)
+    if worker.colocation or asked.placement:
+        spec["affinity"] = _affinity(run, worker)
     return spec
 
 
-def _container(run: Run, worker: WorkerPlan, attempt: int) -> dict[str, Any]:
+def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[str, Any]:
     python = worker.python or "python3"
     return {
         "name": CONTAINER,
         "image": run.settings.image,
-        "command": [python, "-m", "launchpad.launch.backends.kubernetes.pod", str(attempt)],
-        "env": [{"name": name, "value": value} for name, value in sorted(worker.env.items())],
+        "command": [python, "-m", module, str(attempt)],
         "resources": _resources(run, worker),
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
@@ -242,7 +271,7 @@ def _resources(run: Run, worker: WorkerPlan) -> dict[str, Any]:
 
 def _given(run: Run, worker: WorkerPlan) -> list[dict[str, Any]]:
     """What a pod is given of the boxes: what all are, and what its worker runs."""
-    items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in shared.FILES]}
+    items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
     for content, path in ((CODE, CODE), (_content(worker), "worker")):
         for i, (box, file) in enumerate(run.places.get(content, ())):
             items.setdefault(box, []).append({"key": file, "path": parcels.file_name(path, i)})
@@ -262,21 +291,38 @@ def _volumes(given: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _affinity(run: Run, worker: WorkerPlan, placement: str) -> dict[str, Any]:
-    """Beside, or away from, the others of its group: if possible, or else not at all."""
-    term: dict[str, Any] = {
-        "labelSelector": {"matchLabels": {RUN: run.name, GROUP: names.label(worker.group)}},
-        "topologyKey": _SPREAD_OVER,
-    }
+def _affinity(run: Run, worker: WorkerPlan) -> dict[str, Any]:
+    """Beside, or away from, the others of its group: if possible, or else not at all.
+
+    Processes of one colocation are pods of one node: each is started again by itself, as no container of a
+    pod can be.
+    """
+    if worker.colocation:
+        return {"podAffinity": _insisting(_beside(run, COLOCATION, worker.colocation))}
+    placement = worker.resources.placement
+    term = _beside(run, GROUP, worker.group)
     kind = "podAffinity" if placement in (PACK, STRICT_PACK) else "podAntiAffinity"
     if placement in (STRICT_PACK, STRICT_SPREAD):
-        return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return {kind: _insisting(term)}
     preferred = [{"weight": 100, "podAffinityTerm": term}]
     return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
+def _beside(run: Run, label: str, value: str) -> dict[str, Any]:
+    """The nodes of those pods."""
+    return {
+        "labelSelector": {"matchLabels": {RUN: run.name, label: names.label(value)}},
+        "topologyKey": _SPREAD_OVER,
+    }
+
+
+def _insisting(term: dict[str, Any]) -> dict[str, Any]:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
 def _labels(worker: WorkerPlan) -> dict[str, str]:
-    return {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
+    own = {GROUP: names.label(worker.group), WORKER: names.label(worker.name)}
+    return own | ({COLOCATION: names.label(worker.colocation)} if worker.colocation else {})
 
 
 def _content(worker: WorkerPlan) -> str:

@@ -245,17 +245,11 @@ def _gpus(plan: WorkerPlan) -> tuple[str, ...]:
 def main(attempt: int) -> NoReturn:
     """One attempt: prints, leaves its last words, and exits."""
     given, writable = Path(GIVEN), Path(WRITABLE)
-    os.environ["TMPDIR"] = str(writable)
-    if not os.access(os.path.expanduser("~"), os.W_OK):
-        os.environ["HOME"] = str(writable)
+    settle_in(writable)
     try:
         differs = shared.differences(given)
         if differs:
-            ended = _not_started(
-                attempt,
-                f"the image is not like the launcher: {differs}",
-                "make an image with the launcher's versions, since what they pickle is not always the same",
-            )
+            ended = _not_started(attempt, shared.UNLIKE.format(differs), shared.ALIKE)
         else:
             ended = Pod(attempt, given, writable, Path(STATE)).live()
     except Exception as error:
@@ -264,6 +258,13 @@ def main(attempt: int) -> NoReturn:
         LAST_WORDS.write_bytes(letters.last_words(ended))
     sys.stdout.flush()
     os._exit(outcome.exit_status(ended) if ended.is_failure else 0)
+
+
+def settle_in(writable: Path) -> None:
+    """Has everything written where it may be."""
+    os.environ["TMPDIR"] = str(writable)
+    if not os.access(os.path.expanduser("~"), os.W_OK):
+        os.environ["HOME"] = str(writable)
 
 
 def _not_started(attempt: int, cause: str, hint: str) -> Outcome:

@@ -28,10 +28,21 @@ AWAY = (
     ("delete", "Secret"),
     ("delete", "Job"),
     ("list", "Pod"),
+    ("patch", "Pod"),
     ("delete", "Pod"),
     ("get", "Pod/log"),
 )
 """What it takes to find, read and end a run whose launcher is gone; no launch needs it."""
+
+LEAVING = (
+    *RIGHTS,
+    ("patch", "Secret"),
+    ("list", "Event"),
+    ("create", "ServiceAccount"),
+    ("create", "Role"),
+    ("create", "RoleBinding"),
+)
+"""What it takes to leave a program there; a supervisor gets no right that who leaves it has not."""
 
 USEFUL = (("list", "Event"),)
 """What may be missing: it takes it to tell why a worker got no pod."""

@@ -18,6 +18,9 @@ VERSIONS, SHARED = "versions", "shared"
 
 FILES = (VERSIONS, SHARED)
 
+UNLIKE = "the image is not like the launcher: {}"
+ALIKE = "make an image with the launcher's versions, since what they pickle is not always the same"
+
 
 @dataclass(frozen=True)
 class Shared:
@@ -46,7 +49,12 @@ def versions() -> dict[str, str]:
 
 def files(shared: Shared) -> dict[str, bytes]:
     """The files of the root Secret."""
-    return {VERSIONS: json.dumps(versions()).encode(), SHARED: pickle.dumps(shared, protocol=5)}
+    return {VERSIONS: versions_file(), SHARED: pickle.dumps(shared, protocol=5)}
+
+
+def versions_file() -> bytes:
+    """What is looked at first."""
+    return json.dumps(versions()).encode()
 
 
 def differences(given: Path) -> str:

@@ -32,12 +32,13 @@ from launchpad.launch.backends.kubernetes import (
     names,
     removal,
 )
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable, is_passing
 from launchpad.launch.backends.kubernetes.attempt import Attempt
 from launchpad.launch.backends.kubernetes.endings import Told
 from launchpad.launch.backends.kubernetes.follower import Follower
 from launchpad.launch.backends.kubernetes.jobs import Jobs
 from launchpad.launch.backends.kubernetes.letters import Baggage, Stacks, Wishes
+from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.watching import Watching
 from launchpad.launch.backends.mirror import Mirror
@@ -72,15 +73,15 @@ _ABANDONED_S = 60.0
 
 _STACKS_S = 10.0
 _AGAIN_S = 1.0
-_PASSING = (429, 500, 502, 503, 504)
-"""What a cluster answers that is busy or being restarted."""
-
 _REASON = 300
 """Characters of why somebody is gone: an annotation holds so much, and there may be many."""
 
 
 class KubernetesWorkers(Workers):
     """One launch. Makes what all its pods share; nothing of the user's runs yet.
+
+    Args:
+      sender: On whose behalf; of this script by default.
 
     Raises:
       LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are missing.
@@ -93,6 +94,7 @@ class KubernetesWorkers(Workers):
         report: Callable[[Report], None],
         settings: Settings,
         cluster: Cluster,
+        sender: Sender | None = None,
     ) -> None:
         self._plan, self._directory, self._report = plan, run, report
         self._settings, self._cluster = settings, cluster
@@ -108,7 +110,7 @@ class KubernetesWorkers(Workers):
         self._numbers = itertools.count(1)
         self._has_stacks = threading.Condition()
         self._actions = Actions("launchpad-kubernetes", self._on_error)
-        self._run = making.make(cluster, plan, run, settings, self._keys)
+        self._run = making.make(cluster, plan, run, settings, self._keys, sender)
         self._jobs = Jobs(cluster, self._run)
         self._watching = Watching(
             cluster,
@@ -228,9 +230,9 @@ class KubernetesWorkers(Workers):
         try:
             call()
         except (Refused, Unreachable) as error:
-            if isinstance(error, Unreachable) or error.status in _PASSING:
+            if is_passing(error):
                 self._actions.later(_AGAIN_S, self._urge_again, attempt, call)
-            elif error.status != 404:
+            elif not isinstance(error, Refused) or error.status != 404:
                 self._report(Noted(attempt.told.worker, f"the cluster refuses: {error}"))
 
     def _urge_again(self, attempt: Attempt, call: Callable[[], object]) -> None:

@@ -57,7 +57,7 @@ def _gang(name: str, members: list[WorkerPlan]) -> Gang:
     strategy = members[0].resources.placement or "pack"
     return Gang(
         name=name,
-        strategy="STRICT_PACK" if _is_colocated(members[0]) else strategy.upper(),
+        strategy="STRICT_PACK" if members[0].colocation else strategy.upper(),
         workers=tuple(member.name for member in members),
         bundles=tuple(demand(member.resources) or _LEAST for member in members),
         labels=members[0].resources.labels,
@@ -65,15 +65,10 @@ def _gang(name: str, members: list[WorkerPlan]) -> Gang:
 
 
 def _gang_name(worker: WorkerPlan) -> str:
-    return f"{worker.group}-{worker.replica_index}" if _is_colocated(worker) else worker.group
-
-
-def _is_colocated(worker: WorkerPlan) -> bool:
-    """Whether it is one process of a colocation: `trainer-0.1`."""
-    return worker.name != f"{worker.group}-{worker.replica_index}"
+    return worker.colocation or worker.group
 
 
 def _is_gang(members: list[WorkerPlan]) -> bool:
     resources = members[0].resources
     asks = demand(resources) or resources.labels or resources.placement
-    return bool(asks) or _is_colocated(members[0])
+    return bool(asks or members[0].colocation)

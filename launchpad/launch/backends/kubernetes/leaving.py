@@ -1,0 +1,127 @@
+"""Leaving: a script has its program launched by a supervisor in the cluster, and waits for its first word."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.kubernetes import (
+    away,
+    endings,
+    jobs,
+    manifest,
+    names,
+    rights,
+    supervisor,
+)
+from launchpad.launch.backends.kubernetes.api import (
+    Api,
+    Cluster,
+    Refused,
+    Unreachable,
+    is_passing,
+)
+from launchpad.launch.backends.kubernetes.letters import Begun, Over
+from launchpad.launch.backends.kubernetes.sender import Sender
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.backends.kubernetes.supervised import Supervised
+from launchpad.launch.backends.kubernetes.supervisor import Errand
+from launchpad.launch.detached import Detached
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.record import RunRecord
+
+_LOOK_S = 0.2
+_SILENCE_S = 60.0
+"""How long the cluster may be out of reach."""
+
+
+def leave_behind(plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
+    """Has the cluster run a program on its own.
+
+    Raises:
+      LaunchError: it does not take it, or its supervisor could not launch it; nothing is left.
+    """
+    cluster = Api(settings.namespace)
+    try:
+        return leave_on(cluster, plan, settings, notice_s)
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def leave_on(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
+    """The same, on this cluster."""
+    rights.check(cluster, rights.LEAVING)
+    run = names.run_name(plan.program, os.urandom(4).hex())
+    errand = Errand(plan, settings, replace(Sender.here(), notice_s=notice_s), run)
+    groups = {worker.name: worker.group for worker in plan.workers}
+    supervised = Supervised(cluster, run, groups)
+    try:
+        _make(cluster, errand)
+        begun = _begun(cluster, supervised, settings.pending_timeout_s)
+    except BaseException as error:
+        kept = supervised.delete()
+        if isinstance(error, (Refused, Unreachable)):
+            raise LaunchError(f"the cluster does not take this program: {error}{kept}") from error
+        if kept:
+            error.add_note(kept)
+        raise
+    return away.explained(cluster, RunRecord(**{**begun.record, "workers": groups}), supervised)
+
+
+def _make(cluster: Cluster, errand: Errand) -> None:
+    stowed = supervisor.files(errand)
+    run = supervisor.run_of(errand, stowed.places)
+    first, *others = stowed.boxes
+    root = cluster.create(manifest.root(run, first, role=supervisor.NAME))
+    owned = replace(run, owner=manifest.Owner(run.name, root["metadata"]["uid"]))
+    for each in (
+        *manifest.others(owned, others),
+        supervisor.account(owned),
+        supervisor.role(owned, errand.run),
+        supervisor.binding(owned),
+    ):
+        cluster.create(each)
+    job = cluster.create(supervisor.job(run))
+    cluster.give(run.name, supervisor.belongs_to(job))
+
+
+def _begun(cluster: Cluster, supervised: Supervised, patience_s: float) -> Begun:
+    """Its first word."""
+    deadline, silent_since = time.monotonic() + patience_s, 0.0
+    while True:
+        try:
+            begun = _heard(cluster, supervised, patience_s, time.monotonic() > deadline)
+        except (Refused, Unreachable) as error:
+            silent_since = silent_since or time.monotonic()
+            if not is_passing(error) or time.monotonic() > silent_since + _SILENCE_S:
+                raise
+        else:
+            silent_since = 0.0
+            if begun is not None:
+                return begun
+        time.sleep(_LOOK_S)
+
+
+def _heard(
+    cluster: Cluster, supervised: Supervised, patience_s: float, is_late: bool
+) -> Begun | None:
+    pod = supervised.pod()  # before its letters: one that is over then has written them all
+    for letter in supervised.letters():
+        if isinstance(letter, Begun):
+            return letter
+        if isinstance(letter, Over):
+            raise LaunchError(f"the supervisor in the cluster could not launch: {letter.why}")
+    told = endings.Told(supervisor.NAME, 1)
+    if endings.is_over(pod):
+        cause = endings.ending(told, pod, was_deleted=False).cause
+        raise LaunchError(f"the supervisor in the cluster could not launch: {cause}")
+    if not endings.has_started(pod) and (is_late or endings.is_hopeless(pod)):
+        why = "" if pod else jobs.why_no_pod(cluster, supervised.job)
+        ended = endings.not_begun(told, pod, "", patience_s, why or endings.UNSAID)
+        raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
+    if is_late:
+        raise LaunchError(f"the supervisor in the cluster has said nothing in {patience_s:g} s")
+    return None

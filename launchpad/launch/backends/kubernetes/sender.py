@@ -1,0 +1,40 @@
+"""Sender: on whose behalf a run is made: of a script that launches, or of one that has left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launchpad import flags
+from launchpad.launch.backends.kubernetes import project
+from launchpad.launch.backends.kubernetes.manifest import Owner
+from launchpad.launch.backends.origin import Origin, folder_of_script
+
+_UNLIMITED_S = 7 * 86400.0
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What a run takes over from its script.
+
+    Attributes:
+      code: The modules beside it, zipped.
+      notice_s: How long workers may take to stop; negative: as long as they like.
+      run: The name of the run, if it was chosen beforehand.
+      owner: What the run goes with, if it is not the first of all.
+    """
+
+    origin: Origin
+    code: bytes
+    notice_s: float
+    run: str = ""
+    owner: Owner | None = None
+
+    @classmethod
+    def here(cls) -> Sender:
+        """This process."""
+        return cls(Origin.here(), project.zipped(folder_of_script()), flags.termination_notice_s())
+
+    @property
+    def usual_grace_s(self) -> float:
+        """How long a worker may take whose policy does not say."""
+        return self.notice_s if self.notice_s >= 0 else _UNLIMITED_S
