@@ -154,6 +154,7 @@ def main() -> NoReturn:
     """Launches, prints how it ended, and exits as a script would."""
     given = Path(manifest.GIVEN)
     pod.settle_in(Path(manifest.WRITABLE))
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     ended, code = Over(""), outcome.NOT_THERE
     try:
         if differs := shared.differences(given):
@@ -163,9 +164,9 @@ def main() -> NoReturn:
         code = steward.exit_status
     except Exception as error:
         ended = Over("", (), str(error) if isinstance(error, LaunchError) else repr(error))
+    say(ended.short())
     if failure := ended.failure():
         print(failure, flush=True)
-    say(ended.short())
     os._exit(code)
 
 
