@@ -700,7 +700,11 @@ def test_the_next_call_after_a_restart_is_answered(
     waiting = client.futures.pid()
     spawn_server(address)
 
-    assert waiting.result(DEADLINE_S) != first
+    try:
+        second = waiting.result(DEADLINE_S)
+    except courier.OutcomeUnknown:  # it was sent before anybody here knew of the death
+        second = client.pid()
+    assert second != first
     assert restarts == [1]
 
 

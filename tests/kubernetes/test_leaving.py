@@ -16,6 +16,7 @@ from launchpad.launch.backends.kubernetes import (
     away,
     leaving,
     letters,
+    patience,
     rights,
     supervised,
     supervisor,
@@ -290,6 +291,56 @@ def test_a_failure_is_not_forgotten_by_a_stop(
     assert kinds(cluster) == []
 
 
+def test_a_failure_is_not_forgotten_by_a_stop_that_comes_late(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    say(cluster, pod, Over("left", (FAILURE,), states={FAILED: ["loop-0"]}))
+    cluster.end(pod, exit_code=1)
+
+    left.stop()
+
+    with pytest.raises(lp.ProgramFailed, match="on purpose"):
+        left.wait(DEADLINE_S)
+
+
+def test_a_supervisor_whose_log_was_lost_has_ended_as_its_pod_has(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    cluster._logs.clear()
+    cluster.end(pod)
+
+    left.wait(DEADLINE_S)
+
+
+def test_one_whose_log_cannot_be_read_can_be_stopped_all_the_same(
+    cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "_INSIST_S", 0.1)
+    monkeypatch.setattr(left_module, "_INSIST_S", 0.1)
+    cluster.refused.add(("get", "Pod/log"))
+
+    left.stop(at_once=True)
+
+    assert kinds(cluster) == []
+    with pytest.raises(lp.LaunchError, match="did not end when it was told to"):
+        left.wait(DEADLINE_S)
+
+
+def test_what_is_stopped_by_halves_is_stopped_by_the_next_look(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    left.ask_to_stop()
+    cluster.end(pod)
+    cluster.is_reachable = False
+    assert not left.has_ended()
+
+    cluster.is_reachable = True
+    left.stop()
+
+    assert kinds(cluster) == []
+    assert [row.state for row in left.status()] == ["stopped", "stopped"]
+
+
 def test_who_waits_hears_that_somebody_else_has_stopped_it_and_nothing_worse(
     cluster: FakeCluster, pod: str, left: Detached
 ) -> None:
@@ -331,7 +382,7 @@ def test_a_cluster_that_is_away_for_a_moment_ends_no_waiting(
     assert not left.has_ended()
 
     cluster.is_reachable = True
-    cluster.end(pod)
+    cluster.end(pod, exit_code=1)
     with pytest.raises(lp.LaunchError, match="supervisor was lost"):
         left.wait(DEADLINE_S)
 
@@ -339,7 +390,7 @@ def test_a_cluster_that_is_away_for_a_moment_ends_no_waiting(
 def test_a_cluster_that_is_away_for_long_is_named(
     cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervised, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(patience, "_SILENCE_S", 0.1)
     cluster.is_reachable = False
 
     with pytest.raises(lp.LaunchError, match="does not answer"):

@@ -42,7 +42,7 @@ def test_a_failure_is_raised_and_stays_in_the_log_until_the_rest_is_stopped(api:
     assert "the last line" in left.logs("one-0")
     assert [row.state for row in left.status()] == ["failed"]
     left.stop()
-    assert what_is_left(api) == []
+    until(lambda: what_is_left(api) == [])
 
 
 def test_a_supervisor_whose_pod_is_deleted_stops_its_program_and_launches_no_other(
@@ -57,7 +57,7 @@ def test_a_supervisor_whose_pod_is_deleted_stops_its_program_and_launches_no_oth
 
     assert "pod/" not in kubectl(api, "get", "pods", "-o", "name", "-l", "launchpad/group=one")
     left.stop()
-    assert what_is_left(api) == []
+    until(lambda: what_is_left(api) == [])
 
 
 def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Api) -> None:
@@ -70,7 +70,7 @@ def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Api) -> 
     assert [row.state for row in left.status()] == ["running"]
 
     left.stop()
-    assert what_is_left(api) == []
+    until(lambda: what_is_left(api) == [])
 
 
 KILL = """

@@ -140,6 +140,15 @@ def test_no_secret_stands_elsewhere_than_in_a_secret() -> None:
             assert base64.b64encode(b"xyzzy").decode().strip("=") not in text
 
 
+@pytest.mark.parametrize(("grace_s", "given"), [(30, 35), (-1, 604805), (float("inf"), 604805)])
+def test_a_pod_has_as_long_to_stop_as_its_policy_says(grace_s: float, given: int) -> None:
+    program = lp.Program("stops")
+    with program.group("one", restart=lp.RestartPolicy(stop_grace_s=grace_s)):
+        program.add_node(lp.PyNode(nodes.loop_for_ever))
+
+    assert pod_of("one-0", program)["terminationGracePeriodSeconds"] == given
+
+
 def test_the_processes_of_a_colocation_are_on_one_node_and_each_has_a_pod() -> None:
     program = lp.Program("colocated")
     parts = [lp.PyNode(nodes.loop_for_ever), lp.PyNode(nodes.loop_for_ever)]

@@ -17,7 +17,7 @@ from launchpad.launch.backends.kubernetes import manifest, rights, supervisor
 from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.left import Left
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
-from launchpad.launch.backends.kubernetes.supervised import Orphaned, Supervised
+from launchpad.launch.backends.kubernetes.supervised import Owned, Supervised
 from launchpad.launch.detached import Detached
 from launchpad.launch.record import RunRecord
 
@@ -58,7 +58,7 @@ def _one(cluster: Cluster, root: Mapping[str, Any], record: RunRecord) -> Left:
     if supervisor.name(name) not in [each["name"] for each in root.get("ownerReferences", ())]:
         return Left(cluster, name, workers)
     supervised = Supervised(cluster, name, workers)
-    return supervised if supervised.lives() else Orphaned(cluster, name, workers)
+    return supervised if supervised.lives() else Owned(cluster, name, workers)
 
 
 def explained(cluster: Cluster, record: RunRecord, one: Left) -> Detached:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from functools import partial
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes import (
@@ -16,14 +17,9 @@ from launchpad.launch.backends.kubernetes import (
     rights,
     supervisor,
 )
-from launchpad.launch.backends.kubernetes.api import (
-    Api,
-    Cluster,
-    Refused,
-    Unreachable,
-    is_passing,
-)
+from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.letters import Begun, Over
+from launchpad.launch.backends.kubernetes.patience import Patience
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.supervised import Supervised
@@ -33,15 +29,15 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.record import RunRecord
 
 _LOOK_S = 0.2
-_SILENCE_S = 60.0
-"""How long the cluster may be out of reach."""
+_TOLD = endings.Told(supervisor.NAME, 1)
+_COULD_NOT = "the supervisor in the cluster could not launch"
 
 
 def leave_behind(plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
     """Has the cluster run a program on its own.
 
     Raises:
-      LaunchError: it does not take it, or its supervisor could not launch it; nothing is left.
+      LaunchError: it does not take it, or its supervisor could not launch it; what was made is deleted.
     """
     cluster = Api(settings.namespace)
     try:
@@ -64,7 +60,7 @@ def leave_on(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: f
     except BaseException as error:
         kept = supervised.delete()
         if isinstance(error, (Refused, Unreachable)):
-            raise LaunchError(f"the cluster does not take this program: {error}{kept}") from error
+            raise LaunchError(f"the cluster does not take this program: {error}; {kept}") from error
         if kept:
             error.add_note(kept)
         raise
@@ -90,38 +86,35 @@ def _make(cluster: Cluster, errand: Errand) -> None:
 
 def _begun(cluster: Cluster, supervised: Supervised, patience_s: float) -> Begun:
     """Its first word."""
-    deadline, silent_since = time.monotonic() + patience_s, 0.0
+    deadline, patience = time.monotonic() + patience_s, Patience()
     while True:
-        try:
-            begun = _heard(cluster, supervised, patience_s, time.monotonic() > deadline)
-        except (Refused, Unreachable) as error:
-            silent_since = silent_since or time.monotonic()
-            if not is_passing(error) or time.monotonic() > silent_since + _SILENCE_S:
-                raise
-        else:
-            silent_since = 0.0
-            if begun is not None:
-                return begun
+        begun = patience.ask(partial(_heard, supervised), otherwise=None)
+        if begun is not None:
+            return begun
+        is_late = time.monotonic() > deadline
+        patience.ask(partial(_check, cluster, supervised, patience_s, is_late), otherwise=None)
         time.sleep(_LOOK_S)
 
 
-def _heard(
-    cluster: Cluster, supervised: Supervised, patience_s: float, is_late: bool
-) -> Begun | None:
+def _heard(supervised: Supervised) -> Begun | None:
     pod = supervised.pod()  # before its letters: one that is over then has written them all
-    for letter in supervised.letters():
+    for letter in supervised.letters(pod):
         if isinstance(letter, Begun):
             return letter
         if isinstance(letter, Over):
-            raise LaunchError(f"the supervisor in the cluster could not launch: {letter.why}")
-    told = endings.Told(supervisor.NAME, 1)
+            raise LaunchError(f"{_COULD_NOT}: {letter.why}")
     if endings.is_over(pod):
-        cause = endings.ending(told, pod, was_deleted=False).cause
-        raise LaunchError(f"the supervisor in the cluster could not launch: {cause}")
-    if not endings.has_started(pod) and (is_late or endings.is_hopeless(pod)):
-        why = "" if pod else jobs.why_no_pod(cluster, supervised.job)
-        ended = endings.not_begun(told, pod, "", patience_s, why or endings.UNSAID)
-        raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
-    if is_late:
-        raise LaunchError(f"the supervisor in the cluster has said nothing in {patience_s:g} s")
+        raise LaunchError(f"{_COULD_NOT}: {endings.ending(_TOLD, pod, was_deleted=False).cause}")
     return None
+
+
+def _check(cluster: Cluster, supervised: Supervised, patience_s: float, is_late: bool) -> None:
+    """Whether there is something to wait for."""
+    pod = supervised.pod()
+    has_started = endings.has_started(pod)
+    if not has_started and (is_late or endings.is_hopeless(pod)):
+        why = "" if pod else jobs.why_no_pod(cluster, supervised.supervisor)
+        ended = endings.not_begun(_TOLD, pod, "", patience_s, why or endings.UNSAID)
+        raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
+    if has_started and is_late:
+        raise LaunchError(f"{_COULD_NOT}: it has said nothing in {patience_s:g} s")

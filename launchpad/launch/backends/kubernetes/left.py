@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from launchpad import outcome
@@ -18,7 +18,7 @@ _SHORT_S = 1.0
 """How long a worker may take to stop that is ended by force."""
 
 _INSIST_S = 15.0
-"""How long a pod that is ended so may take, before it is taken off the list whatever its node does."""
+"""How much longer than it may a pod can take, before it is taken off the list whatever its node does."""
 
 _NO_LOG = (400, 404)
 """What a cluster answers who wants the log of a container that is not there yet, or not any more."""
@@ -46,12 +46,13 @@ class Left:
         ]
 
     def stop(self, at_once: bool = False) -> None:
-        """Deletes the root, and so all that belongs to it."""
+        """Deletes the root, and so all that belongs to it. What fails half-way can be done again."""
+        grace_s = 0.0 if at_once else longest_grace_s(self._pods())
+        self._insists_at = time.monotonic() + grace_s + _INSIST_S
         self._cluster.delete("Secret", self._name, policy="Foreground")
-        self._is_deleted = True
         if at_once:
             self._hurry()
-            self._insists_at = time.monotonic() + _INSIST_S
+        self._is_deleted = True
 
     def wait(self, timeout_s: float) -> bool:
         """Whether nothing of it is left, at the latest after so long."""
@@ -108,6 +109,11 @@ class Left:
     def _those_of(self, run: str) -> list[Manifest]:
         pods, _ = self._cluster.list("Pod", f"{manifest.RUN}={run}")
         return sorted(pods, key=_age)
+
+
+def longest_grace_s(pods: Iterable[Mapping[str, Any]]) -> float:
+    """How long they may take to end."""
+    return max((pod["spec"].get("terminationGracePeriodSeconds", 0) for pod in pods), default=0)
 
 
 def printed(cluster: Cluster, pod: Mapping[str, Any]) -> list[bytes]:

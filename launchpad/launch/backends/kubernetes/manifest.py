@@ -45,6 +45,9 @@ _OURS = {"app.kubernetes.io/managed-by": "launchpad"}
 
 _MODULE = "launchpad.launch.backends.kubernetes.pod"
 _USER = 1000
+UNLIMITED_S = 7 * 86400.0
+"""Of grace: a cluster wants a number."""
+
 _TTL_S = 7 * 86400
 """Of what nobody has deleted, because its launcher was killed."""
 
@@ -182,9 +185,10 @@ def job(
 
 
 def grace_s(worker: WorkerPlan, usual_s: float) -> float:
-    """How long a worker may take to stop."""
+    """How long a worker may take to stop; what is negative has no limit."""
     own_s = worker.restart.stop_grace_s
-    return usual_s if own_s is None else own_s
+    seconds = usual_s if own_s is None else own_s
+    return UNLIMITED_S if seconds < 0 else min(seconds, UNLIMITED_S)
 
 
 def carries_state(job: Manifest) -> bool:

@@ -37,6 +37,7 @@ from launchpad.launch.backends.kubernetes import (
 )
 from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
 from launchpad.launch.backends.kubernetes.manifest import GIVEN, STATE, WRITABLE
+from launchpad.launch.backends.kubernetes.orders import Orders
 from launchpad.launch.backends.kubernetes.readiness import Readiness
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_host
 from launchpad.launch.backends.processes.briefing import Abroad
@@ -64,7 +65,7 @@ class Pod:
         self._attempt, self._given, self._writable = attempt, given, writable
         self._state = state
         self._heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._wishes = Wishes()
+        self._orders, self._wishes = Orders(given), Wishes()
         self._kill_at: float | None = None
         self._is_asked = False
         self._pid = 0
@@ -208,7 +209,7 @@ class Pod:
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
             self._workers.kill(self._name)
-        wishes, before = self._read_wishes(), self._wishes
+        wishes, before = self._orders.wishes(), self._wishes
         self._wishes = wishes if self._pid else replace(wishes, crash=False)  # it is still to come
         for worker in {*wishes.gone, *before.gone}:
             if wishes.gone.get(worker, "") != before.gone.get(worker, ""):
@@ -223,12 +224,6 @@ class Pod:
         if wishes.stacks > before.stacks:
             text = self._workers.stacks(self._name)
             _print([letters.written(Stacks(self._name, wishes.stacks, text))])
-
-    def _read_wishes(self) -> Wishes:
-        try:
-            return letters.wishes_in((self._given / "orders").read_text())
-        except (OSError, ValueError, TypeError):  # it is just being replaced
-            return self._wishes
 
     def _print_log(self) -> None:
         while lines := self._tail.lines():

@@ -9,8 +9,6 @@ from launchpad.launch.backends.kubernetes import project
 from launchpad.launch.backends.kubernetes.manifest import Owner
 from launchpad.launch.backends.origin import Origin, folder_of_script
 
-_UNLIMITED_S = 7 * 86400.0
-
 
 @dataclass(frozen=True)
 class Sender:
@@ -33,8 +31,3 @@ class Sender:
     def here(cls) -> Sender:
         """This process."""
         return cls(Origin.here(), project.zipped(folder_of_script()), flags.termination_notice_s())
-
-    @property
-    def usual_grace_s(self) -> float:
-        """How long a worker may take whose policy does not say."""
-        return self.notice_s if self.notice_s >= 0 else _UNLIMITED_S

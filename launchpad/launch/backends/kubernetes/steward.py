@@ -24,6 +24,7 @@ from launchpad.launch.backends.kubernetes import letters, manifest, parcels, pod
 from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.backend import Kubernetes
 from launchpad.launch.backends.kubernetes.letters import Begun, Letter, Over, Stacks, Wishes
+from launchpad.launch.backends.kubernetes.orders import Orders
 from launchpad.launch.backends.kubernetes.readiness import Readiness
 from launchpad.launch.backends.kubernetes.supervisor import Errand
 from launchpad.launch.steward import Steward
@@ -46,10 +47,10 @@ class PodSteward:
     """
 
     def __init__(self, given: Path, errand: Errand) -> None:
-        self._given, self._errand = given, errand
+        self._errand = errand
         self._steward = Steward(sys.stdout)
         self._readiness = Readiness()
-        self._wishes = Wishes()
+        self._orders, self._wishes = Orders(given), Wishes()
         self._is_asked = threading.Event()
         self._asking = ThreadPoolExecutor(_AT_ONCE)
 
@@ -115,7 +116,7 @@ class PodSteward:
         return owner
 
     def _obey(self) -> None:
-        wishes, before = self._read_wishes(), self._wishes
+        wishes, before = self._orders.wishes(), self._wishes
         self._wishes = wishes
         if self._is_asked.is_set() or wishes.stop:
             self._is_asked.clear()
@@ -128,12 +129,6 @@ class PodSteward:
     def _tell_stacks(self, worker: str, number: int) -> None:
         text = self._steward.stacks([worker])[worker]
         say(Stacks(worker, number, text[-_STACKS_LENGTH:]))
-
-    def _read_wishes(self) -> Wishes:
-        try:
-            return letters.wishes_in((self._given / "orders").read_text())
-        except (OSError, ValueError, TypeError):  # it is just being replaced
-            return self._wishes
 
 
 def say(letter: Letter) -> None:
@@ -159,6 +154,7 @@ def main() -> NoReturn:
     """Launches, prints how it ended, and exits as a script would."""
     given = Path(manifest.GIVEN)
     pod.settle_in(Path(manifest.WRITABLE))
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     ended, code = Over(""), outcome.NOT_THERE
     try:
         if differs := shared.differences(given):
@@ -168,9 +164,9 @@ def main() -> NoReturn:
         code = steward.exit_status
     except Exception as error:
         ended = Over("", (), str(error) if isinstance(error, LaunchError) else repr(error))
+    say(ended.short())
     if failure := ended.failure():
         print(failure, flush=True)
-    say(ended.short())
     os._exit(code)
 
 

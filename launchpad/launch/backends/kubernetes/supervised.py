@@ -11,17 +11,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backends.kubernetes import endings, letters, manifest, removal, supervisor
-from launchpad.launch.backends.kubernetes.api import (
-    Cluster,
-    Manifest,
-    Refused,
-    Unreachable,
-    is_passing,
-)
-from launchpad.launch.backends.kubernetes.left import Left, printed
+from launchpad.launch.backends.kubernetes.api import Cluster, Manifest, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.left import Left, longest_grace_s, printed
 from launchpad.launch.backends.kubernetes.letters import Letter, Over, Stacks, Wishes
+from launchpad.launch.backends.kubernetes.patience import Patience
 from launchpad.launch.status import WorkerStatus
 
 _LOOK_S = 0.5
@@ -29,106 +25,104 @@ _STACKS_S = 15.0
 _INSIST_S = 30.0
 """How long a supervisor may take to stop its program by force."""
 
-_SILENCE_S = 60.0
-"""How long a cluster may be out of reach for somebody who waits."""
-
 _SEPARATOR = " | "
+_DELETED = "its supervisor was deleted, and nobody else knows how it has ended"
 
 
-class Orphaned(Left):
-    """A run whose supervisor was lost: nobody starts a worker again, or tells how it has ended."""
+class Owned(Left):
+    """A run that belongs to a supervisor, whether that is there or was lost."""
 
     def __init__(self, cluster: Cluster, name: str, workers: Mapping[str, str]) -> None:
         super().__init__(cluster, name, workers)
-        self._supervisor = supervisor.name(name)
+        self.supervisor = supervisor.name(name)
 
     def stop(self, at_once: bool = False) -> None:
-        """Deletes what belonged to the supervisor, and the run."""
-        self._cluster.delete("Job", self._supervisor, policy="Foreground")
-        self._cluster.delete("Secret", self._supervisor, policy="Foreground")
+        """Deletes what belongs to the supervisor, and the run."""
+        self._cluster.delete("Job", self.supervisor, policy="Foreground")
+        self._cluster.delete("Secret", self.supervisor, policy="Foreground")
         super().stop(at_once)
 
     def _is_gone(self) -> bool:
         if not super()._is_gone():
             return False
-        return not self._is_deleted or removal.is_gone(
-            self._cluster, self._supervisor, self._late(self._supervisor)
-        )
+        late = self._late(self.supervisor)
+        return not self._is_deleted or removal.is_gone(self._cluster, self.supervisor, late)
 
     def _pods(self) -> list[Manifest]:
-        return [*super()._pods(), *self._those_of(self._supervisor)]
+        return [*super()._pods(), *self._those_of(self.supervisor)]
 
 
-class Supervised(Orphaned):
-    """One that has a supervisor."""
+class Supervised(Owned):
+    """One whose supervisor has launched it."""
 
     def __init__(self, cluster: Cluster, name: str, workers: Mapping[str, str]) -> None:
         super().__init__(cluster, name, workers)
+        self._patience = Patience()
         self._wished = Wishes()
-        self._is_to_go = self._was_asked = False
-        self._failure: ProgramFailed | LaunchError | None = None
-        self._silent_since = 0.0
+        self._is_to_go = self._is_hurried = self._was_asked = False
         self._gives_up_at = float("inf")
+        self._over: Over | None = None
+        self._failure: ProgramFailed | LaunchError | None = None
 
     def pod(self) -> Manifest:
-        """The supervisor's; empty if there is none. Another one that replaces it launches nothing."""
-        return next(iter(self._those_of(self._supervisor)), {})
+        """The supervisor's; empty if there is none. One that replaces it later launches nothing."""
+        return next(iter(self._those_of(self.supervisor)), {})
 
-    def letters(self) -> list[Letter]:
+    def letters(self, pod: Manifest) -> list[Letter]:
         """What it has told so far."""
-        found = map(letters.report_in, printed(self._cluster, self.pod()))
+        found = map(letters.report_in, printed(self._cluster, pod))
         return [letter for letter in found if letter is not None]
 
-    @property
-    def job(self) -> str:
-        """The supervisor's."""
-        return self._supervisor
+    def lives(self) -> bool:
+        """Whether the supervisor does."""
+        return _acts(self.pod())
 
     def delete(self) -> str:
         """Deletes what was made, whatever it does; what could not be, in words."""
         kept = []
         for kind in ("Job", "Secret"):
             try:
-                self._cluster.delete(kind, self._supervisor, policy="Foreground")
+                self._cluster.delete(kind, self.supervisor, policy="Foreground")
             except (Refused, Unreachable) as error:
-                kept.append(f"{kind.lower()}/{self._supervisor} ({error})")
-        return f"; what is left: {', '.join(kept)}" if kept else ""
+                kept.append(f"{kind.lower()}/{self.supervisor} ({error})")
+        return f"not deleted: {', '.join(kept)}" if kept else ""
 
-    def lives(self) -> bool:
-        """Whether the supervisor does."""
-        pod = self.pod()
-        return bool(pod) and not endings.is_over(pod)
+    # What is asked.
 
     def status(self) -> list[WorkerStatus]:
         """A row for each worker: from its newest pod, or from how the program has ended."""
-        over = self._over()
+        over = self._over or (None if self._is_deleted else self._read_over(self.pod()))
         if over is not None and over.program:
             return [_ended(over, *each) for each in self._workers.items()]
+        if self._is_deleted:
+            states = {outcome.STOPPED: list(self._workers)}
+            return [_ended(Over("", states=states), *each) for each in self._workers.items()]
         return super().status()
 
     def stop(self, at_once: bool = False) -> None:
         """Tells the supervisor, and deletes that when it has ended; at once, if it was lost."""
         self._is_to_go = True
+        self._is_hurried |= at_once
         pod = self.pod()
-        if not pod or endings.is_over(pod):
-            self._clear_away(at_once)
+        if not _acts(pod):
+            self._has_ended()
             return
         self._wish(replace(self._wished, stop=True, kill=at_once))
-        limit_s = _INSIST_S + (0.0 if at_once else pod["spec"]["terminationGracePeriodSeconds"])
+        limit_s = _INSIST_S + (0.0 if at_once else longest_grace_s([pod]))
         self._gives_up_at = time.monotonic() + limit_s
 
     def wait(self, timeout_s: float) -> bool:
         """Whether the program has ended, at the latest after so long; one that was stopped is gone then."""
         deadline = time.monotonic() + timeout_s
-        while not self._has_ended_patiently():
+        while not self._patience.ask(self._has_ended, otherwise=False):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_S)
         return True
 
     def failure(self) -> ProgramFailed | LaunchError | None:
-        """What has ended the program badly."""
-        return self._failure or (None if self._is_deleted else self._how_it_failed())
+        """What has ended the program badly, as was seen by who waited for it."""
+        return self._failure
 
     def logs(self, worker: str, offset: int = 0) -> str:
         """What a worker has printed, in all attempts, as the supervisor has printed it."""
@@ -138,81 +132,82 @@ class Supervised(Orphaned):
 
     def stacks(self, workers: list[str]) -> dict[str, str]:
         """What the supervisor gets of them."""
-        number = self._wishes_of(self.pod()).stacks + 1
+        number = _wishes_of(self.pod()).stacks + 1
         self._wish(replace(self._wished, stacks=number))
         deadline = time.monotonic() + _STACKS_S
         found: dict[str, str] = {}
         while not found.keys() >= set(workers) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-            told = [e for e in self.letters() if isinstance(e, Stacks) and e.number >= number]
-            found = {each.worker: each.text for each in told}
+            told = [e for e in self.letters(self.pod()) if isinstance(e, Stacks)]
+            found = {each.worker: each.text for each in told if each.number >= number}
         silence = f"(no answer within {_STACKS_S:g} s)\n"
         return {worker: found.get(worker, silence) for worker in workers}
 
-    def _has_ended_patiently(self) -> bool:
-        """The same as `_has_ended`, of a cluster that may be out of reach for a while."""
-        try:
-            ended = self._has_ended()
-        except (Refused, Unreachable) as error:
-            self._silent_since = self._silent_since or time.monotonic()
-            if not is_passing(error) or time.monotonic() - self._silent_since > _SILENCE_S:
-                raise
-            return False
-        self._silent_since = 0.0
-        return ended
+    # How it ends.
 
     def _has_ended(self) -> bool:
         if self._is_deleted:
             return self._is_gone()
         pod = self.pod()
-        wishes = self._wishes_of(pod)
+        wishes = _wishes_of(pod)
         self._was_asked |= wishes.stop
-        if pod and not endings.is_over(pod):
-            if not self._is_to_go or time.monotonic() < self._gives_up_at:
-                self._remind(wishes)
-                return False
-        elif not self._is_to_go:
+        if _acts(pod) and not self._is_late():
+            self._remind(wishes)
+            return False
+        self._failure = self._failure or self._how_it_failed(pod)
+        if not self._is_to_go:
             return True
-        self._failure = self._how_it_failed() if pod else None
-        self._clear_away(at_once=bool(pod) and not endings.is_over(pod))
+        super().stop(self._is_hurried or _acts(pod))
         return self._is_gone()
+
+    def _is_late(self) -> bool:
+        return self._is_to_go and time.monotonic() >= self._gives_up_at
 
     def _remind(self, wishes: Wishes) -> None:
         """Somebody else may have wished for something at the same moment."""
         if self._is_to_go and (wishes.stop, wishes.kill) < (self._wished.stop, self._wished.kill):
             self._wish(self._wished)
 
-    def _clear_away(self, at_once: bool) -> None:
-        super().stop(at_once)
-
-    def _how_it_failed(self) -> ProgramFailed | LaunchError | None:
-        over, pod = self._over(), self.pod()
-        if over is not None:
-            return over.failure()
-        if not pod and self._was_asked:
-            return None
-        if not pod:
-            return LaunchError("its supervisor was deleted, and nobody else knows how it has ended")
-        if not endings.is_over(pod):
+    def _how_it_failed(self, pod: Manifest) -> ProgramFailed | LaunchError | None:
+        if _acts(pod):
             return LaunchError("its supervisor did not end when it was told to")
+        self._over = self._over or self._read_over(pod, insists=not self._is_to_go)
+        if self._over is not None:
+            return self._over.failure()
+        if not endings.is_over(pod):
+            return None if self._was_asked else LaunchError(_DELETED)
+        if pod["status"].get("phase") == "Succeeded":  # its log was lost
+            return None
         ended = endings.ending(endings.Told(supervisor.NAME, 1), pod, was_deleted=False)
         return LaunchError(f"its supervisor was lost, which would know how it ended: {ended.cause}")
 
-    def _over(self) -> Over | None:
-        return next((each for each in self.letters() if isinstance(each, Over)), None)
-
-    def _wishes_of(self, pod: Manifest) -> Wishes:
-        if not pod:
-            return Wishes()
-        return letters.wishes_in(pod["metadata"]["annotations"].get(manifest.ORDERS, ""))
+    def _read_over(self, pod: Manifest, insists: bool = False) -> Over | None:
+        """Its last word; no log that cannot be read keeps anybody from stopping it."""
+        try:
+            return next((e for e in self.letters(pod) if isinstance(e, Over)), None)
+        except (Refused, Unreachable):
+            if insists:
+                raise
+            return None
 
     def _wish(self, wishes: Wishes) -> None:
         """Adds to what was wished by others."""
         self._wished = wishes
         pod = self.pod()
         if pod:
-            both = self._wishes_of(pod).with_those_of(wishes)
+            both = _wishes_of(pod).with_those_of(wishes)
             self._cluster.annotate(pod["metadata"]["name"], {manifest.ORDERS: both.text()})
+
+
+def _acts(pod: Manifest) -> bool:
+    """Whether it may do something: one that has not begun yet replaces another, and will launch nothing."""
+    return endings.has_started(pod) and not endings.is_over(pod)
+
+
+def _wishes_of(pod: Manifest) -> Wishes:
+    if not pod:
+        return Wishes()
+    return letters.wishes_in(pod["metadata"]["annotations"].get(manifest.ORDERS, ""))
 
 
 def _ended(over: Over, worker: str, group: str) -> WorkerStatus:

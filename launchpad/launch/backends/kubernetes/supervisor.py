@@ -3,6 +3,7 @@
     Job      <run>-supervisor       one pod; when it has long ended, the cluster deletes it, and so the rest
     └── Secret <run>-supervisor     what it is to launch; owns what follows, and the run's own root
         ├── Secret          <run>-supervisor-001 …      what of that does not fit into one MiB
+        ├── Secret          <run>-supervisor-begun      that it has launched
         ├── ServiceAccount  <run>-supervisor            the only pod of a run that has one
         ├── Role, RoleBinding                           what it may do
         └── Secret <run> …                              the run, as it is without a supervisor
@@ -64,7 +65,7 @@ def files(errand: Errand) -> parcels.Stowed:
 
 def run_of(errand: Errand, places: Mapping[str, tuple[tuple[int, str], ...]]) -> Run:
     """The supervisor as a run of its own, of one pod."""
-    usual_s = errand.sender.usual_grace_s
+    usual_s = errand.sender.notice_s
     longest_s = max(manifest.grace_s(worker, usual_s) for worker in errand.plan.workers)
     return Run(
         errand.plan.program,
