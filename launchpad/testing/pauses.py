@@ -6,9 +6,15 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from launchpad.launch.running import Running
+
+_STILL_S = 1.0
+_STILL = "tTZX"
+"""The states of threads that run no more: stopped, or at their end."""
 
 
 @contextlib.contextmanager
@@ -29,6 +35,7 @@ def stuck(running: Running, worker: str) -> Iterator[None]:
     pid = _process_of(running, worker)
     _send(pid, signal.SIGSTOP)
     try:
+        _wait_until_still(pid)
         yield
     finally:
         _send(pid, signal.SIGCONT)
@@ -85,6 +92,27 @@ def _process_of(running: Running, worker: str) -> int:
             " cannot be stopped from outside: launch with test_mp or local_mp, and wait until it runs."
         )
     return statuses[worker].pid or 0
+
+
+def _wait_until_still(pid: int) -> None:
+    """A thread that runs meanwhile on another processor stops a little after the signal was sent."""
+    deadline = time.monotonic() + _STILL_S
+    while time.monotonic() < deadline and _moves(pid):
+        time.sleep(0.001)
+
+
+def _moves(pid: int) -> bool:
+    """Whether one of its threads is not stopped; False where nobody tells."""
+    states = [_state(file) for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return any(state not in _STILL for state in states)
+
+
+def _state(stat: Path) -> str:
+    """The letter after the name, in which there may be anything; nothing for a thread that has ended."""
+    try:
+        return stat.read_text().rpartition(") ")[2][:1]
+    except OSError:
+        return ""
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -152,6 +152,7 @@ def test_mapreduce_counts_exactly_although_a_node_is_killed(cluster: Cluster) ->
     placed["coordinator"] = lp.Resources(cpus=1)
 
     with lp.launch(program, "test_ray", resources=placed) as running:
+        until(lambda: {s.state for s in running.status()} == {"running"})
         until(lambda: "% of" in running.logs("coordinator"))
         cluster.kill(doomed)  # at once: a quick machine may count all before another node is up
         spare = cluster.add(num_cpus=0, num_gpus=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -38,6 +39,17 @@ def test_a_stuck_worker_answers_nobody_and_goes_on_afterwards() -> None:
             assert not late.done()
 
         assert late.result(DEADLINE_S) == "pong"
+
+
+def test_no_thread_of_a_stuck_worker_runs_from_the_first_moment_on() -> None:
+    with lp.launch(program(), "test_mp") as running:
+        assert running.client("server").ping() == "pong"
+        tasks = Path(f"/proc/{running.status()[0].pid}/task")
+
+        for _ in range(20):
+            with stuck(running, "server-0"):
+                states = [stat.read_text().rpartition(") ")[2][0] for stat in tasks.glob("*/stat")]
+            assert set(states) == {"T"}
 
 
 def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> None:
