@@ -59,7 +59,7 @@ class WorkerPlan:
     def colocation(self) -> str:
         """The colocation of which it is one process, `trainer-0`; empty: none."""
         whole = f"{self.group}-{self.replica_index}"
-        return "" if self.name == whole else whole
+        return whole if self.name.startswith(f"{whole}.") else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the payload, which is given by its size."""

@@ -47,7 +47,7 @@ def local_type(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=[*LOCAL, "ray"])
 def podless_type(request: pytest.FixtureRequest) -> str:
-    """For failures that are reported in one way by all: with pods two examples show it."""
+    """For what fewer tests show with pods, since a cluster takes long to start them."""
     return str(request.param)
 
 

@@ -66,16 +66,16 @@ def test_check_refuses_a_policy_that_lets_the_pole_fall() -> None:
 
 
 @pytest.mark.slow
-def test_es_gives_the_same_bits_for_one_and_for_eight_evaluators(run_example, local_type) -> None:
-    runs = [run_example("es", local_type, f"--evaluators={n}") for n in (1, 8)]
+def test_es_gives_the_same_bits_for_one_and_for_eight_evaluators(run_example, podless_type) -> None:
+    runs = [run_example("es", podless_type, f"--evaluators={n}") for n in (1, 8)]
 
     digests = {answer_of(done) for done in runs}
     assert len(digests) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launch_type", ["ray", "kubernetes"], indirect=True)
-def test_es_balances_the_pole_on_a_cluster_with_eight_evaluators(run_example, launch_type) -> None:
+@pytest.mark.parametrize("launch_type", ["kubernetes"], indirect=True)
+def test_es_balances_the_pole_in_pods_with_eight_evaluators(run_example, launch_type) -> None:
     answer_of(run_example("es", launch_type, "--evaluators=8"))
 
 

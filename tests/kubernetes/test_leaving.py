@@ -133,6 +133,7 @@ def test_the_supervisor_alone_has_an_account_and_no_right_that_a_launch_does_not
     spec = only(cluster, "Job")["spec"]["template"]["spec"]
     name = only(cluster, "ServiceAccount")["metadata"]["name"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (name, True)
+    assert "affinity" not in spec
 
     rules = only(cluster, "Role")["rules"]
     given = {(v, r) for rule in rules for r in rule["resources"] for v in rule["verbs"]}

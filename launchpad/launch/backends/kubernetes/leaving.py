@@ -17,7 +17,7 @@ from launchpad.launch.backends.kubernetes import (
     rights,
     supervisor,
 )
-from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import Api, Cluster, Manifest, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.letters import Begun, Over
 from launchpad.launch.backends.kubernetes.patience import Patience
 from launchpad.launch.backends.kubernetes.sender import Sender
@@ -88,16 +88,24 @@ def _begun(cluster: Cluster, supervised: Supervised, patience_s: float) -> Begun
     """Its first word."""
     deadline, patience = time.monotonic() + patience_s, Patience()
     while True:
-        begun = patience.ask(partial(_heard, supervised), otherwise=None)
-        if begun is not None:
-            return begun
         is_late = time.monotonic() > deadline
-        patience.ask(partial(_check, cluster, supervised, patience_s, is_late), otherwise=None)
+        look = partial(_look, cluster, supervised, patience_s, is_late)
+        if (begun := patience.ask(look, otherwise=None)) is not None:
+            return begun
         time.sleep(_LOOK_S)
 
 
-def _heard(supervised: Supervised) -> Begun | None:
+def _look(
+    cluster: Cluster, supervised: Supervised, patience_s: float, is_late: bool
+) -> Begun | None:
     pod = supervised.pod()  # before its letters: one that is over then has written them all
+    begun = _heard(supervised, pod)
+    if begun is None:
+        _check(cluster, supervised, pod, patience_s, is_late)
+    return begun
+
+
+def _heard(supervised: Supervised, pod: Manifest) -> Begun | None:
     for letter in supervised.letters(pod):
         if isinstance(letter, Begun):
             return letter
@@ -108,9 +116,10 @@ def _heard(supervised: Supervised) -> Begun | None:
     return None
 
 
-def _check(cluster: Cluster, supervised: Supervised, patience_s: float, is_late: bool) -> None:
+def _check(
+    cluster: Cluster, supervised: Supervised, pod: Manifest, patience_s: float, is_late: bool
+) -> None:
     """Whether there is something to wait for."""
-    pod = supervised.pod()
     has_started = endings.has_started(pod)
     if not has_started and (is_late or endings.is_hopeless(pod)):
         why = "" if pod else jobs.why_no_pod(cluster, supervised.supervisor)

@@ -28,6 +28,8 @@ _LINE_BYTES = 12_000
 """The longest that comes by itself; what runs the containers cuts lines of 16 KiB."""
 
 _LEAST = 500
+"""Characters of a cause for which there is hardly room."""
+
 _FEW = 4
 """Failures that are told; the others are in the log."""
 

@@ -127,7 +127,7 @@ def mark(run: Run) -> Manifest:
 
 def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
     """What is to be stowed: the user's project, and what each worker runs."""
-    return {CODE: code} | {_content(w): pickle.dumps(w, protocol=5) for w in workers}
+    return {CODE: code} | {content_of(w): pickle.dumps(w, protocol=5) for w in workers}
 
 
 def service(run: Run) -> Manifest:
@@ -276,7 +276,7 @@ def _resources(run: Run, worker: WorkerPlan) -> dict[str, Any]:
 def _given(run: Run, worker: WorkerPlan) -> list[dict[str, Any]]:
     """What a pod is given of the boxes: what all are, and what its worker runs."""
     items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
-    for content, path in ((CODE, CODE), (_content(worker), "worker")):
+    for content, path in ((CODE, CODE), (content_of(worker), "worker")):
         for i, (box, file) in enumerate(run.places.get(content, ())):
             items.setdefault(box, []).append({"key": file, "path": parcels.file_name(path, i)})
     return [{"name": _box(run, box), "items": found} for box, found in items.items()]
@@ -329,7 +329,8 @@ def _labels(worker: WorkerPlan) -> dict[str, str]:
     return own | ({COLOCATION: names.label(worker.colocation)} if worker.colocation else {})
 
 
-def _content(worker: WorkerPlan) -> str:
+def content_of(worker: WorkerPlan) -> str:
+    """What is called so is what it runs."""
     return f"worker.{names.host_name(worker.name)}"
 
 

@@ -34,18 +34,18 @@ AWAY = (
 )
 """What it takes to find, read and end a run whose launcher is gone; no launch needs it."""
 
+USEFUL = (("list", "Event"),)
+"""What may be missing: it takes it to tell why a worker got no pod."""
+
 LEAVING = (
     *RIGHTS,
+    *USEFUL,
     ("patch", "Secret"),
-    ("list", "Event"),
     ("create", "ServiceAccount"),
     ("create", "Role"),
     ("create", "RoleBinding"),
 )
 """What it takes to leave a program there; a supervisor gets no right that who leaves it has not."""
-
-USEFUL = (("list", "Event"),)
-"""What may be missing: it takes it to tell why a worker got no pod."""
 
 
 def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:

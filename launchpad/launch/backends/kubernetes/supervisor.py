@@ -29,6 +29,9 @@ NAME = "supervisor"
 ERRAND = "worker"
 """The content that says what is to be launched; for pods of a run it is what they run."""
 
+_POD = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
+"""Itself, as the worker of a run of its own."""
+
 _RBAC = "rbac.authorization.k8s.io"
 _MODULE = "launchpad.launch.backends.kubernetes.steward"
 _REQUESTS = {"cpu": "100m", "memory": "256Mi"}
@@ -60,7 +63,7 @@ def name(run: str) -> str:
 def files(errand: Errand) -> parcels.Stowed:
     """What its pod is given."""
     versions = {shared.VERSIONS: shared.versions_file()}
-    return parcels.stowed(versions, {f"worker.{NAME}": pickle.dumps(errand, protocol=5)})
+    return parcels.stowed(versions, {manifest.content_of(_POD): pickle.dumps(errand, protocol=5)})
 
 
 def run_of(errand: Errand, places: Mapping[str, tuple[tuple[int, str], ...]]) -> Run:
@@ -118,8 +121,7 @@ def binding(run: Run) -> Manifest:
 
 def job(run: Run) -> Manifest:
     """The one pod, which belongs to nothing: it is what all else goes with."""
-    worker = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
-    made = manifest.job(replace(run, owner=None), worker, 1, module=_MODULE)
+    made = manifest.job(replace(run, owner=None), _POD, 1, module=_MODULE)
     made["metadata"]["name"] = run.name
     spec = made["spec"]["template"]["spec"]
     spec |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
