@@ -12,9 +12,10 @@ from launchpad import context, outcome
 from launchpad.context import RunContext
 from launchpad.launch import stacks
 from launchpad.launch.backend import Ended, Report, Workers
+from launchpad.launch.explanation import describe, trimmed_traceback
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.run_directory import RunDirectory
-from launchpad.launch.worker import context_of, describe, trimmed_traceback
+from launchpad.launch.worker import context_of
 from launchpad.outcome import Outcome
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -22,9 +21,9 @@ from typing import Any
 import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
 from launchpad import courier, outcome
 from launchpad.context import RunContext
-from launchpad.errors import DoNotRestart, Stopped
+from launchpad.errors import Stopped
 from launchpad.executable import Executable
-from launchpad.launch import flag_values, payload
+from launchpad.launch import explanation, flag_values, payload
 from launchpad.launch.backend import Bound, Done, Ready, Report, StopRequested, Waiting
 from launchpad.launch.plan import WorkerPlan
 from launchpad.outcome import Outcome
@@ -39,6 +38,7 @@ class Worker:
       report: Where Ready goes.
       interrupt: Makes `Stopped` be raised in the thread that is in `main`.
       on_phase: Told when it enters `init`, or `import` again; Ready tells the rest.
+      limited: What the user's code runs in; how it ended is told outside, where there is memory for it.
     """
 
     def __init__(
@@ -48,9 +48,10 @@ class Worker:
         report: Callable[[Report], None],
         interrupt: Callable[[], None],
         on_phase: Callable[[str], None] = lambda phase: None,
+        limited: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._plan, self._context = plan, context
-        self._report, self._on_phase = report, on_phase
+        self._report, self._on_phase, self._limited = report, on_phase, limited
         self._restarts = False
         self._crash = ""
         self._executable: Executable | None = None
@@ -59,8 +60,9 @@ class Worker:
     def main(self) -> Outcome:
         """The worker's life. Raises nothing: whatever happens becomes the outcome."""
         try:
-            self._executable = self._import()
-            ended = self._guarded(self._executable)
+            with self._limited():
+                self._executable = self._import()
+                ended = self._guarded(self._executable)
         except BaseException as error:
             ended = self._outcome_of(error)
         ended = self._closed(self._executable, ended)
@@ -140,7 +142,8 @@ class Worker:
         try:
             if executable is not None:
                 if self._restarts and not ended.is_failure:
-                    executable.save()
+                    with self._limited():
+                        executable.save()
                 executable.close()
         except BaseException as error:
             self._context.phase = "stop"
@@ -152,11 +155,15 @@ class Worker:
             return self._ended(outcome.SUCCEEDED, "sys.exit(0)")
         if self._context.stop_event.is_set() and isinstance(error, (courier.CourierError, Stopped)):
             return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
-        failed = self._ended(outcome.FAILED, describe(error))
+        failed = self._ended(outcome.FAILED, explanation.describe(error))
         try:
-            return _explained(failed, error)
+            return explanation.explained(failed, error, self._allowed_bytes())
         except Exception as strange:  # the user's exception does something when it is looked at
             return replace(failed, hint=f"it could not be shown in full: {strange!r}")
+
+    def _allowed_bytes(self) -> int | None:
+        is_limited = self._limited is not contextlib.nullcontext
+        return self._plan.resources.memory_bytes if is_limited else None
 
     def _ended(self, kind: str, cause: str) -> Outcome:
         return Outcome(
@@ -168,20 +175,6 @@ class Worker:
             pid=os.getpid(),
             host=socket.gethostname(),
         )
-
-
-def _explained(failed: Outcome, error: BaseException) -> Outcome:
-    """The outcome with all that can be told about the error."""
-    return replace(
-        failed,
-        error_type=payload.qualified(type(error)),
-        may_restart=not _has_opted_out(error),
-        traceback=trimmed_traceback(error),
-        hint=_hint(error),
-        blames=_blamed(error),
-        raised_in=_raised_in(error),
-        out_of_memory=isinstance(error, MemoryError),
-    )
 
 
 def context_of(
@@ -225,86 +218,3 @@ def context_of(
 
 def _bound(worker: str, attempt: int, address: str, *endpoints: str) -> Bound:
     return Bound(worker, attempt, address, endpoints)
-
-
-def describe(error: BaseException) -> str:
-    """The error in one line, `ValueError: boom`; empty lines at the beginning of its message are left out."""
-    lines = "".join(traceback.format_exception_only(error)).split("\n")
-    first, *others = (line.strip() for line in lines if line.strip())
-    return f"{first} {others[0]}" if first.endswith(":") and others else first
-
-
-def trimmed_traceback(error: BaseException) -> str:
-    """The traceback and its causes, without the frames of launchpad, which are not the user's concern."""
-    whole = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = whole
-    seen: set[int] = set()
-    while part is not None and id(part) not in seen:
-        seen.add(id(part))
-        theirs = [frame for frame in part.stack if not _is_ours(frame.filename)]
-        part.stack = traceback.StackSummary.from_list(theirs) if theirs else part.stack
-        part = part.__cause__ or part.__context__
-    return "".join(whole.format()).rstrip()
-
-
-def _has_opted_out(error: BaseException) -> bool:
-    if isinstance(error, SystemExit):
-        return error.code in outcome.NO_RESTART_CODES
-    return any(isinstance(cause, DoNotRestart) for cause in _causes(error))
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith(_PACKAGE)
-
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def _hint(error: BaseException) -> str:
-    if isinstance(error, ImportError):
-        return (
-            f"the worker looked in sys.path = {sys.path};"
-            " install the module there, or launch from its folder"
-        )
-    if isinstance(error, MemoryError):
-        return f"the peak memory of its process was {_peak_bytes() / 2**20:,.0f} MiB; {_memory_limit()}"
-    return ""
-
-
-def _memory_limit() -> str:
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
-    if limit == resource.RLIM_INFINITY:
-        return "see also `ulimit -v`"
-    return f"its Resources(memory=…), or `ulimit -d`, allows it {limit / 2**20:,.0f} MiB"
-
-
-def _peak_bytes() -> int:
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what led to it; user code may have tied causes into a ring."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _blamed(error: BaseException) -> str:
-    """The worker whose absence an error of courier reports."""
-    absent = (courier.WorkerFailed, courier.OutcomeUnknown, courier.NotSent)
-    return next((cause.server for cause in _causes(error) if isinstance(cause, absent)), "")
-
-
-def _raised_in(error: BaseException) -> str:
-    """The worker in which the exception was first raised, if it came out of a call."""
-    remote = [cause for cause in _causes(error) if isinstance(cause, courier.RemoteTraceback)]
-    if remote:
-        return remote[-1].origin
-    return error.server if isinstance(error, courier.CourierError) else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import resource
 import signal
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
+from launchpad.launch import explanation
 from launchpad.launch.backends.processes import surroundings
 from tests import libraries, nodes
 
@@ -407,6 +410,61 @@ def test_a_limit_that_is_less_than_an_empty_worker_needs_is_said_to_be_the_memor
         lp.testing.run(program, DEADLINE_S, "test_mp")
 
     assert caught.value.outcome.out_of_memory
+
+
+_ALL: list[bytearray] = []
+
+
+def take_all_memory() -> None:
+    """What there is, to the last bytes, and keeps it."""
+    for exponent in range(26, 3, -1):
+        with contextlib.suppress(MemoryError):
+            while True:
+                _ALL.append(bytearray(1 << exponent))
+    raise MemoryError("nothing is left")
+
+
+def test_a_worker_that_has_used_its_memory_to_the_last_byte_still_tells_why_it_failed() -> None:
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(memory="200MiB")):
+        program.add_node(lp.PyNode(take_all_memory))
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    failed = caught.value.outcome
+    assert (failed.phase, failed.out_of_memory) == ("run", True)
+    assert "take_all_memory" in failed.traceback
+    assert "allows it 200 MiB" in failed.hint
+
+
+def from_another(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_it"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "/a/folder"), True),
+        (OSError(errno.ENOENT, "No such file or directory"), False),
+        (ImportError("/x/_umath.so: cannot map zero-fill pages"), True),
+        (ImportError("/x/_umath.so: failed to map segment from shared object"), True),
+        (ImportError("No module named 'umath'"), False),
+        (from_another(ImportError("read this"), ImportError("a.so: cannot map zero-fill pages")), True),
+        (from_another(ValueError("no"), ZeroDivisionError()), False),
+    ],
+)  # fmt: skip
+def test_want_of_memory_is_known_by_all_its_names(error: BaseException, is_it: bool) -> None:
+    assert explanation.is_want_of_memory(error) is is_it
+
+
+def test_an_error_that_came_after_one_of_memory_was_caught_is_not_of_memory() -> None:
+    later = ValueError("something else")
+    later.__context__ = MemoryError()
+
+    assert not explanation.is_want_of_memory(later)
 
 
 def test_within_its_limit_a_worker_works_and_others_have_none() -> None:

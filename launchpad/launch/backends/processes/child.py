@@ -162,13 +162,19 @@ def _live(birth: Birth, given: Briefing) -> int:
         given.abroad is not None,
         *((given.abroad.listens_at, given.abroad.known_as) if given.abroad is not None else ()),
     )
-    worker = Worker(plan, me, host.say, _Interruption(), lambda phase: host.say(Phase(phase)))
+    worker = Worker(
+        plan,
+        me,
+        host.say,
+        _Interruption(),
+        lambda phase: host.say(Phase(phase)),
+        lambda: surroundings.limited(plan),
+    )
     context.enter_process(me)
     threading.Thread(
         target=host.listen, args=(worker, me, places), name="launchpad-control", daemon=True
     ).start()
-    with surroundings.limited(plan):
-        ended = worker.main()
+    ended = worker.main()
     log.tell_of_trouble()
     host.say(ended)
     if ended.traceback:
