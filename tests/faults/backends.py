@@ -27,10 +27,19 @@ def is_on_ray(test: pytest.Item) -> bool:
     return not {"ray", "test_ray"}.isdisjoint(_given(test))
 
 
+ON_KUBERNETES = {"benchmarks", "contract", "examples", "faults", "kubernetes"}
+"""The folders in which .ci/on_a_cluster looks for tests."""
+
+
 def is_on_kubernetes(test: pytest.Item) -> bool:
     """Whether a test launches on a Kubernetes cluster."""
     is_on = not {"kubernetes", "test_kubernetes"}.isdisjoint(_given(test))
     return is_on or "cluster_settings" in getattr(test, "fixturenames", ())
+
+
+def is_launched_by_the_test(test: pytest.Item) -> bool:
+    """Whether a test launches on a cluster itself, not by a script of its own."""
+    return "test_kubernetes" in _given(test)
 
 
 def _given(test: pytest.Item) -> list[str]:

@@ -19,7 +19,8 @@ import yaml
 import launchpad as lp
 from launchpad.launch.backends.kubernetes import names, parcels, project
 from launchpad.launch.backends.kubernetes.patch import patched
-from launchpad.launch.backends.kubernetes.settings import FILE
+from launchpad.launch.backends.kubernetes.sender import Sender
+from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from tests import nodes
 
 IMAGE = "registry.example.org/me/project:3"
@@ -212,6 +213,8 @@ def test_a_payload_that_is_too_large_is_refused_with_its_largest_members() -> No
         ({"image": 3}, "image=3 must be str"),
         ({"pod_patch": []}, r"pod_patch=\[\] must be Mapping"),
         ({"pending_timeout_s": "1"}, "pending_timeout_s='1' must be int or float"),
+        ({"pending_timeout_s": True}, "pending_timeout_s=True must be int or float"),
+        ({"send_code": "no"}, "send_code='no' must be bool"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(options: dict[str, Any], complaint: str) -> None:
@@ -362,8 +365,17 @@ def test_a_project_that_is_too_large_is_refused_with_its_largest_files(
         (package / f"data{i:02d}.txt").write_bytes(os.urandom(256 << 10))
     (package / "data00.txt").write_bytes(os.urandom((256 << 10) - 1))
 
-    with pytest.raises(lp.DefinitionError, match=r"than the 8 MiB .* \S+/data01.txt 256 KiB"):
+    with pytest.raises(
+        lp.DefinitionError, match=r"than the 8 MiB .* \S+/data01.txt 256 KiB.*send_code"
+    ):
         project.zipped(tmp_path)
+
+
+def test_what_is_not_to_be_sent_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "zipped", lambda folder: b"code")
+
+    assert Sender.here(Settings()).code == b"code"
+    assert Sender.here(Settings(send_code=False)).code == b""
 
 
 # --- patches -------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def leave_on(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: f
     """The same, on this cluster."""
     rights.check(cluster, rights.LEAVING)
     run = names.run_name(plan.program, os.urandom(4).hex())
-    errand = Errand(plan, settings, replace(Sender.here(), notice_s=notice_s), run)
+    errand = Errand(plan, settings, replace(Sender.here(settings), notice_s=notice_s), run)
     groups = {worker.name: worker.group for worker in plan.workers}
     supervised = Supervised(cluster, run, groups)
     try:

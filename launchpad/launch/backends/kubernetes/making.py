@@ -42,7 +42,7 @@ def make(
     """
     if sender is None:
         rights.check(cluster)
-        sender = Sender.here()
+        sender = Sender.here(settings)
     grace_s = sender.notice_s if sender.notice_s >= 0 else manifest.UNLIMITED_S
     stowed = parcels.stowed(
         _for_all(plan, keys, sender, grace_s), manifest.contents(sender.code, plan.workers)

@@ -11,6 +11,7 @@ an exit code that says whether that was a failure.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import queue
 import signal
@@ -120,11 +121,12 @@ class Pod:
         return replace(plan, endpoints=endpoints, gpus=_gpus(plan), cpus=())
 
     def _unpack_project(self) -> None:
-        if not (self._given / parcels.file_name("code", 0)).exists():
+        is_given = (self._given / parcels.file_name("code", 0)).exists()
+        code = parcels.unpacked(self._given, "code") if is_given else b""
+        if not code:
             return
-        archive, folder = self._writable / "code.zip", self._writable / "code"
-        archive.write_bytes(parcels.unpacked(self._given, "code"))
-        with zipfile.ZipFile(archive) as packed:
+        folder = self._writable / "code"
+        with zipfile.ZipFile(io.BytesIO(code)) as packed:
             packed.extractall(folder)
         sys.path.insert(0, str(folder))
 

@@ -35,8 +35,8 @@ def zipped(folder: Path) -> bytes:
         listed = ", ".join(f"{path} {in_words(len(files[path]))}" for path in largest)
         raise DefinitionError(
             f"the project in {folder} takes {in_words(len(packed))}, more than the {in_words(_LARGEST)} that"
-            f" are sent to pods. Its largest files: {listed}. Install it in the image, and launch from a"
-            " folder that holds the script alone"
+            f" are sent to pods. Its largest files: {listed}. Install it in the image, and launch with"
+            " send_code=False"
         )
     return packed
 

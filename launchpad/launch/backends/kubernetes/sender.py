@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from launchpad import flags
 from launchpad.launch.backends.kubernetes import project
 from launchpad.launch.backends.kubernetes.manifest import Owner
+from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.origin import Origin, folder_of_script
 
 
@@ -15,7 +16,7 @@ class Sender:
     """What a run takes over from its script.
 
     Attributes:
-      code: The modules beside it, zipped.
+      code: The modules beside it, zipped; nothing where they are not to be sent.
       notice_s: How long workers may take to stop; negative: as long as they like.
       run: The name of the run, if it was chosen beforehand.
       owner: What the run goes with, if it is not the first of all.
@@ -28,6 +29,7 @@ class Sender:
     owner: Owner | None = None
 
     @classmethod
-    def here(cls) -> Sender:
+    def here(cls, settings: Settings) -> Sender:
         """This process."""
-        return cls(Origin.here(), project.zipped(folder_of_script()), flags.termination_notice_s())
+        code = project.zipped(folder_of_script()) if settings.send_code else b""
+        return cls(Origin.here(), code, flags.termination_notice_s())

@@ -28,6 +28,8 @@ class Settings:
       pod_patch: Merged into each pod's template, for what is not modelled here: tolerations, volumes, a
         scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
       pending_timeout_s: How long a pod may wait until it is placed and its image is there.
+      send_code: Whether the modules beside the script are sent to the pods: not where the image or a volume
+        has them, on the pods' `PYTHONPATH`.
     """
 
     image: str = ""
@@ -35,6 +37,7 @@ class Settings:
     gpu_resource: str = "nvidia.com/gpu"
     pod_patch: Mapping[str, Any] = field(default_factory=dict)
     pending_timeout_s: float = 300.0
+    send_code: bool = True
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Settings:
@@ -73,6 +76,8 @@ def _check(name: str, value: object) -> None:
         expected = (Mapping,)
     elif name == "pending_timeout_s":
         expected = (int, float)
-    if not isinstance(value, expected) or isinstance(value, bool):
+    elif name == "send_code":
+        expected = (bool,)
+    if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
         kinds = " or ".join(kind.__name__ for kind in expected)
         raise DefinitionError(f"{name}={value!r} must be {kinds}")
