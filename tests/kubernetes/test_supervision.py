@@ -15,7 +15,7 @@ import launchpad as lp
 from launchpad import outcome
 from launchpad.launch import setup, starting
 from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Workers
-from launchpad.launch.backends.kubernetes import baggage, endings, letters, workers
+from launchpad.launch.backends.kubernetes import baggage, endings, letters, reaper, workers
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.fake import FakeCluster
 from launchpad.launch.backends.kubernetes.settings import FILE
@@ -332,7 +332,7 @@ def test_a_launcher_that_fails_itself_gives_up_all_its_workers(
 def test_a_cluster_that_does_not_answer_keeps_nobody_from_stopping(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_ABANDONED_S", 0.5)
+    monkeypatch.setattr(reaper, "_ABANDONED_S", 0.5)
     with launched(cluster) as running:
         begin(cluster)
         until(lambda: running.status()[0].state == "running")

@@ -32,12 +32,13 @@ from launchpad.launch.backends.kubernetes import (
     names,
     removal,
 )
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable, is_passing
+from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.attempt import Attempt
 from launchpad.launch.backends.kubernetes.endings import Told
 from launchpad.launch.backends.kubernetes.follower import Follower
 from launchpad.launch.backends.kubernetes.jobs import Jobs
 from launchpad.launch.backends.kubernetes.letters import Baggage, Stacks, Wishes
+from launchpad.launch.backends.kubernetes.reaper import Reaper
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.watching import Watching
@@ -59,20 +60,7 @@ _WORD_S = 10.0
 _NO_POD_S = 5.0
 """After so long without a pod the user is told why."""
 
-_FORGOTTEN_S = 0.5
-"""How long the controller of Jobs may take to notice that one was deleted."""
-
-_LAST_WORDS_S = 5.0
-"""How long a pod may take to hear that it shall end its worker, and to do it."""
-
-_INSIST_S = 15.0
-"""How long a pod that is killed may take, before it is taken off the list whatever its node does."""
-
-_ABANDONED_S = 60.0
-"""How long somebody who ends a pod waits for a cluster that does not answer."""
-
 _STACKS_S = 10.0
-_AGAIN_S = 1.0
 _REASON = 300
 """Characters of why somebody is gone: an annotation holds so much, and there may be many."""
 
@@ -105,13 +93,13 @@ class KubernetesWorkers(Workers):
         self._by_label = {names.label(worker.name): worker.name for worker in plan.workers}
         self._gone: dict[str, str] = {}
         self._states: dict[str, bytes] = {}
-        self._is_hurried = False
         self._stacks: dict[str, Stacks] = {}
         self._numbers = itertools.count(1)
         self._has_stacks = threading.Condition()
         self._actions = Actions("launchpad-kubernetes", self._on_error)
         self._run = making.make(cluster, plan, run, settings, self._keys, sender)
         self._jobs = Jobs(cluster, self._run)
+        self._reaper = Reaper(cluster, self._jobs, self._actions, report, self._end)
         self._watching = Watching(
             cluster,
             self._selector,
@@ -126,15 +114,15 @@ class KubernetesWorkers(Workers):
 
     def ask(self, worker: str, *, restarts: bool = False) -> None:
         """By SIGTERM, or by an annotation if it is to save what it knows."""
-        self._actions.do(self._ask, worker, restarts)
+        self._actions.do(self._on_living, worker, partial(self._reaper.ask, restarts=restarts))
 
     def kill(self, worker: str) -> None:
         """By its pod, so that its stacks are in its log; with its pod if that does not do it."""
-        self._actions.do(self._kill, worker)
+        self._actions.do(self._on_living, worker, self._reaper.kill)
 
     def hurry(self) -> None:
         """For all kills to come."""
-        self._is_hurried = True
+        self._reaper.is_hurried = True
 
     def tell_gone(self, worker: str, why: str) -> None:
         """Tells all."""
@@ -150,7 +138,7 @@ class KubernetesWorkers(Workers):
         if attempt is None or not attempt.pod_name:
             return ""
         number = next(self._numbers)
-        self._actions.do(self._wish, attempt, {"stacks": number})
+        self._actions.do(self._reaper.wish, attempt, {"stacks": number})
         with self._has_stacks:
             answered = self._has_stacks.wait_for(
                 lambda: worker in self._stacks and self._stacks[worker].number >= number, _STACKS_S
@@ -162,7 +150,7 @@ class KubernetesWorkers(Workers):
         attempt = self._living(worker)
         if attempt is None or attempt.follower is None or attempt.told.said is not None:
             return ""
-        self._actions.do(self._wish, attempt, {"crash": True})
+        self._actions.do(self._reaper.wish, attempt, {"crash": True})
         return "SIGKILL"
 
     def close(self) -> None:
@@ -191,87 +179,16 @@ class KubernetesWorkers(Workers):
             self._actions.later(_NO_POD_S, self._note_no_pod, attempt)
             self._actions.later(self._settings.pending_timeout_s, self._give_up, attempt)
 
-    def _ask(self, worker: str, restarts: bool) -> None:
-        attempt = self._living(worker)
-        if attempt is None:
-            return
-        attempt.told = replace(attempt.told, asked=True)
-        if restarts and attempt.follower is not None:
-            self._wish(attempt, {"restarts": True})
-        else:
-            self._delete(attempt)
-
-    def _kill(self, worker: str) -> None:
+    def _on_living(self, worker: str, act: Callable[[Attempt], None]) -> None:
         attempt = self._living(worker)
         if attempt is not None:
-            attempt.told = replace(attempt.told, asked=True, killed=True)
-            if attempt.follower is not None and not self._is_hurried:
-                self._actions.later(_LAST_WORDS_S, self._end_pod, attempt)
-                self._wish(attempt, {"kill": True})
-            else:
-                self._end_pod(attempt)
-
-    def _end_pod(self, attempt: Attempt) -> None:
-        if not attempt.is_over:
-            self._actions.later(_FORGOTTEN_S, self._insist, attempt, 1)
-            self._actions.later(_INSIST_S, self._insist, attempt, 0)
-            self._actions.later(_ABANDONED_S, self._abandon, attempt)
-            self._delete(attempt)
-
-    def _insist(self, attempt: Attempt, grace_s: float) -> None:
-        if not attempt.is_over and attempt.pod_name:
-            self._delete_pod(attempt, attempt.pod_name, grace_s)
-
-    def _delete_pod(self, attempt: Attempt, pod: str, grace_s: float) -> None:
-        self._urge(attempt, partial(self._cluster.delete, "Pod", pod, grace_s=grace_s))
-
-    def _urge(self, attempt: Attempt, call: Callable[[], object]) -> None:
-        """Calls the cluster; again later, as long as the attempt is not over, if it is out of reach."""
-        try:
-            call()
-        except (Refused, Unreachable) as error:
-            if is_passing(error):
-                self._actions.later(_AGAIN_S, self._urge_again, attempt, call)
-            elif not isinstance(error, Refused) or error.status != 404:
-                self._report(Noted(attempt.told.worker, f"the cluster refuses: {error}"))
-
-    def _urge_again(self, attempt: Attempt, call: Callable[[], object]) -> None:
-        if not attempt.is_over:
-            self._urge(attempt, call)
-
-    def _abandon(self, attempt: Attempt) -> None:
-        if not attempt.is_over:
-            self._end_lost(attempt, "it was to end, and the cluster does not say that it has")
-
-    def _end_lost(self, attempt: Attempt, why: str) -> None:
-        told = attempt.told
-        self._end(attempt, Outcome(told.worker, outcome.LOST, "run", told.attempt, why))
-
-    def _delete(self, attempt: Attempt) -> None:
-        self._urge(attempt, partial(self._delete_now, attempt))
-
-    def _delete_now(self, attempt: Attempt) -> None:
-        self._jobs.delete(attempt)
-        if not attempt.pod_name:
-            ended = Outcome(
-                attempt.told.worker,
-                outcome.STOPPED,
-                "start",
-                attempt.told.attempt,
-                "stopped before it had a pod",
-            )
-            self._end(attempt, ended)
+            act(attempt)
 
     def _tell_gone(self, worker: str, why: str) -> None:
         self._gone[worker] = why[:_REASON]
         for attempt in self._attempts.values():
             if not attempt.is_over:
-                self._wish(attempt, {"gone": dict(self._gone)})
-
-    def _wish(self, attempt: Attempt, new: Mapping[str, Any]) -> None:
-        attempt.wishes = replace(attempt.wishes, **new)
-        if attempt.pod_name and not attempt.is_over:
-            self._urge(attempt, partial(self._jobs.send_wishes, attempt))
+                self._reaper.wish(attempt, {"gone": dict(self._gone)})
 
     # What the cluster says.
 
@@ -282,17 +199,15 @@ class KubernetesWorkers(Workers):
         if attempt is None or labels.get(manifest.ATTEMPT) != str(attempt.told.attempt):
             return
         if attempt.uid and attempt.uid != pod["metadata"]["uid"]:
-            self._delete_pod(attempt, pod["metadata"]["name"], grace_s=0)
+            self._reaper.delete_pod(attempt, pod["metadata"]["name"])
             return  # the Job has replaced a pod that somebody has deleted
         is_new = not attempt.uid
         attempt.pod = pod
         if is_new and attempt.wishes.text() != pod["metadata"]["annotations"][manifest.ORDERS]:
-            self._wish(attempt, {})  # what was wished while it had no pod
+            self._reaper.wish(attempt, {})  # what was wished while it had no pod
         if not attempt.was_deleted and _is_deleted(kind, pod):
-            attempt.was_deleted = True
-            limit_s = manifest.grace_s(self._plan.worker(worker), self._run.grace_s) + _INSIST_S
-            self._actions.later(limit_s, self._end_pod, attempt)  # its node may be dead
-            self._urge(attempt, partial(self._jobs.delete, attempt))
+            grace_s = manifest.grace_s(self._plan.worker(worker), self._run.grace_s)
+            self._reaper.on_deleted(attempt, grace_s)
         if endings.has_started(pod) and attempt.follower is None:
             self._follow(attempt)
         if kind == "DELETED" or endings.is_over(pod):
@@ -364,7 +279,7 @@ class KubernetesWorkers(Workers):
         patience_s = self._settings.pending_timeout_s
         why = "" if attempt.pod_name else self._why_no_pod(attempt)
         ended = endings.not_begun(attempt.told, attempt.pod, asked, patience_s, why)
-        self._urge(attempt, partial(self._jobs.delete, attempt))
+        self._reaper.delete_job(attempt)
         self._end(attempt, ended)
 
     def _asked_by(self, worker: WorkerPlan) -> str:
@@ -434,8 +349,7 @@ class KubernetesWorkers(Workers):
         self._note_all(why)
         if not isinstance(error, (Refused, Unreachable)):
             for attempt in self._attempts.values():
-                if not attempt.is_over:
-                    self._end_lost(attempt, f"its launcher cannot go on: {why}")
+                self._reaper.lose(attempt, f"its launcher cannot go on: {why}")
 
     def _note_all(self, text: str) -> None:
         self._report(Noted(self._plan.workers[0].name, text))
