@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("ray"))  # one cluster, also for `-n 2`
         if backends.is_on_kubernetes(item):
             item.add_marker(pytest.mark.kubernetes)
-            assert item.path.parent.name in backends.ON_KUBERNETES, (
+            assert item.nodeid.split("/")[1] in backends.ON_KUBERNETES, (
                 f".ci/on_a_cluster skips {item.path}"
             )
 
@@ -109,6 +109,6 @@ def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
         patience_s = 30.0  # Ray closes connections of its own when it comes to it
     if backends.is_on_kubernetes(request.node):
         request.getfixturevalue("pods_run_this")
-    gc.freeze()  # the look for what is left over passes by what was here before: 0.2 s for each test
     with lp.testing.nothing_left_over(patience_s):
         yield
+    gc.freeze()  # the next look for what is left over passes by what lives on here: 0.2 s for each test

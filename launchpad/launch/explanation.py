@@ -16,16 +16,18 @@ from launchpad.outcome import Outcome
 
 
 def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = None) -> Outcome:
-    """The outcome with all that can be told about the error; `memory_bytes` is what the worker asked for."""
+    """The outcome with all that can be told about the error; `memory_bytes` is what the worker may have."""
+    limit = _limit(memory_bytes)
+    is_of_memory = is_want_of_memory(error, limit is not None)
     return replace(
         failed,
         error_type=payload.qualified(type(error)),
         may_restart=not _has_opted_out(error),
         traceback=trimmed_traceback(error),
-        hint=_hint(error, memory_bytes),
+        hint=_hint_of_memory(error, limit) if is_of_memory else _hint(error),
         blames=_blamed(error),
         raised_in=_raised_in(error),
-        out_of_memory=is_want_of_memory(error),
+        out_of_memory=is_of_memory,
     )
 
 
@@ -49,23 +51,37 @@ def trimmed_traceback(error: BaseException) -> str:
     return "".join(whole.format()).rstrip()
 
 
-def is_want_of_memory(error: BaseException) -> bool:
-    """Whether that is what it failed of, by whatever name: Python's, the kernel's or the dynamic linker's."""
-    return any(
-        isinstance(cause, MemoryError)
-        or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM)
-        or (isinstance(cause, ImportError) and str(cause).endswith(_LINKERS_WORDS))
-        for cause in _explicit_causes(error)
-    )
+def is_want_of_memory(error: BaseException, is_limited: bool = False) -> bool:
+    """Whether that is what it failed of, by whatever name: Python's, the kernel's or the dynamic linker's.
+
+    Args:
+      is_limited: Its process may have so much memory and no more. Some words mean that only then: a library
+        that cannot be mapped may lie where nothing may be executed, and threads have a limit of their own.
+    """
+    return any(_says_so(cause, is_limited) for cause in _explicit_causes(error))
 
 
-# What dlopen says where a library could not be mapped.
-_LINKERS_WORDS = (
-    "cannot map zero-fill pages",
-    "failed to map segment from shared object",
-    "cannot allocate memory",
-    "Cannot allocate memory",
-)
+def _says_so(error: BaseException, is_limited: bool) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_want_of_memory(each, is_limited) for each in error.exceptions)
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    words = _NO_MEMORY + _NO_MEMORY_WHERE_LIMITED * is_limited
+    of_libraries = isinstance(error, (ImportError, OSError, RuntimeError))
+    return of_libraries and _text(error).endswith(words)
+
+
+_NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")
+_NO_MEMORY_WHERE_LIMITED = ("failed to map segment from shared object", "can't start new thread")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the user's exception does something when it is looked at
+        return ""
 
 
 def _has_opted_out(error: BaseException) -> bool:
@@ -81,10 +97,7 @@ def _is_ours(filename: str) -> bool:
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _hint(error: BaseException, memory_bytes: int | None) -> str:
-    if is_want_of_memory(error):
-        peak = f"the peak memory of its process was {_peak_bytes() / 2**20:,.0f} MiB"
-        return f"{peak}; {_memory_limit(memory_bytes)}"
+def _hint(error: BaseException) -> str:
     if isinstance(error, ImportError):
         return (
             f"the worker looked in sys.path = {sys.path};"
@@ -93,14 +106,22 @@ def _hint(error: BaseException, memory_bytes: int | None) -> str:
     return ""
 
 
-def _memory_limit(memory_bytes: int | None) -> str:
+def _hint_of_memory(error: BaseException, limit: int | None) -> str:
+    elsewhere = _raised_in(error)
+    if elsewhere:
+        return f"{elsewhere} had no memory for a call"
+    peak = f"the peak memory of its process was {_peak_bytes() / 2**20:,.0f} MiB"
+    if limit is None:
+        return f"{peak}; see also `ulimit -v`"
+    allowed = f"its Resources(memory=…), or `ulimit -d`, allows it {limit / 2**20:,.0f} MiB"
+    return f"{peak}; {allowed}, with the stacks of its threads"
+
+
+def _limit(memory_bytes: int | None) -> int | None:
     import resource
 
-    limits = [resource.getrlimit(resource.RLIMIT_DATA)[0], memory_bytes]
-    known = [limit for limit in limits if limit not in (None, resource.RLIM_INFINITY)]
-    if not known:
-        return "see also `ulimit -v`"
-    return f"its Resources(memory=…), or `ulimit -d`, allows it {min(known) / 2**20:,.0f} MiB"
+    limits = [memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[0]]
+    return min((n for n in limits if n is not None and n != resource.RLIM_INFINITY), default=None)
 
 
 def _peak_bytes() -> int:

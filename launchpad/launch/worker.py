@@ -144,7 +144,8 @@ class Worker:
                 if self._restarts and not ended.is_failure:
                     with self._limited():
                         executable.save()
-                executable.close()
+                with contextlib.nullcontext() if ended.out_of_memory else self._limited():
+                    executable.close()
         except BaseException as error:
             self._context.phase = "stop"
             return ended if ended.is_failure else self._outcome_of(error)

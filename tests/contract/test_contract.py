@@ -20,7 +20,7 @@ import pytest
 import launchpad as lp
 from tests import nodes
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 def counter_program(**options: Any) -> lp.Program:

@@ -20,7 +20,7 @@ from tests import printers
 from tests.faults.backends import everywhere_by_script
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)

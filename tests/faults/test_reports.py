@@ -16,7 +16,7 @@ import pytest
 import launchpad as lp
 from tests import nodes
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 BOTH = ("test_mt", "test_mp")
 PROCESSES = ("test_mp", "test_ray", "test_kubernetes")
 ALL = ("test_mt", *PROCESSES)

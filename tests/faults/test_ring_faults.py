@@ -11,7 +11,7 @@ import pytest
 import launchpad as lp
 from tests.faults.backends import everywhere
 
-DEADLINE_S = 40
+DEADLINE_S = 60
 
 
 MANY = 600

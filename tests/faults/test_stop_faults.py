@@ -19,7 +19,7 @@ from tests.faults.backends import both_by_script, everywhere_by_script, on, proc
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 PREAMBLE = """

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import json
+import pickle
 import threading
+import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +32,7 @@ from launchpad.launch.backends.kubernetes.fake import FakeCluster
 from launchpad.launch.backends.kubernetes.letters import Begun, Over, Stacks, Wishes
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.detached import Detached
+from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.record import RunRecord
 from launchpad.outcome import FAILED, Outcome
 from tests import nodes
@@ -59,13 +64,16 @@ def cluster() -> FakeCluster:
 @pytest.fixture
 def leave(cluster: FakeCluster) -> Iterator[Callable[[], Leaving]]:
     """Leaves a program of two workers there, in a thread: the test is the cluster meanwhile."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        yield lambda: pool.submit(leaving.leave_on, cluster, plan_of_two(), SETTINGS, 5.0)
+
+
+def plan_of_two() -> LaunchPlan:
     program = lp.Program("left")
     with program.group("loop"):
         for _ in range(2):
             program.add_node(lp.PyClassNode(nodes.Loop))
-    plan = setup.plan(program, TestKubernetes(image="image"), "kubernetes")
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        yield lambda: pool.submit(leaving.leave_on, cluster, plan, SETTINGS, 5.0)
+    return setup.plan(program, TestKubernetes(image="image"), "kubernetes")
 
 
 @pytest.fixture
@@ -107,6 +115,18 @@ def wishes(cluster: FakeCluster, pod: str) -> Wishes:
 
 
 # What is made.
+
+
+def test_a_supervisor_is_given_no_code_that_is_not_to_be_sent(cluster: FakeCluster) -> None:
+    settings = replace(SETTINGS, send_code=False)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        future = pool.submit(leaving.leave_on, cluster, plan_of_two(), settings, 5.0)
+        pod = cluster.pod(supervisor.NAME)
+        packed = base64.b64decode(only(cluster, "Secret")["data"][f"worker.{supervisor.NAME}-000"])
+        cluster.end(pod, exit_code=1)
+
+    assert isinstance(future.exception(DEADLINE_S), lp.LaunchError)
+    assert pickle.loads(zlib.decompress(packed)).sender.code == b""
 
 
 def test_a_program_is_left_when_its_supervisor_says_that_it_has_launched(left: Detached) -> None:

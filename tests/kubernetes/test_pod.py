@@ -137,6 +137,13 @@ def test_a_worker_that_ends_well_exits_with_0_and_says_so_twice(
     assert mounted.last_words == mounted.ended
 
 
+def test_a_pod_that_is_sent_no_code_finds_what_is_there(mounted: Mounted, begin: Begin) -> None:
+    mounted.give(single(far_nodes.holds, b"abc"))
+    mounted.add_parts("code", b"")
+
+    assert begin().wait(DEADLINE_S) == 0
+
+
 def test_its_port_is_open_when_it_is_ready_and_not_before(mounted: Mounted, begin: Begin) -> None:
     go_on = mounted.folder / "go_on"
     program = lp.Program("pod")

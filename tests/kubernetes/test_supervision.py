@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +93,16 @@ def begin(cluster: FakeCluster, worker: str = "loop-0", attempt: int = 1) -> str
     cluster.run(pod)
     cluster.tell(pod, Ready(worker, attempt, runs=True))
     return pod
+
+
+@pytest.mark.parametrize("send_code", [True, False])
+def test_code_is_sent_unless_it_is_not_to_be(cluster: FakeCluster, send_code: bool) -> None:
+    with launched(cluster, send_code=send_code):
+        cluster.pod("loop-0", 1)
+        secret = next(each for (kind, _), each in cluster.objects.items() if kind == "Secret")
+        sent = zlib.decompress(base64.b64decode(secret["data"]["code-000"]))
+
+    assert bool(sent) is send_code
 
 
 def test_a_program_whose_worker_ends_well_ends_well_and_leaves_nothing(

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import launchpad as lp
 from launchpad.launch import explanation
 from launchpad.launch.backends.processes import surroundings
 from tests import libraries, nodes
+from tests.waiting import until
 
 DEADLINE_S = 30
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -438,26 +440,40 @@ def test_a_worker_that_has_used_its_memory_to_the_last_byte_still_tells_why_it_f
     assert "allows it 200 MiB" in failed.hint
 
 
-def from_another(error: BaseException, cause: BaseException) -> BaseException:
+def from_another(error: BaseException, cause: BaseException | None) -> BaseException:
     error.__cause__ = cause
     return error
 
 
+class Strange(ImportError):
+    def __str__(self) -> str:
+        raise ValueError
+
+
 @pytest.mark.parametrize(
-    ("error", "is_it"),
+    ("error", "always", "where_it_is_limited"),
     [
-        (MemoryError(), True),
-        (OSError(errno.ENOMEM, "Cannot allocate memory", "/a/folder"), True),
-        (OSError(errno.ENOENT, "No such file or directory"), False),
-        (ImportError("/x/_umath.so: cannot map zero-fill pages"), True),
-        (ImportError("/x/_umath.so: failed to map segment from shared object"), True),
-        (ImportError("No module named 'umath'"), False),
-        (from_another(ImportError("read this"), ImportError("a.so: cannot map zero-fill pages")), True),
-        (from_another(ValueError("no"), ZeroDivisionError()), False),
+        (MemoryError(), True, True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "/a/folder"), True, True),
+        (OSError(errno.ENOENT, "No such file or directory"), False, False),
+        (ImportError("/x/_umath.so: cannot map zero-fill pages"), True, True),
+        (OSError("libcrypto.so.3: cannot map zero-fill pages"), True, True),
+        (ImportError("/x/_umath.so: failed to map segment from shared object"), False, True),
+        (RuntimeError("can't start new thread"), False, True),
+        (RuntimeError("something else"), False, False),
+        (ImportError("No module named 'umath'"), False, False),
+        (Strange(), False, False),
+        (from_another(ImportError("read this"), MemoryError()), True, True),
+        (from_another(ValueError("no"), ZeroDivisionError()), False, False),
+        (ExceptionGroup("two", [ValueError(), MemoryError()]), True, True),
+        (ExceptionGroup("two", [ValueError(), ValueError()]), False, False),
     ],
-)  # fmt: skip
-def test_want_of_memory_is_known_by_all_its_names(error: BaseException, is_it: bool) -> None:
-    assert explanation.is_want_of_memory(error) is is_it
+)
+def test_want_of_memory_is_known_by_all_its_names(
+    error: BaseException, always: bool, where_it_is_limited: bool
+) -> None:
+    assert explanation.is_want_of_memory(error) is always
+    assert explanation.is_want_of_memory(error, is_limited=True) is where_it_is_limited
 
 
 def test_an_error_that_came_after_one_of_memory_was_caught_is_not_of_memory() -> None:
@@ -465,6 +481,73 @@ def test_an_error_that_came_after_one_of_memory_was_caught_is_not_of_memory() ->
     later.__context__ = MemoryError()
 
     assert not explanation.is_want_of_memory(later)
+
+
+class Stack:
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+
+    def run(self) -> None:
+        """Threads, of which each may have 64 MiB, until there is no more."""
+        threading.stack_size(64 << 20)
+        while True:
+            thread = threading.Thread(target=lp.wait_for_stop, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+
+def test_threads_that_find_no_memory_for_their_stacks_are_a_want_of_memory() -> None:
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(memory="400MiB")):
+        program.add_node(lp.PyClassNode(Stack))
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert caught.value.outcome.out_of_memory
+    assert "allows it 400 MiB, with the stacks of its threads" in caught.value.outcome.hint
+
+
+class Hungry:
+    def take(self) -> None:
+        raise MemoryError("for a call")
+
+
+def call(hungry: Any) -> None:
+    hungry.take()
+
+
+def test_who_had_no_memory_for_a_call_is_named_and_not_the_caller() -> None:
+    program = lp.Program("p")
+    server = program.add_node(lp.CourierNode(Hungry), label="server")
+    program.add_node(lp.PyNode(call, server), label="caller")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    failed = caught.value.outcome
+    assert (failed.worker, failed.hint) == ("caller-0", "server-0 had no memory for a call")
+
+
+class Saves:
+    def save(self) -> None:
+        print(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)
+
+
+def fail_once() -> None:
+    if lp.current().attempt == 1:
+        raise ValueError("once")
+
+
+def test_what_is_saved_for_a_restart_is_saved_within_the_limit_of_memory() -> None:
+    program = lp.Program("p")
+    policy = lp.RestartPolicy(scope="group", backoff=0)
+    with program.group("w", resources=lp.Resources(memory="2GiB"), restart=policy):
+        program.add_node(lp.CourierNode(Saves))
+        program.add_node(lp.PyNode(fail_once))
+
+    with lp.launch(program, "test_mp") as running:
+        until(lambda: running.logs("w-0") == f"{2 << 30}\n")
 
 
 def test_within_its_limit_a_worker_works_and_others_have_none() -> None:

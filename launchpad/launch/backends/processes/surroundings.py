@@ -51,7 +51,7 @@ def bind(plan: WorkerPlan) -> None:
 
 @contextlib.contextmanager
 def limited(plan: WorkerPlan) -> Iterator[None]:
-    """The user's code in here has so much memory; what we ourselves do before and after has no limit."""
+    """The user's code in here has so much memory; what we do before, and tell of its end, has no limit."""
     limit = plan.resources.memory_bytes
     if limit is None:
         yield
@@ -62,7 +62,10 @@ def limited(plan: WorkerPlan) -> Iterator[None]:
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
+        with contextlib.suppress(
+            ValueError
+        ):  # the user's code has lowered what may be allowed at all
+            resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def _num_threads(plan: WorkerPlan, num_workers: int) -> int:
