@@ -28,6 +28,7 @@ def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
 
     with lp.launch(program, "test_kubernetes") as running:
         until(lambda: f"kept {len(password)} {len(key)}" in running.logs("keeper"))
+        until(lambda: all(status.state == "running" for status in running.status()))
         secrets = [*forms_of_secrets(running), password, base64.b64encode(password)]
         objects = {
             kind: json.dumps(api.list(kind, "launchpad/program=secret")[0]).encode()
