@@ -141,10 +141,9 @@ class Worker:
         self._context.ask_to_stop()  # threads that the worker leaves behind can see it
         try:
             if executable is not None:
-                if self._restarts and not ended.is_failure:
-                    with self._limited():
-                        executable.save()
                 with contextlib.nullcontext() if ended.out_of_memory else self._limited():
+                    if self._restarts and not ended.is_failure:
+                        executable.save()
                     executable.close()
         except BaseException as error:
             self._context.phase = "stop"

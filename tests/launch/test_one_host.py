@@ -18,6 +18,7 @@ import pytest
 import launchpad as lp
 from launchpad.launch import explanation
 from launchpad.launch.backends.processes import surroundings
+from launchpad.outcome import Outcome
 from tests import libraries, nodes
 from tests.waiting import until
 
@@ -414,6 +415,17 @@ def test_a_limit_that_is_less_than_an_empty_worker_needs_is_said_to_be_the_memor
     assert caught.value.outcome.out_of_memory
 
 
+def failure_within(memory: str, node: Any) -> Outcome:
+    """How a program of this node fails, which may have so much."""
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(memory=memory)):
+        program.add_node(node)
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+    return caught.value.outcome
+
+
 _ALL: list[bytearray] = []
 
 
@@ -427,20 +439,14 @@ def take_all_memory() -> None:
 
 
 def test_a_worker_that_has_used_its_memory_to_the_last_byte_still_tells_why_it_failed() -> None:
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(memory="200MiB")):
-        program.add_node(lp.PyNode(take_all_memory))
+    failed = failure_within("200MiB", lp.PyNode(take_all_memory))
 
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    failed = caught.value.outcome
     assert (failed.phase, failed.out_of_memory) == ("run", True)
     assert "take_all_memory" in failed.traceback
     assert "allows it 200 MiB" in failed.hint
 
 
-def from_another(error: BaseException, cause: BaseException | None) -> BaseException:
+def from_another(error: BaseException, cause: BaseException) -> BaseException:
     error.__cause__ = cause
     return error
 
@@ -497,15 +503,10 @@ class Stack:
 
 
 def test_threads_that_find_no_memory_for_their_stacks_are_a_want_of_memory() -> None:
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(memory="400MiB")):
-        program.add_node(lp.PyClassNode(Stack))
+    failed = failure_within("400MiB", lp.PyClassNode(Stack))
 
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    assert caught.value.outcome.out_of_memory
-    assert "allows it 400 MiB, with the stacks of its threads" in caught.value.outcome.hint
+    assert failed.out_of_memory
+    assert "allows it 400 MiB, with the stacks of its threads" in failed.hint
 
 
 class Hungry:
