@@ -531,12 +531,16 @@ def test_who_had_no_memory_for_a_call_is_named_and_not_the_caller() -> None:
 
 
 class Saves:
+    def is_there(self) -> bool:
+        return True
+
     def save(self) -> None:
         print(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)
 
 
-def fail_once() -> None:
-    if lp.current().attempt == 1:
+def fail_once(server: Saves) -> None:
+    """Fails when there is a server that can save; one that has not begun has nothing to save."""
+    if lp.current().attempt == 1 and server.is_there():
         raise ValueError("once")
 
 
@@ -544,8 +548,8 @@ def test_what_is_saved_for_a_restart_is_saved_within_the_limit_of_memory() -> No
     program = lp.Program("p")
     policy = lp.RestartPolicy(scope="group", backoff=0)
     with program.group("w", resources=lp.Resources(memory="2GiB"), restart=policy):
-        program.add_node(lp.CourierNode(Saves))
-        program.add_node(lp.PyNode(fail_once))
+        server = program.add_node(lp.CourierNode(Saves))
+        program.add_node(lp.PyNode(fail_once, server))
 
     with lp.launch(program, "test_mp") as running:
         until(lambda: running.logs("w-0") == f"{2 << 30}\n")
