@@ -62,14 +62,15 @@ def _wait_for_all(error: BaseException | None = None) -> None:
       error: What ended the script, where the interpreter has not noted it yet.
     """
     global _exit_code
+    error, code_of_signal = error or _error_of_script(), _exit_code
     try:
-        _stop_what_must_not_go_on(error or _error_of_script())
-        with CtrlC(_ask_all_to_stop):
+        with CtrlC(_ask_all_to_stop, is_stopping=_is_asked_to_stop(error)):
+            _stop_what_must_not_go_on(error)
             while open_runs := _open_runs():
                 for running in open_runs:
                     _look_at(running)
     except (KeyboardInterrupt, SystemExit) as interrupt:
-        _exit_code = ctrl_c.exit_code_after(interrupt)
+        _exit_code = code_of_signal or ctrl_c.exit_code_after(interrupt)
         if open_runs := _open_runs():
             for running in open_runs:
                 running.abandon()
@@ -106,6 +107,11 @@ def _ask_all_to_stop(at_once: bool) -> None:
         running.ask_to_stop(at_once)
 
 
+def _is_asked_to_stop(error: BaseException | None) -> bool:
+    """Whether all programs are, by how the script has ended or by a signal: then the next Ctrl-C insists."""
+    return error is not None or _exit_code != 0 or hasattr(sys, "ps1")
+
+
 def _stop_what_must_not_go_on(error: BaseException | None) -> None:
     global _exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -113,8 +119,7 @@ def _stop_what_must_not_go_on(error: BaseException | None) -> None:
         _ask_all_to_stop(at_once=False)
     for running in list(_runs):
         if running.is_test or error is not None or hasattr(sys, "ps1"):
-            with contextlib.suppress(KeyboardInterrupt):
-                running.stop("the script has ended")
+            running.stop("the script has ended")
 
 
 def _look_at(running: Running) -> None:

@@ -488,6 +488,41 @@ lp.launch(program_of(("stubborn", lp.PyClassNode(Stubborn))))
     assert process.returncode == 130
 
 
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_ctrl_c_is_heard_wherever_the_script_is_between_its_own_code_and_the_wait(
+    tmp_path: Path, first: signal.Signals
+) -> None:
+    body = """
+import signal
+from launchpad.launch.running import Running
+
+stop = Running.stop
+def stop_later(self, *args, **kwargs):
+    signal.raise_signal(signal.SIGINT)  # the second
+    stop(self, *args, **kwargs)
+
+class Stubborn:
+    def run(self):
+        print("stubborn", lp.stop_event().is_set(), flush=True)
+        while True:
+            time.sleep(0.01)
+running = lp.launch(program_of(("stubborn", lp.PyClassNode(Stubborn))))
+while "stubborn" not in running.logs("stubborn"):
+    time.sleep(0.01)
+Running.stop = stop_later
+signal.raise_signal(signal.Signals[sys.argv[1]])
+"""
+    command = script(tmp_path, body)
+    flags = "--lp_launch_type=local_mp", "--lp_termination_notice_secs=50"
+    process = start(command, first.name, *flags)
+    seen = read_until(process, "Ctrl-C again")
+    if first is signal.SIGTERM:  # nothing asks the script to stop once more
+        process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=20)
+
+    assert process.returncode == (130 if first is signal.SIGINT else 143), seen + rest
+
+
 def test_kill_9_of_the_script_leaves_no_process_and_nothing_on_disk(tmp_path: Path) -> None:
     body = """
 class Grandparent:

@@ -45,6 +45,14 @@ _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 """Of Secrets nothing else is looked at, and they are large."""
 
 
+def resource_of(kind: str) -> tuple[str, str]:
+    """The API group and the resource of a kind, as a Role names them: of `Pod/log` "" and "pods/log"."""
+    kind, slash, subresource = kind.partition("/")
+    path = _PATHS[kind]
+    group = path.split("/")[2] if path.startswith("/apis/") else ""
+    return group, path.rpartition("/")[2] + slash + subresource
+
+
 class Refused(Exception):
     """The cluster has answered that it will not; `status` is the code of HTTP."""
 
@@ -111,6 +119,9 @@ class Cluster(Protocol):
 
     def printed(self, pod: str) -> Iterator[bytes]:
         """The same, of what is there now."""
+
+    def rules(self) -> Sequence[Manifest]:
+        """What this user may do, as rules of a Role; the cluster may know of more when asked for one."""
 
     def may(self, verb: str, kind: str) -> bool:
         """Whether this user may do that; `Pod/log` is the log of a pod."""
@@ -214,24 +225,25 @@ class Api:
         """The same, of what is there now."""
         yield from self._lines(self._path("Pod", pod) + "/log", _LOG, _ANSWER_S)
 
+    def rules(self) -> Sequence[Manifest]:
+        """What this user may do; the cluster may know of more when asked for one."""
+        told = self._reviewed("SelfSubjectRulesReview", {"namespace": self.namespace})
+        rules: Sequence[Manifest] = told["resourceRules"] or []
+        return rules
+
     def may(self, verb: str, kind: str) -> bool:
         """Whether this user may do that."""
-        kind, _, subresource = kind.partition("/")
-        group = _PATHS[kind].split("/")[2] if _PATHS[kind].startswith("/apis/") else ""
+        group, resource = resource_of(kind)
+        resource, _, subresource = resource.partition("/")
         asked = {
             "namespace": self.namespace,
             "verb": verb,
             "group": group,
-            "resource": _PATHS[kind].rpartition("/")[2],
+            "resource": resource,
             "subresource": subresource,
         }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
-        }
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        return bool(self._asked("POST", path, body=review)["status"]["allowed"])
+        told = self._reviewed("SelfSubjectAccessReview", {"resourceAttributes": asked})
+        return bool(told["allowed"])
 
     def close(self) -> None:
         """Ends what is being read, by whatever thread, and closes all connections."""
@@ -241,6 +253,11 @@ class Api:
                 response.connection.sock.shutdown(socket.SHUT_RDWR)
         self._pool.clear()
         self._close()
+
+    def _reviewed(self, kind: str, spec: Mapping[str, Any]) -> Any:
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
+        return self._asked("POST", path, body=review)["status"]
 
     def _path(self, kind: str, name: str = "") -> str:
         path = _PATHS[kind].format(namespace=quote(self.namespace))

@@ -9,7 +9,8 @@ from launchpad.launch.backends.kubernetes import endings, manifest
 from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
 
 _GONE_S = 30.0
-_LOOK_S = 0.1
+_SOON_S, _LATE_S = 0.1, 0.4
+"""After how long it is looked again: at first, and in the end."""
 
 
 def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
@@ -23,11 +24,12 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
       Unreachable: it does not answer, or something stays.
     """
     cluster.delete("Secret", run, policy="Foreground")
-    deadline = time.monotonic() + _GONE_S
+    deadline, pause_s = time.monotonic() + _GONE_S, _SOON_S
     while time.monotonic() < deadline:
         if is_gone(cluster, run, ended):
             return
-        time.sleep(_LOOK_S)
+        time.sleep(pause_s)
+        pause_s = min(_LATE_S, 1.5 * pause_s)
     raise Unreachable(f"it is still there after {_GONE_S:g} s")
 
 

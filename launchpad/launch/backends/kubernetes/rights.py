@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.api import (
+    Cluster,
+    Manifest,
+    Refused,
+    Unreachable,
+    resource_of,
+)
 
 RIGHTS = (
     ("create", "Secret"),
@@ -55,9 +61,7 @@ def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
       LaunchError: all that is missing, at once; or the cluster does not answer.
     """
     try:
-        missing = [
-            f"{verb} {kind.lower()}s" for verb, kind in needed if not cluster.may(verb, kind)
-        ]
+        missing = [f"{verb} {kind.lower()}s" for verb, kind in _missing(cluster, needed)]
     except (Refused, Unreachable) as error:
         raise LaunchError(f"the cluster cannot be used: {error}") from error
     if missing:
@@ -65,3 +69,25 @@ def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
             f"in the namespace {cluster.namespace!r} of the cluster you may not {', '.join(missing)}. Ask for"
             " a role with these rights; docs/backends/kubernetes.md has one to apply"
         )
+
+
+def _missing(cluster: Cluster, needed: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One question tells most of them; what it does not, is asked for one by one."""
+    rules = _rules(cluster)
+    unknown = [right for right in needed if not any(_gives(rule, *right) for rule in rules)]
+    return [right for right in unknown if not cluster.may(*right)]
+
+
+def _rules(cluster: Cluster) -> Sequence[Manifest]:
+    try:
+        return cluster.rules()
+    except Refused:  # not everybody may ask
+        return []
+
+
+def _gives(rule: Manifest, verb: str, kind: str) -> bool:
+    group, resource = resource_of(kind)
+    asked = {"verbs": verb, "apiGroups": group, "resources": resource}
+    return not rule.get("resourceNames") and all(
+        {"*", value} & set(rule.get(of) or ()) for of, value in asked.items()
+    )

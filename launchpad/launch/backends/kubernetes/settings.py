@@ -62,7 +62,7 @@ def _read(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        read = yaml.safe_load(Path(path).read_text())
+        read = yaml.load(Path(path).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, yaml.YAMLError) as error:
         raise DefinitionError(f"{FILE}={path} cannot be read: {error}") from error
     if not isinstance(read, dict):
