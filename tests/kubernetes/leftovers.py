@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launchpad.launch.backends.kubernetes import removal
-from launchpad.launch.backends.kubernetes.api import Api
+from launchpad.launch.backends.kubernetes.attempts import removal
+from launchpad.launch.backends.kubernetes.cluster.api import Api
 
 KINDS = ("Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
 

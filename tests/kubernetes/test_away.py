@@ -12,14 +12,17 @@ import launchpad as lp
 from launchpad.courier import keyring
 from launchpad.launch import setup
 from launchpad.launch.backend import Ended, Ready
-from launchpad.launch.backends.kubernetes import away, letters, making, removal
-from launchpad.launch.backends.kubernetes import left as left_module
-from launchpad.launch.backends.kubernetes.api import Manifest
-from launchpad.launch.backends.kubernetes.attempt import Attempt
+from launchpad.launch.backends.kubernetes import making
+from launchpad.launch.backends.kubernetes.attempts import removal
+from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
+from launchpad.launch.backends.kubernetes.attempts.endings import Told
+from launchpad.launch.backends.kubernetes.attempts.jobs import Jobs
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
-from launchpad.launch.backends.kubernetes.endings import Told
-from launchpad.launch.backends.kubernetes.fake import FakeCluster
-from launchpad.launch.backends.kubernetes.jobs import Jobs
+from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
+from launchpad.launch.backends.kubernetes.left import away
+from launchpad.launch.backends.kubernetes.left import left as left_module
+from launchpad.launch.backends.kubernetes.post import letters
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.backends.origin import Keys
 from launchpad.launch.detached import Detached

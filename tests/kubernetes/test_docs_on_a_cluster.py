@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launchpad.launch.backends.kubernetes.rights import AWAY, LEAVING, RIGHTS, USEFUL
+from launchpad.launch.backends.kubernetes.cluster.rights import AWAY, LEAVING, RIGHTS, USEFUL
 from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.docs import pages
 from tests.docs.pages import ROOT
@@ -303,7 +303,7 @@ def _group_and_resource(kind: str) -> tuple[str, str]:
 
 SAID_BY_OTHERS = {"Insufficient cpu", "nvidia.com/gpu", "taint", "selector", "ModuleNotFoundError"}
 SOURCES = [
-    *(ROOT / "launchpad" / "launch" / "backends" / "kubernetes").glob("*.py"),
+    *(ROOT / "launchpad" / "launch" / "backends" / "kubernetes").rglob("*.py"),
     ROOT / "launchpad" / "launch" / "setup.py",
     ROOT / "launchpad" / "courier" / "errors.py",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launchpad.launch.backends.kubernetes.api import Api
+from launchpad.launch.backends.kubernetes.cluster.api import Api
 from tests.kubernetes.leftovers import end_all, what_is_left
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]

@@ -16,20 +16,14 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch import setup
-from launchpad.launch.backends.kubernetes import (
-    away,
-    leaving,
-    letters,
-    patience,
-    rights,
-    supervised,
-    supervisor,
-)
-from launchpad.launch.backends.kubernetes import left as left_module
-from launchpad.launch.backends.kubernetes.api import Manifest
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
-from launchpad.launch.backends.kubernetes.fake import FakeCluster
-from launchpad.launch.backends.kubernetes.letters import Begun, Over, Stacks, Wishes
+from launchpad.launch.backends.kubernetes.cluster import patience, rights
+from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
+from launchpad.launch.backends.kubernetes.left import away, leaving, supervised, supervisor
+from launchpad.launch.backends.kubernetes.left import left as left_module
+from launchpad.launch.backends.kubernetes.post import letters
+from launchpad.launch.backends.kubernetes.post.letters import Begun, Over, Stacks, Wishes
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan

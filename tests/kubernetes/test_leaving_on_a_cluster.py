@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.api import Api
+from launchpad.launch.backends.kubernetes.cluster.api import Api
 from tests.kubernetes import far_nodes
 from tests.kubernetes.leftovers import what_is_left
 from tests.waiting import until

@@ -8,9 +8,10 @@ import pytest
 
 from launchpad import outcome
 from launchpad.launch.backend import Done, Ended, Noted, Ready, StopRequested, Waiting
-from launchpad.launch.backends.kubernetes import endings, letters
-from launchpad.launch.backends.kubernetes.endings import Told
-from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
+from launchpad.launch.backends.kubernetes.attempts import endings
+from launchpad.launch.backends.kubernetes.attempts.endings import Told
+from launchpad.launch.backends.kubernetes.post import letters
+from launchpad.launch.backends.kubernetes.post.letters import Stacks, Wishes
 from launchpad.outcome import Outcome
 
 FAILED = Outcome("a-0", outcome.FAILED, "run", 2, "ValueError: boom", "ValueError", "Traceback …")

@@ -17,8 +17,10 @@ import pytest
 import yaml
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes import names, parcels, project
-from launchpad.launch.backends.kubernetes.patch import patched
+from launchpad.launch.backends.kubernetes import project
+from launchpad.launch.backends.kubernetes.objects import names
+from launchpad.launch.backends.kubernetes.objects.patch import patched
+from launchpad.launch.backends.kubernetes.post import parcels
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from tests import nodes

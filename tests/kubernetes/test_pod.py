@@ -21,8 +21,8 @@ import launchpad as lp
 from launchpad import outcome
 from launchpad.courier.trust import certificates
 from launchpad.launch.backend import Ended, Ready
-from launchpad.launch.backends.kubernetes import baggage, letters, parcels, shared
-from launchpad.launch.backends.kubernetes.letters import Baggage, Stacks, Wishes
+from launchpad.launch.backends.kubernetes.post import baggage, letters, parcels, shared
+from launchpad.launch.backends.kubernetes.post.letters import Baggage, Stacks, Wishes
 from launchpad.launch.backends.origin import Keys, Origin
 from launchpad.outcome import Outcome
 from tests import nodes
@@ -99,7 +99,7 @@ def begin(mounted: Mounted) -> Iterator[Begin]:
     begun: list[subprocess.Popen[bytes]] = []
     code = f"""
 from pathlib import Path
-from launchpad.launch.backends.kubernetes import pod, readiness
+from launchpad.launch.backends.kubernetes.pod import pod, readiness
 folder = Path({str(mounted.folder)!r})
 pod.GIVEN, pod.WRITABLE, pod.STATE = folder / "given", folder / "run", folder / "state"
 pod.LAST_WORDS = folder / "last"

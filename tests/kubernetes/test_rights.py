@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes import rights
-from launchpad.launch.backends.kubernetes.api import Manifest, Refused
-from launchpad.launch.backends.kubernetes.fake import FakeCluster
+from launchpad.launch.backends.kubernetes.cluster import rights
+from launchpad.launch.backends.kubernetes.cluster.api import Manifest, Refused
+from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
 
 NEEDED = (("create", "Job"), ("list", "Pod"), ("get", "Pod/log"))
 

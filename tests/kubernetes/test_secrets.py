@@ -8,7 +8,7 @@ import json
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.api import Api
+from launchpad.launch.backends.kubernetes.cluster.api import Api
 from tests.confidential import assert_in_none, files_below, forms_of_secrets, of_processes
 from tests.kubernetes import far_nodes
 from tests.waiting import until

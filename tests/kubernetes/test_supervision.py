@@ -17,11 +17,12 @@ import launchpad as lp
 from launchpad import outcome
 from launchpad.launch import setup, starting
 from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Workers
-from launchpad.launch.backends.kubernetes import baggage, endings, letters, reaper, workers
+from launchpad.launch.backends.kubernetes.attempts import endings, reaper, workers
+from launchpad.launch.backends.kubernetes.attempts.workers import KubernetesWorkers
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
-from launchpad.launch.backends.kubernetes.fake import FakeCluster
+from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
+from launchpad.launch.backends.kubernetes.post import baggage, letters
 from launchpad.launch.backends.kubernetes.settings import FILE
-from launchpad.launch.backends.kubernetes.workers import KubernetesWorkers
 from launchpad.launch.output import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.run_directory import RunDirectory

@@ -9,8 +9,9 @@ from typing import Any
 from launchpad.address import COURIER
 from launchpad.errors import DefinitionError
 from launchpad.launch.backend import Backend, Report, Workers
-from launchpad.launch.backends.kubernetes import manifest, names
 from launchpad.launch.backends.kubernetes.cluster_plan import ClusterPlan, named
+from launchpad.launch.backends.kubernetes.objects import names
+from launchpad.launch.backends.kubernetes.objects.layout import FIRST_PORT
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
@@ -56,13 +57,13 @@ class Kubernetes(Backend):
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
         """Leaves it to a supervisor in the cluster."""
-        from launchpad.launch.backends.kubernetes import leaving
+        from launchpad.launch.backends.kubernetes.left import leaving
 
         return leaving.leave_behind(plan, self._settings, grace_s)
 
     def detached(self) -> list[Detached]:
         """Those on the cluster that $KUBECONFIG names, whose launchers are elsewhere or were killed."""
-        from launchpad.launch.backends.kubernetes import away
+        from launchpad.launch.backends.kubernetes.left import away
 
         return away.detached()
 
@@ -70,8 +71,8 @@ class Kubernetes(Backend):
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
     ) -> Workers:
         """Asks the cluster for what all pods share."""
-        from launchpad.launch.backends.kubernetes.api import Api
-        from launchpad.launch.backends.kubernetes.workers import KubernetesWorkers
+        from launchpad.launch.backends.kubernetes.attempts.workers import KubernetesWorkers
+        from launchpad.launch.backends.kubernetes.cluster.api import Api
 
         cluster = Api(self._settings.namespace)
         try:
@@ -90,7 +91,7 @@ class TestKubernetes(Kubernetes):
 
 def _with_ports(endpoints: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: f"{endpoint.removesuffix(':0')}:{manifest.FIRST_PORT + i}"
+        name: f"{endpoint.removesuffix(':0')}:{FIRST_PORT + i}"
         for i, (name, endpoint) in enumerate(endpoints.items())
     }
 

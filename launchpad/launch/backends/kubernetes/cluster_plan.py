@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from launchpad.launch.backends.kubernetes import manifest, names, parcels, shared
-from launchpad.launch.backends.kubernetes.api import Manifest
-from launchpad.launch.backends.kubernetes.manifest import Run
+from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.objects import manifest, names
+from launchpad.launch.backends.kubernetes.objects.run import Run
+from launchpad.launch.backends.kubernetes.post import parcels, shared
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import LaunchPlan
 

@@ -9,14 +9,12 @@ from dataclasses import replace
 
 from launchpad.errors import LaunchError
 from launchpad.launch import record
-from launchpad.launch.backends.kubernetes import (
-    manifest,
-    names,
-    parcels,
-    rights,
-    shared,
-)
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster import rights
+from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.objects import manifest, names
+from launchpad.launch.backends.kubernetes.objects.grace import UNLIMITED_S
+from launchpad.launch.backends.kubernetes.objects.run import Owner, Run
+from launchpad.launch.backends.kubernetes.post import parcels, shared
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.origin import Keys
@@ -31,7 +29,7 @@ def make(
     settings: Settings,
     keys: Keys,
     sender: Sender | None = None,
-) -> manifest.Run:
+) -> Run:
     """Makes the Service, and the Secrets with what pods are given; or nothing.
 
     Args:
@@ -43,23 +41,21 @@ def make(
     if sender is None:
         rights.check(cluster)
         sender = Sender.here(settings)
-    grace_s = sender.notice_s if sender.notice_s >= 0 else manifest.UNLIMITED_S
+    grace_s = sender.notice_s if sender.notice_s >= 0 else UNLIMITED_S
     stowed = parcels.stowed(
         _for_all(plan, keys, sender, grace_s), manifest.contents(sender.code, plan.workers)
     )
     name = sender.run or names.run_name(plan.program, directory.runtime.name)
-    run = manifest.Run(plan.program, name, settings, stowed.places, sender.owner, grace_s)
+    run = Run(plan.program, name, settings, stowed.places, sender.owner, grace_s)
     return _made(cluster, run, stowed.boxes, json.dumps(record.left_behind(directory, plan)))
 
 
-def _made(
-    cluster: Cluster, run: manifest.Run, boxes: Sequence[Mapping[str, bytes]], told: str
-) -> manifest.Run:
+def _made(cluster: Cluster, run: Run, boxes: Sequence[Mapping[str, bytes]], told: str) -> Run:
     uid = ""
     first, *others = boxes
     try:
         uid = cluster.create(manifest.root(run, first, told))["metadata"]["uid"]
-        run = replace(run, owner=manifest.Owner(run.name, uid))
+        run = replace(run, owner=Owner(run.name, uid))
         for each in (manifest.service(run), *manifest.others(run, others)):
             cluster.create(each)
     except BaseException as error:

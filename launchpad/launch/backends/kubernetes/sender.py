@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from launchpad import flags
 from launchpad.launch.backends.kubernetes import project
-from launchpad.launch.backends.kubernetes.manifest import Owner
+from launchpad.launch.backends.kubernetes.objects.run import Owner
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.origin import Origin, folder_of_script
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launchpad.launch.backends.kubernetes import parcels
+from launchpad.launch.backends.kubernetes.post import parcels
 from launchpad.launch.backends.origin import Keys, Origin
 from launchpad.launch.plan import WorkerPlan
 

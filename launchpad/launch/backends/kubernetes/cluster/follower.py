@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from launchpad.launch.backend import Ended
-from launchpad.launch.backends.kubernetes import letters
-from launchpad.launch.backends.kubernetes.api import Cluster
+from launchpad.launch.backends.kubernetes.cluster.api import Cluster
+from launchpad.launch.backends.kubernetes.post import letters
 from launchpad.launch.backends.mirror import Mirror
 
 _AGAIN_S = 0.5

@@ -18,9 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launchpad.launch.backends.kubernetes import manifest, parcels, shared
-from launchpad.launch.backends.kubernetes.api import Manifest
-from launchpad.launch.backends.kubernetes.manifest import Owner, Run
+from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.objects import manifest
+from launchpad.launch.backends.kubernetes.objects.grace import grace_s
+from launchpad.launch.backends.kubernetes.objects.pod_spec import worker_container
+from launchpad.launch.backends.kubernetes.objects.run import Owner, Run
+from launchpad.launch.backends.kubernetes.post import parcels, shared
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -33,7 +36,7 @@ _POD = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
 """Itself, as the worker of a run of its own."""
 
 _RBAC = "rbac.authorization.k8s.io"
-_MODULE = "launchpad.launch.backends.kubernetes.steward"
+_MODULE = "launchpad.launch.backends.kubernetes.left.steward"
 _REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 """So that it is not the first to be evicted."""
 
@@ -69,7 +72,7 @@ def files(errand: Errand) -> parcels.Stowed:
 def run_of(errand: Errand, places: Mapping[str, tuple[tuple[int, str], ...]]) -> Run:
     """The supervisor as a run of its own, of one pod."""
     usual_s = errand.sender.notice_s
-    longest_s = max(manifest.grace_s(worker, usual_s) for worker in errand.plan.workers)
+    longest_s = max(grace_s(worker, usual_s) for worker in errand.plan.workers)
     return Run(
         errand.plan.program,
         name(errand.run),
@@ -125,7 +128,7 @@ def job(run: Run) -> Manifest:
     made["metadata"]["name"] = run.name
     spec = made["spec"]["template"]["spec"]
     spec |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
-    manifest.worker_container(spec)["resources"].setdefault("requests", _REQUESTS)
+    worker_container(spec)["resources"].setdefault("requests", _REQUESTS)
     return made
 
 

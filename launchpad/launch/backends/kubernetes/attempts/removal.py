@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Set
 
-from launchpad.launch.backends.kubernetes import endings, manifest
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.attempts import endings
+from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.objects import labels
 
 _GONE_S = 30.0
 _SOON_S, _LATE_S = 0.1, 0.4
@@ -35,7 +36,7 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
 
 def is_gone(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> bool:
     """Whether nothing is left of a run that was deleted; takes off the list what runs no more."""
-    pods, _ = cluster.list("Pod", f"{manifest.RUN}={run}")
+    pods, _ = cluster.list("Pod", f"{labels.RUN}={run}")
     for pod in pods:
         name = pod["metadata"]["name"]
         if name in ended or endings.is_idle(pod):  # a kubelet may take minutes to do it

@@ -13,16 +13,18 @@ from functools import partial
 from typing import Any
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes import manifest, rights, supervisor
-from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
-from launchpad.launch.backends.kubernetes.left import Left
+from launchpad.launch.backends.kubernetes.cluster import rights
+from launchpad.launch.backends.kubernetes.cluster.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.left import supervisor
+from launchpad.launch.backends.kubernetes.left.left import Left
+from launchpad.launch.backends.kubernetes.left.supervised import Owned, Supervised
+from launchpad.launch.backends.kubernetes.objects import labels
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
-from launchpad.launch.backends.kubernetes.supervised import Owned, Supervised
 from launchpad.launch.detached import Detached
 from launchpad.launch.record import RunRecord
 
 _FORBIDDEN = 403
-_ROOTS = f"app.kubernetes.io/managed-by=launchpad,{manifest.ROLE}=root"
+_ROOTS = f"app.kubernetes.io/managed-by=launchpad,{labels.ROLE}=root"
 
 
 def detached() -> list[Detached]:
@@ -46,7 +48,7 @@ def runs_on(cluster: Cluster) -> list[Detached]:
 
 def _detached(cluster: Cluster, root: Mapping[str, Any]) -> Detached | None:
     try:
-        record = RunRecord(**json.loads(root["annotations"][manifest.RECORD]))
+        record = RunRecord(**json.loads(root["annotations"][labels.RECORD]))
     except (KeyError, TypeError, ValueError):  # of another version, or no run of ours
         return None
     return explained(cluster, record, _one(cluster, root, record))

@@ -8,22 +8,24 @@ from dataclasses import replace
 from functools import partial
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes import (
-    away,
-    endings,
-    jobs,
-    manifest,
-    names,
-    rights,
-    supervisor,
+from launchpad.launch.backends.kubernetes.attempts import endings, jobs
+from launchpad.launch.backends.kubernetes.cluster import rights
+from launchpad.launch.backends.kubernetes.cluster.api import (
+    Api,
+    Cluster,
+    Manifest,
+    Refused,
+    Unreachable,
 )
-from launchpad.launch.backends.kubernetes.api import Api, Cluster, Manifest, Refused, Unreachable
-from launchpad.launch.backends.kubernetes.letters import Begun, Over
-from launchpad.launch.backends.kubernetes.patience import Patience
+from launchpad.launch.backends.kubernetes.cluster.patience import Patience
+from launchpad.launch.backends.kubernetes.left import away, supervisor
+from launchpad.launch.backends.kubernetes.left.supervised import Supervised
+from launchpad.launch.backends.kubernetes.left.supervisor import Errand
+from launchpad.launch.backends.kubernetes.objects import manifest, names
+from launchpad.launch.backends.kubernetes.objects.run import Owner
+from launchpad.launch.backends.kubernetes.post.letters import Begun, Over
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
-from launchpad.launch.backends.kubernetes.supervised import Supervised
-from launchpad.launch.backends.kubernetes.supervisor import Errand
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.record import RunRecord
@@ -72,7 +74,7 @@ def _make(cluster: Cluster, errand: Errand) -> None:
     run = supervisor.run_of(errand, stowed.places)
     first, *others = stowed.boxes
     root = cluster.create(manifest.root(run, first, role=supervisor.NAME))
-    owned = replace(run, owner=manifest.Owner(run.name, root["metadata"]["uid"]))
+    owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
     for each in (
         *manifest.others(owned, others),
         supervisor.account(owned),

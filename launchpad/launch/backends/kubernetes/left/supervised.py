@@ -13,11 +13,14 @@ from dataclasses import replace
 
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
-from launchpad.launch.backends.kubernetes import endings, letters, manifest, removal, supervisor
-from launchpad.launch.backends.kubernetes.api import Cluster, Manifest, Refused, Unreachable
-from launchpad.launch.backends.kubernetes.left import Left, longest_grace_s, printed
-from launchpad.launch.backends.kubernetes.letters import Letter, Over, Stacks, Wishes
-from launchpad.launch.backends.kubernetes.patience import Patience
+from launchpad.launch.backends.kubernetes.attempts import endings, removal
+from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Manifest, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.patience import Patience
+from launchpad.launch.backends.kubernetes.left import supervisor
+from launchpad.launch.backends.kubernetes.left.left import Left, longest_grace_s, printed
+from launchpad.launch.backends.kubernetes.objects import labels
+from launchpad.launch.backends.kubernetes.post import letters
+from launchpad.launch.backends.kubernetes.post.letters import Letter, Over, Stacks, Wishes
 from launchpad.launch.status import WorkerStatus
 
 _LOOK_S = 0.5
@@ -196,7 +199,7 @@ class Supervised(Owned):
         pod = self.pod()
         if pod:
             both = _wishes_of(pod).with_those_of(wishes)
-            self._cluster.annotate(pod["metadata"]["name"], {manifest.ORDERS: both.text()})
+            self._cluster.annotate(pod["metadata"]["name"], {labels.ORDERS: both.text()})
 
 
 def _acts(pod: Manifest) -> bool:
@@ -207,7 +210,7 @@ def _acts(pod: Manifest) -> bool:
 def _wishes_of(pod: Manifest) -> Wishes:
     if not pod:
         return Wishes()
-    return letters.wishes_in(pod["metadata"]["annotations"].get(manifest.ORDERS, ""))
+    return letters.wishes_in(pod["metadata"]["annotations"].get(labels.ORDERS, ""))
 
 
 def _ended(over: Over, worker: str, group: str) -> WorkerStatus:

@@ -8,9 +8,11 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
-from launchpad.launch.backends.kubernetes import endings, letters, manifest, names, removal
-from launchpad.launch.backends.kubernetes.api import Cluster, Manifest, Refused
-from launchpad.launch.backends.kubernetes.follower import parted
+from launchpad.launch.backends.kubernetes.attempts import endings, removal
+from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Manifest, Refused
+from launchpad.launch.backends.kubernetes.cluster.follower import parted
+from launchpad.launch.backends.kubernetes.objects import labels, names
+from launchpad.launch.backends.kubernetes.post import letters
 from launchpad.launch.status import WorkerStatus
 
 _LOOK_S = 0.2
@@ -100,14 +102,14 @@ class Left:
 
     def _newest(self) -> dict[str, Manifest]:
         """Label of a worker → its newest pod."""
-        return {pod["metadata"]["labels"][manifest.WORKER]: pod for pod in self._pods()}
+        return {pod["metadata"]["labels"][labels.WORKER]: pod for pod in self._pods()}
 
     def _pods(self) -> list[Manifest]:
         """All that belong to it, the oldest first."""
         return self._those_of(self._name)
 
     def _those_of(self, run: str) -> list[Manifest]:
-        pods, _ = self._cluster.list("Pod", f"{manifest.RUN}={run}")
+        pods, _ = self._cluster.list("Pod", f"{labels.RUN}={run}")
         return sorted(pods, key=_age)
 
 
@@ -132,13 +134,13 @@ def printed(cluster: Cluster, pod: Mapping[str, Any]) -> list[bytes]:
 def _age(pod: Manifest) -> tuple[int, str]:
     """Which attempt it is; and when it was made, as a Job replaces a pod that somebody has deleted."""
     metadata = pod["metadata"]
-    return int(metadata["labels"][manifest.ATTEMPT]), metadata.get("creationTimestamp", "")
+    return int(metadata["labels"][labels.ATTEMPT]), metadata.get("creationTimestamp", "")
 
 
 def _status(worker: str, group: str, pod: Mapping[str, Any] | None) -> WorkerStatus:
     if pod is None:
         return WorkerStatus(worker, group, "pending", 0, "", "")
-    attempt = int(pod["metadata"]["labels"][manifest.ATTEMPT])
+    attempt = int(pod["metadata"]["labels"][labels.ATTEMPT])
     if not endings.is_over(pod):
         return WorkerStatus(worker, group, _state(pod), attempt, endings.why_pending(pod), "")
     ended = endings.ending(endings.Told(worker, attempt), pod, was_deleted=False)

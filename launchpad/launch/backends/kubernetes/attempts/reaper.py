@@ -17,9 +17,14 @@ from typing import Any
 from launchpad import outcome
 from launchpad.launch.backend import Noted, Report
 from launchpad.launch.backends.actions import Actions
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable, is_passing
-from launchpad.launch.backends.kubernetes.attempt import Attempt
-from launchpad.launch.backends.kubernetes.jobs import Jobs
+from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
+from launchpad.launch.backends.kubernetes.attempts.jobs import Jobs
+from launchpad.launch.backends.kubernetes.cluster.api import (
+    Cluster,
+    Refused,
+    Unreachable,
+    is_passing,
+)
 from launchpad.outcome import Outcome
 
 _FORGOTTEN_S = 0.5

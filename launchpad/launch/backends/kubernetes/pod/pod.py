@@ -28,18 +28,13 @@ from typing import Any, NoReturn
 from launchpad import outcome
 from launchpad.courier import keyring
 from launchpad.launch.backend import Born, Ended, Noted, Ready
-from launchpad.launch.backends.kubernetes import (
-    baggage,
-    letters,
-    manifest,
-    parcels,
-    readiness,
-    shared,
-)
-from launchpad.launch.backends.kubernetes.letters import Stacks, Wishes
-from launchpad.launch.backends.kubernetes.manifest import GIVEN, STATE, WRITABLE
-from launchpad.launch.backends.kubernetes.orders import Orders
-from launchpad.launch.backends.kubernetes.readiness import Readiness
+from launchpad.launch.backends.kubernetes.objects.grace import grace_s
+from launchpad.launch.backends.kubernetes.objects.layout import GIVEN, STATE, WRITABLE
+from launchpad.launch.backends.kubernetes.pod import readiness
+from launchpad.launch.backends.kubernetes.pod.orders import Orders
+from launchpad.launch.backends.kubernetes.pod.readiness import Readiness
+from launchpad.launch.backends.kubernetes.post import baggage, letters, parcels, shared
+from launchpad.launch.backends.kubernetes.post.letters import Stacks, Wishes
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_host
 from launchpad.launch.backends.processes.briefing import Abroad
 from launchpad.launch.gpus.visible import VISIBLE
@@ -80,7 +75,7 @@ class Pod:
         self._take_over_state()
         asked = shared.worker(self._given)
         plan = self._settled(asked)
-        self._name, self._grace_s = plan.name, manifest.grace_s(plan, ours.grace_s)
+        self._name, self._grace_s = plan.name, grace_s(plan, ours.grace_s)
         run = RunDirectory.create(ours.program, plan.endpoints)
         keyring.add(run.scope, ours.keys.token)
         self._workers = self._start(ours, plan, run, asked.endpoints)
@@ -277,7 +272,3 @@ def _print(lines: list[bytes]) -> None:
         left = memoryview(b"".join(lines))
         while left:
             left = left[os.write(1, left) :]
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes.api import (
+from launchpad.launch.backends.kubernetes.cluster.api import (
     Cluster,
     Manifest,
     Refused,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launchpad import outcome
-from launchpad.launch.backends.kubernetes import letters
-from launchpad.launch.backends.kubernetes.api import CONTAINER
+from launchpad.launch.backends.kubernetes.cluster.api import CONTAINER
+from launchpad.launch.backends.kubernetes.post import letters
 from launchpad.outcome import Outcome
 
 Pod = Mapping[str, Any]

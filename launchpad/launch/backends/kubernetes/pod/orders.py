@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launchpad.launch.backends.kubernetes import letters
-from launchpad.launch.backends.kubernetes.letters import Wishes
+from launchpad.launch.backends.kubernetes.post import letters
+from launchpad.launch.backends.kubernetes.post.letters import Wishes
 
 
 class Orders:

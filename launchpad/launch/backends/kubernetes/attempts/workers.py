@@ -23,25 +23,22 @@ from typing import Any
 from launchpad import outcome
 from launchpad.launch.backend import Done, Ended, Noted, Ready, Report, Waiting, Workers
 from launchpad.launch.backends.actions import Actions
-from launchpad.launch.backends.kubernetes import (
-    baggage,
-    endings,
-    letters,
-    making,
-    manifest,
-    names,
-    removal,
-)
-from launchpad.launch.backends.kubernetes.api import Cluster, Refused, Unreachable
-from launchpad.launch.backends.kubernetes.attempt import Attempt
-from launchpad.launch.backends.kubernetes.endings import Told
-from launchpad.launch.backends.kubernetes.follower import Follower
-from launchpad.launch.backends.kubernetes.jobs import Jobs
-from launchpad.launch.backends.kubernetes.letters import Baggage, Stacks, Wishes
-from launchpad.launch.backends.kubernetes.reaper import Reaper
+from launchpad.launch.backends.kubernetes import making
+from launchpad.launch.backends.kubernetes.attempts import endings, removal
+from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
+from launchpad.launch.backends.kubernetes.attempts.endings import Told
+from launchpad.launch.backends.kubernetes.attempts.jobs import Jobs
+from launchpad.launch.backends.kubernetes.attempts.reaper import Reaper
+from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.follower import Follower
+from launchpad.launch.backends.kubernetes.cluster.watching import Watching
+from launchpad.launch.backends.kubernetes.objects import names
+from launchpad.launch.backends.kubernetes.objects.grace import grace_s
+from launchpad.launch.backends.kubernetes.objects.labels import ATTEMPT, ORDERS, RUN, WORKER
+from launchpad.launch.backends.kubernetes.post import baggage, letters
+from launchpad.launch.backends.kubernetes.post.letters import Baggage, Stacks, Wishes
 from launchpad.launch.backends.kubernetes.sender import Sender
 from launchpad.launch.backends.kubernetes.settings import Settings
-from launchpad.launch.backends.kubernetes.watching import Watching
 from launchpad.launch.backends.mirror import Mirror
 from launchpad.launch.backends.origin import Keys
 from launchpad.launch.backends.view import View
@@ -194,20 +191,20 @@ class KubernetesWorkers(Workers):
 
     def _on_pod(self, kind: str, pod: dict[str, Any]) -> None:
         labels = pod["metadata"]["labels"]
-        worker = self._by_label.get(labels.get(manifest.WORKER, ""), "")
+        worker = self._by_label.get(labels.get(WORKER, ""), "")
         attempt = self._living(worker)
-        if attempt is None or labels.get(manifest.ATTEMPT) != str(attempt.told.attempt):
+        if attempt is None or labels.get(ATTEMPT) != str(attempt.told.attempt):
             return
         if attempt.uid and attempt.uid != pod["metadata"]["uid"]:
             self._reaper.delete_pod(attempt, pod["metadata"]["name"])
             return  # the Job has replaced a pod that somebody has deleted
         is_new = not attempt.uid
         attempt.pod = pod
-        if is_new and attempt.wishes.text() != pod["metadata"]["annotations"][manifest.ORDERS]:
+        if is_new and attempt.wishes.text() != pod["metadata"]["annotations"][ORDERS]:
             self._reaper.wish(attempt, {})  # what was wished while it had no pod
         if not attempt.was_deleted and _is_deleted(kind, pod):
-            grace_s = manifest.grace_s(self._plan.worker(worker), self._run.grace_s)
-            self._reaper.on_deleted(attempt, grace_s)
+            patience_s = grace_s(self._plan.worker(worker), self._run.grace_s)
+            self._reaper.on_deleted(attempt, patience_s)
         if endings.has_started(pod) and attempt.follower is None:
             self._follow(attempt)
         if kind == "DELETED" or endings.is_over(pod):
@@ -376,7 +373,7 @@ class KubernetesWorkers(Workers):
 
     @property
     def _selector(self) -> str:
-        return f"{manifest.RUN}={self._run.name}"
+        return f"{RUN}={self._run.name}"
 
 
 def _is_deleted(kind: str, pod: Mapping[str, Any]) -> bool:

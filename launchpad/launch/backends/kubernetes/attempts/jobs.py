@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launchpad.launch.backends.kubernetes import endings, manifest, names, parcels
-from launchpad.launch.backends.kubernetes.api import Cluster, Manifest, Refused
-from launchpad.launch.backends.kubernetes.attempt import Attempt
+from launchpad.launch.backends.kubernetes.attempts import endings
+from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
+from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Manifest, Refused
+from launchpad.launch.backends.kubernetes.objects import labels, manifest, names
+from launchpad.launch.backends.kubernetes.objects.pod_spec import carries_state
+from launchpad.launch.backends.kubernetes.objects.run import Run
+from launchpad.launch.backends.kubernetes.post import parcels
 from launchpad.launch.plan import WorkerPlan
 
 _EXISTS = 409
@@ -15,7 +19,7 @@ _EXISTS = 409
 class Jobs:
     """Those of one run."""
 
-    def __init__(self, cluster: Cluster, run: manifest.Run) -> None:
+    def __init__(self, cluster: Cluster, run: Run) -> None:
         self._cluster, self._run = cluster, run
 
     def create(self, attempt: Attempt, plan: WorkerPlan, state: bytes) -> None:
@@ -29,8 +33,8 @@ class Jobs:
         for secret in manifest.state(self._run, plan, number, state_parts):
             self._make(secret)
         job = manifest.job(self._run, plan, number, len(state_parts))
-        attempt.wishes = replace(attempt.wishes, carries=manifest.carries_state(job))
-        job["spec"]["template"]["metadata"]["annotations"][manifest.ORDERS] = attempt.wishes.text()
+        attempt.wishes = replace(attempt.wishes, carries=carries_state(job))
+        job["spec"]["template"]["metadata"]["annotations"][labels.ORDERS] = attempt.wishes.text()
         self._make(job)
 
     def why_no_pod(self, attempt: Attempt) -> str:
@@ -52,7 +56,7 @@ class Jobs:
 
     def send_wishes(self, attempt: Attempt) -> None:
         """Lets its pod know them."""
-        self._cluster.annotate(attempt.pod_name, {manifest.ORDERS: attempt.wishes.text()})
+        self._cluster.annotate(attempt.pod_name, {labels.ORDERS: attempt.wishes.text()})
 
     def _make(self, each: Manifest) -> None:
         """Makes it, if that was not done by a call whose answer was lost."""

@@ -20,13 +20,18 @@ from typing import Any, NoReturn
 
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
-from launchpad.launch.backends.kubernetes import letters, manifest, parcels, pod, shared, supervisor
-from launchpad.launch.backends.kubernetes.api import Api, Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.backend import Kubernetes
-from launchpad.launch.backends.kubernetes.letters import Begun, Letter, Over, Stacks, Wishes
-from launchpad.launch.backends.kubernetes.orders import Orders
-from launchpad.launch.backends.kubernetes.readiness import Readiness
-from launchpad.launch.backends.kubernetes.supervisor import Errand
+from launchpad.launch.backends.kubernetes.cluster.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.left import supervisor
+from launchpad.launch.backends.kubernetes.left.supervisor import Errand
+from launchpad.launch.backends.kubernetes.objects import manifest
+from launchpad.launch.backends.kubernetes.objects.layout import GIVEN, WRITABLE
+from launchpad.launch.backends.kubernetes.objects.run import Owner
+from launchpad.launch.backends.kubernetes.pod import pod
+from launchpad.launch.backends.kubernetes.pod.orders import Orders
+from launchpad.launch.backends.kubernetes.pod.readiness import Readiness
+from launchpad.launch.backends.kubernetes.post import letters, parcels, shared
+from launchpad.launch.backends.kubernetes.post.letters import Begun, Letter, Over, Stacks, Wishes
 from launchpad.launch.steward import Steward
 from launchpad.outcome import Outcome
 
@@ -97,7 +102,7 @@ class PodSteward:
         where = f"kubectl logs job/{supervisor.name(self._errand.run)} -n {self._namespace}"
         return replace(ended, log_path=where if ended.log_path else "")
 
-    def _owner(self) -> manifest.Owner:
+    def _owner(self) -> Owner:
         """What the run is to belong to; there is one run only, though a cluster may start its pod twice.
 
         Raises:
@@ -107,7 +112,7 @@ class PodSteward:
         self._namespace = cluster.namespace
         name = supervisor.name(self._errand.run)
         try:
-            owner = manifest.Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
+            owner = Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
             _mark(cluster, self._errand, owner)
         except (Refused, Unreachable) as error:
             raise LaunchError(f"the supervisor cannot use its cluster: {error}") from error
@@ -137,7 +142,7 @@ def say(letter: Letter) -> None:
     sys.stdout.flush()
 
 
-def _mark(cluster: Cluster, errand: Errand, owner: manifest.Owner) -> None:
+def _mark(cluster: Cluster, errand: Errand, owner: Owner) -> None:
     run = replace(supervisor.run_of(errand, {}), owner=owner)
     try:
         cluster.create(manifest.mark(run))
@@ -152,8 +157,8 @@ def _mark(cluster: Cluster, errand: Errand, owner: manifest.Owner) -> None:
 
 def main() -> NoReturn:
     """Launches, prints how it ended, and exits as a script would."""
-    given = Path(manifest.GIVEN)
-    pod.settle_in(Path(manifest.WRITABLE))
+    given = Path(GIVEN)
+    pod.settle_in(Path(WRITABLE))
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     ended, code = Over(""), outcome.NOT_THERE
     try:

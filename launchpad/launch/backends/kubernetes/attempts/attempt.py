@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.endings import Told
-from launchpad.launch.backends.kubernetes.follower import Follower
-from launchpad.launch.backends.kubernetes.letters import Baggage, Wishes
+from launchpad.launch.backends.kubernetes.attempts.endings import Told
+from launchpad.launch.backends.kubernetes.cluster.follower import Follower
+from launchpad.launch.backends.kubernetes.post.letters import Baggage, Wishes
 
 
 @dataclass

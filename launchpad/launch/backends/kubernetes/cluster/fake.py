@@ -14,9 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from launchpad.launch.backend import Report
-from launchpad.launch.backends.kubernetes import letters
-from launchpad.launch.backends.kubernetes.api import CONTAINER, Manifest, Refused, Unreachable
-from launchpad.launch.backends.kubernetes.letters import Baggage
+from launchpad.launch.backends.kubernetes.cluster.api import (
+    CONTAINER,
+    Manifest,
+    Refused,
+    Unreachable,
+)
+from launchpad.launch.backends.kubernetes.post import letters
+from launchpad.launch.backends.kubernetes.post.letters import Baggage
 
 _WAIT_S = 30.0
 

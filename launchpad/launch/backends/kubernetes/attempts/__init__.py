@@ -1,0 +1,1 @@
+"""Attempts of a launch: how each is begun, watched, ended, and how it has ended."""

@@ -1,0 +1,7 @@
+"""The first process of a container: `python -m launchpad.launch.backends.kubernetes.pod ATTEMPT`."""
+
+import sys
+
+from launchpad.launch.backends.kubernetes.pod.pod import main
+
+main(int(sys.argv[1]))
