@@ -18,7 +18,7 @@ from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
 from launchpad.launch.backends.kubernetes.attempts.endings import Told
 from launchpad.launch.backends.kubernetes.attempts.jobs import Jobs
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
-from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.cluster.cluster import Manifest
 from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
 from launchpad.launch.backends.kubernetes.left import away
 from launchpad.launch.backends.kubernetes.left import left as left_module

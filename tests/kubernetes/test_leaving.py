@@ -18,7 +18,7 @@ import launchpad as lp
 from launchpad.launch import setup
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.cluster import patience, rights
-from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.cluster.cluster import Manifest
 from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
 from launchpad.launch.backends.kubernetes.left import away, leaving, supervised, supervisor
 from launchpad.launch.backends.kubernetes.left import left as left_module

@@ -9,7 +9,7 @@ import pytest
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes.cluster import rights
-from launchpad.launch.backends.kubernetes.cluster.api import Manifest, Refused
+from launchpad.launch.backends.kubernetes.cluster.cluster import Manifest, Refused
 from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
 
 NEEDED = (("create", "Job"), ("list", "Pod"), ("get", "Pod/log"))

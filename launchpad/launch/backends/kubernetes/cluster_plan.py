@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.cluster.cluster import Manifest
 from launchpad.launch.backends.kubernetes.objects import manifest, names
 from launchpad.launch.backends.kubernetes.objects.run import Run
 from launchpad.launch.backends.kubernetes.post import parcels, shared

@@ -10,7 +10,7 @@ from dataclasses import replace
 from launchpad.errors import LaunchError
 from launchpad.launch import record
 from launchpad.launch.backends.kubernetes.cluster import rights
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.objects import manifest, names
 from launchpad.launch.backends.kubernetes.objects.grace import UNLIMITED_S
 from launchpad.launch.backends.kubernetes.objects.run import Owner, Run

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launchpad import outcome
-from launchpad.launch.backends.kubernetes.cluster.api import CONTAINER
+from launchpad.launch.backends.kubernetes.cluster.cluster import CONTAINER
 from launchpad.launch.backends.kubernetes.post import letters
 from launchpad.outcome import Outcome
 

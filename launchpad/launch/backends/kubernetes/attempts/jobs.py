@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from launchpad.launch.backends.kubernetes.attempts import endings
 from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Manifest, Refused
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Manifest, Refused
 from launchpad.launch.backends.kubernetes.objects import labels, manifest, names
 from launchpad.launch.backends.kubernetes.objects.pod_spec import carries_state
 from launchpad.launch.backends.kubernetes.objects.run import Run

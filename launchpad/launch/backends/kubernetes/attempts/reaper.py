@@ -19,7 +19,7 @@ from launchpad.launch.backend import Noted, Report
 from launchpad.launch.backends.actions import Actions
 from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
 from launchpad.launch.backends.kubernetes.attempts.jobs import Jobs
-from launchpad.launch.backends.kubernetes.cluster.api import (
+from launchpad.launch.backends.kubernetes.cluster.cluster import (
     Cluster,
     Refused,
     Unreachable,

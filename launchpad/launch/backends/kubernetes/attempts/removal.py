@@ -6,7 +6,7 @@ import time
 from collections.abc import Set
 
 from launchpad.launch.backends.kubernetes.attempts import endings
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.objects import labels
 
 _GONE_S = 30.0

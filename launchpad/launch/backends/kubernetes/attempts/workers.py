@@ -29,7 +29,7 @@ from launchpad.launch.backends.kubernetes.attempts.attempt import Attempt
 from launchpad.launch.backends.kubernetes.attempts.endings import Told
 from launchpad.launch.backends.kubernetes.attempts.jobs import Jobs
 from launchpad.launch.backends.kubernetes.attempts.reaper import Reaper
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.cluster.follower import Follower
 from launchpad.launch.backends.kubernetes.cluster.watching import Watching
 from launchpad.launch.backends.kubernetes.objects import names

@@ -1,7 +1,7 @@
-"""The cluster's API, as far as it is needed: plain dicts in and out.
+"""The API of a real cluster, as far as it is needed.
 
 The package `kubernetes` reads the kubeconfig, or the account of the pod that this runs in, and knows how to
-log in; its models are left alone. `fake.FakeCluster` has the same methods.
+log in; its models are left alone.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import ssl
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote, urlencode
 
-from launchpad.errors import LaunchError
-
-Manifest = dict[str, Any]
-
-CONTAINER = "worker"
-"""What the container of a worker is called in its pod."""
+from launchpad.launch.backends.kubernetes.cluster import login
+from launchpad.launch.backends.kubernetes.cluster.cluster import (
+    CONTAINER,
+    Manifest,
+    Refused,
+    Unreachable,
+)
 
 _LOG = {"timestamps": "true", "container": CONTAINER}
 
@@ -53,83 +53,6 @@ def resource_of(kind: str) -> tuple[str, str]:
     return group, path.rpartition("/")[2] + slash + subresource
 
 
-class Refused(Exception):
-    """The cluster has answered that it will not; `status` is the code of HTTP."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-class Unreachable(Exception):
-    """The cluster has not answered."""
-
-
-_PASSING = (429, 500, 502, 503, 504)
-"""What a cluster answers that is busy or being restarted."""
-
-
-def is_passing(error: Refused | Unreachable) -> bool:
-    """Whether asking again may help."""
-    return isinstance(error, Unreachable) or error.status in _PASSING
-
-
-class Cluster(Protocol):
-    """What the backend asks of a cluster. Methods may be called from any thread.
-
-    Each raises Refused, or Unreachable.
-    """
-
-    namespace: str
-
-    def create(self, manifest: Manifest) -> Manifest:
-        """Makes an object; what it has become."""
-
-    def read(self, kind: str, name: str) -> Manifest:
-        """An object; Refused with 404 if there is none. Of a Secret its metadata only."""
-
-    def delete(
-        self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
-    ) -> None:
-        """Deletes an object; one that is not there is passed over."""
-
-    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
-        """Sets annotations of a pod."""
-
-    def give(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
-        """Sets what a Secret belongs to."""
-
-    def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
-        """Those with these labels, and the version from which a watch goes on."""
-
-    def events(self, kind: str, name: str) -> Sequence[Manifest]:
-        """What the cluster has noted about an object, in no order."""
-
-    def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
-        """What happens to them: (ADDED, MODIFIED or DELETED, object). It ends now and then.
-
-        Refused with 410: too much has happened since that version; list them again.
-        """
-
-    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
-        """The lines of a worker's container as they come, each after the time when it was written.
-
-        From the second on in which `since`, such a time, is.
-        """
-
-    def printed(self, pod: str) -> Iterator[bytes]:
-        """The same, of what is there now."""
-
-    def rules(self) -> Sequence[Manifest]:
-        """What this user may do, as rules of a Role; the cluster may know of more when asked for one."""
-
-    def may(self, verb: str, kind: str) -> bool:
-        """Whether this user may do that; `Pod/log` is the log of a pod."""
-
-    def close(self) -> None:
-        """Ends what is being read, by whatever thread."""
-
-
 class Api:
     """A real cluster: the one of $KUBECONFIG, or ~/.kube/config; within a pod the one around it.
 
@@ -138,13 +61,9 @@ class Api:
     """
 
     def __init__(self, namespace: str = "") -> None:
-        config = _load()
-        client, default = _client(config)
+        client, default = login.log_in()
         self._configuration: Any = client.configuration
-        if not self._configuration.verify_ssl:
-            _hush()
         self._pool: Any = client.rest_client.pool_manager
-        _share_trust(self._pool, self._configuration)
         self._streams: set[Any] = set()
         self._is_closed = False
         self._close = getattr(client, "close", lambda: None)
@@ -359,67 +278,3 @@ def _reason(data: bytes) -> str:
         return str(json.loads(data)["message"])
     except (ValueError, KeyError, TypeError):
         return data.decode(errors="replace").strip() or "no reason given"
-
-
-class _Trust(ssl.SSLContext):
-    """Shared by connections of many threads: nothing of it may change any more (python/cpython#134698)."""
-
-    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
-        """Each connection would set them anew, to HTTP/1.1, which is what is spoken without."""
-
-
-def _share_trust(pool: Any, configuration: Any) -> None:
-    """Has all connections use one context; each would otherwise read certificates from files by itself."""
-    trust = _Trust(ssl.PROTOCOL_TLS_CLIENT)
-    if not configuration.verify_ssl:
-        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    elif configuration.ssl_ca_cert:
-        trust.load_verify_locations(configuration.ssl_ca_cert)
-    else:
-        trust.load_default_certs()
-    if configuration.cert_file:
-        trust.load_cert_chain(configuration.cert_file, configuration.key_file)
-    for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
-        pool.connection_pool_kw.pop(name, None)
-    pool.connection_pool_kw["ssl_context"] = trust
-
-
-def _hush() -> None:
-    """Who wrote insecure-skip-tls-verify into a kubeconfig knows it; not at each request once more."""
-    import urllib3
-
-    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-
-
-def _load() -> Any:
-    try:
-        from kubernetes import config
-    except ImportError as error:
-        raise LaunchError(
-            f"launch type 'kubernetes' needs the package kubernetes, which cannot be imported here"
-            f" ({error}): pip install 'launchpad[kubernetes]'"
-        ) from error
-    return config
-
-
-def _client(config: Any) -> tuple[Any, str]:
-    """A client, and the namespace that is meant where none is named."""
-    from kubernetes import client
-
-    configuration = client.Configuration()
-    configuration.connection_pool_maxsize = 1000
-    try:
-        config.load_kube_config(client_configuration=configuration)
-        _, context = config.list_kube_config_contexts()
-        namespace = context["context"].get("namespace", "default")
-    except config.ConfigException as not_here:
-        try:
-            config.load_incluster_config(client_configuration=configuration)
-            with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
-                namespace = file.read().strip()
-        except (config.ConfigException, OSError):
-            raise LaunchError(
-                f"no Kubernetes cluster is known here: {not_here}. Set KUBECONFIG, or see whether"
-                " `kubectl get pods` works"
-            ) from not_here
-    return client.ApiClient(configuration), namespace

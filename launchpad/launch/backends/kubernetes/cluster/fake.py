@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from launchpad.launch.backend import Report
-from launchpad.launch.backends.kubernetes.cluster.api import (
+from launchpad.launch.backends.kubernetes.cluster.cluster import (
     CONTAINER,
     Manifest,
     Refused,

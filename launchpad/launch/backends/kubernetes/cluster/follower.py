@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from launchpad.launch.backend import Ended
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster
 from launchpad.launch.backends.kubernetes.post import letters
 from launchpad.launch.backends.mirror import Mirror
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from launchpad.launch.backends.kubernetes.cluster.api import Refused, Unreachable, is_passing
+from launchpad.launch.backends.kubernetes.cluster.cluster import Refused, Unreachable, is_passing
 
 T = TypeVar("T")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes.cluster.api import (
+from launchpad.launch.backends.kubernetes.cluster.api import resource_of
+from launchpad.launch.backends.kubernetes.cluster.cluster import (
     Cluster,
     Manifest,
     Refused,
     Unreachable,
-    resource_of,
 )
 
 RIGHTS = (

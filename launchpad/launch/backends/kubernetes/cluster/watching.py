@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Refused
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Refused
 
 _LEAST_S = 0.01
 _SOON_S, _LATE_S = 0.2, 10.0

@@ -14,7 +14,8 @@ from typing import Any
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes.cluster import rights
-from launchpad.launch.backends.kubernetes.cluster.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.api import Api
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.left import supervisor
 from launchpad.launch.backends.kubernetes.left.left import Left
 from launchpad.launch.backends.kubernetes.left.supervised import Owned, Supervised

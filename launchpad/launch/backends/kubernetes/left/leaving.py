@@ -10,8 +10,8 @@ from functools import partial
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes.attempts import endings, jobs
 from launchpad.launch.backends.kubernetes.cluster import rights
-from launchpad.launch.backends.kubernetes.cluster.api import (
-    Api,
+from launchpad.launch.backends.kubernetes.cluster.api import Api
+from launchpad.launch.backends.kubernetes.cluster.cluster import (
     Cluster,
     Manifest,
     Refused,

@@ -9,7 +9,7 @@ from typing import Any
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backends.kubernetes.attempts import endings, removal
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Manifest, Refused
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Manifest, Refused
 from launchpad.launch.backends.kubernetes.cluster.follower import parted
 from launchpad.launch.backends.kubernetes.objects import labels, names
 from launchpad.launch.backends.kubernetes.post import letters

@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backends.kubernetes.backend import Kubernetes
-from launchpad.launch.backends.kubernetes.cluster.api import Api, Cluster, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.api import Api
+from launchpad.launch.backends.kubernetes.cluster.cluster import Cluster, Refused, Unreachable
 from launchpad.launch.backends.kubernetes.left import supervisor
 from launchpad.launch.backends.kubernetes.left.supervisor import Errand
 from launchpad.launch.backends.kubernetes.objects import manifest

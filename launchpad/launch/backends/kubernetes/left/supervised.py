@@ -14,7 +14,12 @@ from dataclasses import replace
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backends.kubernetes.attempts import endings, removal
-from launchpad.launch.backends.kubernetes.cluster.api import Cluster, Manifest, Refused, Unreachable
+from launchpad.launch.backends.kubernetes.cluster.cluster import (
+    Cluster,
+    Manifest,
+    Refused,
+    Unreachable,
+)
 from launchpad.launch.backends.kubernetes.cluster.patience import Patience
 from launchpad.launch.backends.kubernetes.left import supervisor
 from launchpad.launch.backends.kubernetes.left.left import Left, longest_grace_s, printed

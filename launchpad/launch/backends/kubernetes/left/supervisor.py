@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.cluster.cluster import Manifest
 from launchpad.launch.backends.kubernetes.objects import manifest
 from launchpad.launch.backends.kubernetes.objects.grace import grace_s
 from launchpad.launch.backends.kubernetes.objects.pod_spec import worker_container

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.cluster.api import Manifest
+from launchpad.launch.backends.kubernetes.cluster.cluster import Manifest
 from launchpad.launch.backends.kubernetes.objects import labels, names
 from launchpad.launch.backends.kubernetes.objects.layout import CODE
 from launchpad.launch.backends.kubernetes.objects.patch import patched

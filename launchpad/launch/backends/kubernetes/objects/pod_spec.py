@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.cluster.api import CONTAINER, Manifest
+from launchpad.launch.backends.kubernetes.cluster.cluster import CONTAINER, Manifest
 from launchpad.launch.backends.kubernetes.objects import labels, names
 from launchpad.launch.backends.kubernetes.objects.grace import grace_s
 from launchpad.launch.backends.kubernetes.objects.layout import GIVEN, STATE, WRITABLE
