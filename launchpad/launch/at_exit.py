@@ -64,7 +64,9 @@ def _wait_for_all(error: BaseException | None = None) -> None:
     global _exit_code
     error, code_of_signal = error or _error_of_script(), _exit_code
     try:
-        with CtrlC(_ask_all_to_stop, is_stopping=_is_asked_to_stop(error)):
+        with CtrlC(
+            _ask_or_insist, is_stopping=isinstance(error, KeyboardInterrupt) or _exit_code != 0
+        ):
             _stop_what_must_not_go_on(error)
             while open_runs := _open_runs():
                 for running in open_runs:
@@ -88,7 +90,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
         signal.raise_signal(number)
         return
     _exit_code = ctrl_c.EXIT_CODES[signal.Signals(number)]
-    _ask_all_to_stop(at_once=False)
+    _ask_all_to_stop()
     unwind(ctrl_c.exception_for(number))
 
 
@@ -102,21 +104,22 @@ def _open_runs() -> list[Running]:
     return [running for running in _runs if not _is_settled(running)]
 
 
-def _ask_all_to_stop(at_once: bool) -> None:
+def _ask_all_to_stop() -> None:
     for running in _open_runs():
-        running.ask_to_stop(at_once)
+        running.ask_to_stop()
 
 
-def _is_asked_to_stop(error: BaseException | None) -> bool:
-    """Whether all programs are, by how the script has ended or by a signal: then the next Ctrl-C insists."""
-    return error is not None or _exit_code != 0 or hasattr(sys, "ps1")
+def _ask_or_insist(at_once: bool) -> None:
+    """A Ctrl-C at the end of the script asks those that were not asked, and insists on the others."""
+    for running in _open_runs():
+        running.ask_to_stop(running.is_asked)
 
 
 def _stop_what_must_not_go_on(error: BaseException | None) -> None:
     global _exit_code
     if isinstance(error, KeyboardInterrupt):
         _exit_code = 130
-        _ask_all_to_stop(at_once=False)
+        _ask_all_to_stop()
     for running in list(_runs):
         if running.is_test or error is not None or hasattr(sys, "ps1"):
             running.stop("the script has ended")

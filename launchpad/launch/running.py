@@ -36,6 +36,7 @@ class Running:
       run_id: The name of this run; its logs are in a directory of that name.
       is_test: Whether it belongs to a test, and ends with the script at the latest.
       is_reported: Whether somebody has been told how it ended.
+      is_asked: Whether it was asked to stop, by this script or by Ctrl-C.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Running:
     ):
         self.plan, self.run_id = plan, run.run_id
         self.is_test = backend.is_test
-        self.is_reported = False
+        self.is_reported = self.is_asked = False
         self._run = run
         self._supervising = Supervising(plan, backend, run, output, grace_s)
 
@@ -105,7 +106,7 @@ class Running:
           at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
         """
         with CtrlC(self.ask_to_stop, is_stopping=True):
-            self._supervising.put(StopAsked(reason, at_once))
+            self._ask(StopAsked(reason, at_once))
             self._supervising.done.wait()
 
     def ask_to_stop(self, at_once: bool = False) -> None:
@@ -115,7 +116,11 @@ class Running:
           at_once: Workers get no time to stop by themselves.
         """
         note = "" if at_once else "stopping … (Ctrl-C again: by force)"
-        self._supervising.put(StopAsked("interrupted by Ctrl-C or a signal", at_once, note))
+        self._ask(StopAsked("interrupted by Ctrl-C or a signal", at_once, note))
+
+    def _ask(self, asked: StopAsked) -> None:
+        self.is_asked = True
+        self._supervising.put(asked)
 
     def abandon(self) -> None:
         """For a script that leaves at once: removes what nobody else would remove."""

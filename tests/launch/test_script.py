@@ -489,7 +489,7 @@ lp.launch(program_of(("stubborn", lp.PyClassNode(Stubborn))))
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_ctrl_c_is_heard_wherever_the_script_is_between_its_own_code_and_the_wait(
+def test_a_second_ctrl_c_is_heard_although_the_script_does_not_wait_yet(
     tmp_path: Path, first: signal.Signals
 ) -> None:
     body = """
@@ -521,6 +521,96 @@ signal.raise_signal(signal.Signals[sys.argv[1]])
     rest, _ = process.communicate(timeout=20)
 
     assert process.returncode == (130 if first is signal.SIGINT else 143), seen + rest
+
+
+LAST_SECONDS = """
+class Stubborn:
+    def run(self):
+        print("runs", flush=True)
+        lp.wait_for_stop()
+        print("asked", flush=True)
+        while True:
+            time.sleep(0.01)
+
+class Saves:
+    def run(self):
+        print("runs", flush=True)
+        lp.wait_for_stop()
+        time.sleep(1)
+        print("saved", flush=True)
+
+def launched(kind, name, *launch_type):
+    running = lp.launch(program_of((name, lp.PyClassNode(kind)), name=name), *launch_type)
+    while "runs" not in running.logs(name):
+        time.sleep(0.01)
+    return running
+"""
+
+
+def test_a_ctrl_c_after_the_script_raised_insists_only_on_programs_that_were_asked(
+    tmp_path: Path,
+) -> None:
+    body = """
+launched(Stubborn, "first")
+launched(Saves, "second")
+raise ValueError
+"""
+    flags = "--lp_launch_type=local_mp", "--lp_termination_notice_secs=50"
+    process = start(script(tmp_path, LAST_SECONDS + body), *flags)
+    read_until(process, "asked")
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 130, rest
+    assert "first-0 did not stop when asked" in rest
+    assert "saved" in rest
+    assert "second-0 did not stop" not in rest
+
+
+def test_a_ctrl_c_ends_by_force_the_program_of_a_test_that_the_end_of_the_script_stops(
+    tmp_path: Path,
+) -> None:
+    body = """
+running = launched(Stubborn, "first", "test_mp")
+
+def tell():
+    while "asked" not in running.logs("first"):
+        time.sleep(0.01)
+    print("first was asked", flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
+"""
+    process = start(script(tmp_path, LAST_SECONDS + body), "--lp_termination_notice_secs=50")
+    read_until(process, "first was asked")
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 130, rest
+
+
+def test_a_program_launched_after_a_sigterm_that_was_caught_is_asked_by_the_next_ctrl_c(
+    tmp_path: Path,
+) -> None:
+    body = """
+import signal
+first = launched(Saves, "first")
+try:
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(60)
+except SystemExit:
+    first.wait(raise_error=False)
+launched(Saves, "second")
+print("the end", flush=True)
+threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
+"""
+    process = start(script(tmp_path, LAST_SECONDS + body), "--lp_launch_type=local_mp")
+    read_until(process, "the end")
+    rest, _ = process.communicate(timeout=30)
+
+    assert "saved" in rest
+    assert process.returncode == 143, rest
 
 
 def test_kill_9_of_the_script_leaves_no_process_and_nothing_on_disk(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Cluster(Protocol):
         """The same, of what is there now."""
 
     def rules(self) -> Sequence[Manifest]:
-        """What this user may do, as rules of a Role; the cluster may know of more when asked for one."""
+        """What this user may do, as rules of a Role, as far as that can be told; the rest `may` tells."""
 
     def may(self, verb: str, kind: str) -> bool:
         """Whether this user may do that; `Pod/log` is the log of a pod."""
