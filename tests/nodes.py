@@ -155,8 +155,9 @@ class Loop:
     """Runs until it is told to stop, and looks for it."""
 
     def run(self) -> None:
+        stop = lp.stop_event()  # before it says that it runs: who has not asked is interrupted
         print("looping", flush=True)
-        lp.wait_for_stop()
+        stop.wait()
         print("stopped in good order", flush=True)
 
 
@@ -208,8 +209,8 @@ class DeafLoop:
     """Runs for ever and never asks about stopping."""
 
     def run(self) -> None:
-        print("deaf", flush=True)
         try:
+            print("deaf", flush=True)
             while True:
                 time.sleep(0.01)
         finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from launchpad import outcome
-from launchpad.launch.restarts import Decision, Reason
+from launchpad.launch.restarts import START_TIMEOUT, Decision, Reason
 from launchpad.launch.watched import Watched
 from launchpad.outcome import Outcome
 from launchpad.restart_policy import GROUP, WORKER
@@ -25,7 +25,7 @@ def too_late(worker: Watched, ended: Outcome) -> Outcome:
         ended,
         kind=outcome.FAILED,
         cause=f"was not ready within start_timeout_s={limit:g}, and was killed",
-        error_type="StartTimeout",
+        error_type=START_TIMEOUT,
         hint="its log ends with the stacks of all its threads: see where it was",
     )
 

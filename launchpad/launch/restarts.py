@@ -9,6 +9,9 @@ from enum import StrEnum
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
 
+START_TIMEOUT = "StartTimeout"
+"""The type of error of one that was not ready in time."""
+
 
 class Verdict(StrEnum):
     """What to do."""
@@ -90,6 +93,10 @@ def _refusal(policy: RestartPolicy, ended: Outcome) -> Reason | None:
         return Reason.NO_POLICY
     if not ended.may_restart:
         return Reason.OPTED_OUT
-    if ended.kind != SUCCEEDED and ended.phase == "import" and not ended.signal:
-        return Reason.CANNOT_IMPORT
-    return None
+    return Reason.CANNOT_IMPORT if _cannot_import(ended) else None
+
+
+def _cannot_import(ended: Outcome) -> bool:
+    """Not so one that was killed meanwhile, or that was only slow."""
+    is_cut_short = ended.signal or ended.error_type == START_TIMEOUT
+    return ended.kind != SUCCEEDED and ended.phase == "import" and not is_cut_short

@@ -382,12 +382,12 @@ def test_a_deferred_that_never_asks_about_stopping_is_unwound(launch_type: str) 
     program.add_node(lp.PyNode(print, lp.Deferred(nodes.loop_for_ever)), label="deferred")
     running = lp.launch(program, launch_type)
     _wait_for_output(running, "deferred", "looping")
-    began = time.monotonic()
 
     running.stop()
 
-    assert [s.state for s in running.status()] == ["stopped"]
-    assert time.monotonic() - began < 4  # the grace period is longer
+    (status,) = running.status()
+    assert status.state == "stopped"
+    assert "did not stop in time" not in status.cause  # so not after its grace period
 
 
 @pytest.mark.parametrize("reason", ["enough", 5, None, ValueError("enough")])

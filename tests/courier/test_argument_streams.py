@@ -367,16 +367,23 @@ server.join()
 """
 
 
+def kill_when_it_reads(process, source) -> None:
+    until(lambda: source.made)
+    process.kill()
+
+
 def test_a_caller_hears_that_its_server_was_killed(
     unix_address, connect, python, count, source
 ) -> None:
     with python(TAKER.format(address=unix_address)) as process:
         assert process.stdout.readline() == "up\n"
         client = connect(unix_address)
-        threading.Timer(0.2, process.kill).start()
+        thread = threading.Thread(target=kill_when_it_reads, args=(process, source))
+        thread.start()
 
         with pytest.raises(courier.OutcomeUnknown):
             client.total(count())
+        thread.join()
 
     assert source.made
     assert source.closed.wait(SOON_S)

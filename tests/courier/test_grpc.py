@@ -34,6 +34,7 @@ from launchpad.courier.protocol import wire
 from launchpad.courier.trust.certificates import make_credentials
 from launchpad.courier.values import codec
 from tests.courier.conftest import DEADLINE_S, Connect
+from tests.waiting import until
 
 ANY_PORT = "grpc:127.0.0.1:0"
 TOKEN = b"a token of 16 by"
@@ -437,6 +438,7 @@ def test_both_sides_count_every_call_and_every_error(connect: Connect) -> None:
         with pytest.raises(LookupError):
             call()
 
+    until(lambda: client.stats().methods["fail"].in_flight == 0)  # it is counted a moment later
     for stats in (client.stats(), server.stats()):
         worked, failed = stats.methods["double"], stats.methods["fail"]
         assert (worked.calls, worked.errors, worked.in_flight) == (2, 0, 0)

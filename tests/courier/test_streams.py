@@ -619,7 +619,7 @@ def test_a_stream_outlives_a_wait_that_was_too_long(serve, connect, address, gat
         yield 2
 
     serve(address, rows=rows)
-    stream = connect(address).with_options(timeout_s=0.1).rows()
+    stream = connect(address).with_options(timeout_s=1.0).rows()
     first = next(stream)
     with pytest.raises(TimeoutError):
         next(stream)

@@ -56,7 +56,7 @@ def test_f43_calls_deadlines_and_restarts_go_on_when_the_clock_jumps(
         program.add_node(lp.PyNode(call_while_the_clock_jumps, counter, hours))
     monkeypatch.setattr(time, "time", time.time)  # in threads, the workers' change is ours too
 
-    running = lp.testing.run(program, 30, launch_type)
+    running = lp.testing.run(program, 90, launch_type)
 
     assert [(s.worker, s.state, s.attempt) for s in running.status()] == [
         ("counter-0", "stopped", 1),

@@ -191,7 +191,7 @@ class Hangs:
     def never_returns(self):
         time.sleep(1000)
 program = lp.Program("ends")
-with program.group("worker", restart=lp.RestartPolicy(start_timeout_s=0.5)):
+with program.group("worker", restart=lp.RestartPolicy(max_restarts=0, start_timeout_s=3)):
     program.add_node(lp.PyClassNode(Hangs))
 lp.launch(program)
 """

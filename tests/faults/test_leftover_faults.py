@@ -44,7 +44,7 @@ def test_f18_only_what_dead_runs_have_left_is_swept(base: Path, launch_type: str
     lock = os.open(alive / "lock", os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        lp.testing.run(program, 30, launch_type)
+        lp.testing.run(program, 90, launch_type)
     finally:
         os.close(lock)
 

@@ -35,7 +35,7 @@ def test_f21_an_exception_in_run_fails_the_program_with_the_first_cause_and_stop
     running = lp.launch(program, launch_type)
 
     with pytest.raises(lp.ProgramFailed) as caught:
-        running.wait(20)
+        running.wait(90)
 
     outcome = caught.value.outcome
     assert (outcome.worker, outcome.phase, outcome.error_type) == ("bad-0", "run", "ValueError")
@@ -109,7 +109,7 @@ def test_f22_a_worker_killed_by_sigkill_is_named_and_its_callers_are_not_blamed(
     with pytest.raises(lp.courier.CourierError):
         victim_client.kill_self(signal.SIGKILL)
     with pytest.raises(lp.ProgramFailed) as caught:
-        running.wait(20)
+        running.wait(90)
 
     outcome = caught.value.outcome
     assert (outcome.worker, outcome.phase, outcome.signal) == ("victim-0", "run", "SIGKILL")
@@ -125,7 +125,7 @@ def test_f24_a_worker_that_segfaults_is_named_with_its_stack(launch_type: str) -
     with pytest.raises(lp.courier.CourierError):
         running.client("victim").segfault()
     with pytest.raises(lp.ProgramFailed) as caught:
-        running.wait(20)
+        running.wait(90)
 
     assert caught.value.worker == "victim-0"
     assert "SIGSEGV" in caught.value.outcome.cause

@@ -116,7 +116,7 @@ def test_f13_a_process_that_dies_in_a_deferred_dies_in_init() -> None:
 @both
 def test_f13_those_who_wait_for_it_are_told_at_once(launch_type: str) -> None:
     program = lp.Program("init")
-    bad = program.add_node(lp.CourierNode(nodes.FailsInInit), label="bad")
+    bad = program.add_node(lp.CourierNode(nodes.FailsInInit, 0.5), label="bad")
     program.add_node(lp.PyNode(nodes.add_once, bad), label="waits")
     running = lp.launch(program, launch_type)
     began = time.monotonic()

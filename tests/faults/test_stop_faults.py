@@ -99,7 +99,7 @@ def assert_all_end(processes: list[psutil.Process]) -> None:
 def test_f47_f49_a_signal_while_the_script_has_ended_stops_the_program_in_good_order(
     start: Start, launch_type: str, number: signal.Signals, code: int
 ) -> None:
-    process = start("lp.launch(program_of(lp.PyClassNode(nodes.Loop)))", launch_type)
+    process = start("lp.launch(program_of(lp.PyClassNode(nodes.Loop)))", launch_type, notice_s=20)
     read_until(process, "looping")
     below = descendants(process)
 

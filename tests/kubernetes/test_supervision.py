@@ -406,6 +406,20 @@ def test_a_worker_is_killed_for_a_test_by_its_pod(cluster: FakeCluster) -> None:
         until(lambda: letters.wishes_in(orders_of(cluster, pod)).crash)
 
 
+def test_what_a_kubelet_may_have_missed_is_said_once_more(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaper, "_REPEAT_S", 0.1)
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        running.crash("loop-0", "for a test")
+
+        until(lambda: letters.wishes_in(orders_of(cluster, pod)).repeats == 1)
+
+        assert letters.wishes_in(orders_of(cluster, pod)).crash
+
+
 def orders_of(cluster: FakeCluster, pod: str) -> str:
     return str(cluster.read("Pod", pod)["metadata"]["annotations"]["launchpad/orders"])
 

@@ -99,6 +99,12 @@ def test_who_is_killed_while_its_code_is_imported_may_be_started_again() -> None
     assert decide(policy(), killed, [], NOW).verdict is Verdict.RESTART
 
 
+def test_who_was_too_slow_while_its_code_was_imported_may_be_started_again() -> None:
+    late = Outcome("a-0", FAILED, "import", error_type="StartTimeout")
+
+    assert decide(policy(), late, [], NOW).verdict is Verdict.RESTART
+
+
 def test_a_failure_that_no_restart_would_cover_counts_also_while_the_program_stops() -> None:
     failed = Outcome("a-0", FAILED, may_restart=False)
 

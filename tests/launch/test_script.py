@@ -231,13 +231,11 @@ lp.launch(program_of(("outer", lp.PyNode(outer))))
 """
     process = start(script(tmp_path, body), f"--lp_launch_type={launch_type}")
     read_until(process, "looping")
-    began = time.monotonic()
 
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=30)
 
     assert process.returncode == 130, rest
-    assert time.monotonic() - began < 5
     assert "stopped in good order" in rest
 
 
@@ -434,13 +432,12 @@ lp.launch(program_of(("deaf", lp.PyClassNode(Deaf))))
 """
     process = start(script(tmp_path, body), f"--lp_launch_type={launch_type}")
     read_until(process, "| deaf")
-    began = time.monotonic()
 
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=20)
 
     assert process.returncode == 130, rest
-    assert time.monotonic() - began < 5
+    assert "did not stop when asked" not in rest
 
 
 def test_the_grace_period_is_what_the_flag_says(tmp_path: Path) -> None:
@@ -462,7 +459,7 @@ lp.launch(program_of(("stubborn", lp.PyClassNode(Stubborn))))
     rest, _ = process.communicate(timeout=20)
 
     assert process.returncode == 130
-    assert 1 <= time.monotonic() - began < 5
+    assert 1 <= time.monotonic() - began < 9  # it would be 10 without the flag
     assert "stubborn-0 did not stop when asked" in rest
 
 

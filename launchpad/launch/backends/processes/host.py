@@ -45,7 +45,7 @@ from launchpad.launch.backends.processes.messages import (
 )
 from launchpad.launch.backends.processes.out_of_memory import OutOfMemory
 
-_LAST_WORDS_S, _LAST_WORDS_BY_S = 0.05, 0.2
+_LAST_WORDS_S, _LAST_WORDS_BY_S = 0.05, 1.0
 """How long a worker that is to be killed has for writing its stacks into its log; and if it has had no
 processor meanwhile."""
 

@@ -25,6 +25,7 @@ from launchpad.launch.backends.kubernetes.cluster.cluster import (
     Unreachable,
     is_passing,
 )
+from launchpad.launch.backends.kubernetes.post.letters import Wishes
 from launchpad.outcome import Outcome
 
 _FORGOTTEN_S = 0.5
@@ -40,6 +41,10 @@ _ABANDONED_S = 60.0
 """How long somebody who ends a pod waits for a cluster that does not answer."""
 
 _AGAIN_S = 1.0
+
+_REPEAT_S = 2.0
+"""After how long a wish is said once more: a kubelet that is just writing what its pods are told may miss a
+change, and looks again by itself only after a minute or two."""
 
 
 class Reaper:
@@ -84,6 +89,7 @@ class Reaper:
         attempt.wishes = replace(attempt.wishes, **new)
         if attempt.pod_name and not attempt.is_over:
             self._urge(attempt, partial(self._jobs.send_wishes, attempt))
+            self._actions.later(_REPEAT_S, self._repeat, attempt, attempt.wishes)
 
     def on_deleted(self, attempt: Attempt, grace_s: float) -> None:
         """Somebody has deleted its pod: no other may take its place; its node may be dead."""
@@ -104,6 +110,11 @@ class Reaper:
         told = attempt.told
         if not attempt.is_over:
             self._end(attempt, Outcome(told.worker, outcome.LOST, "run", told.attempt, why))
+
+    def _repeat(self, attempt: Attempt, wishes: Wishes) -> None:
+        if attempt.wishes == wishes and not attempt.is_over:  # nothing newer was said meanwhile
+            attempt.wishes = replace(wishes, repeats=wishes.repeats + 1)
+            self._urge(attempt, partial(self._jobs.send_wishes, attempt))
 
     def _delete(self, attempt: Attempt) -> None:
         self._urge(attempt, partial(self._delete_now, attempt))

@@ -49,6 +49,7 @@ class Wishes:
       stacks: How often its stacks were asked for.
       crash: Its process is to be killed, as chance would.
       stop: For a supervisor: the program is to stop; with `kill` at once.
+      repeats: How often it was said again, with nothing new.
     """
 
     restarts: bool = False
@@ -58,6 +59,7 @@ class Wishes:
     stacks: int = 0
     crash: bool = False
     stop: bool = False
+    repeats: int = 0
 
     def with_those_of(self, other: Wishes) -> Wishes:
         """Both, where each wishes for what a supervisor does."""
