@@ -76,7 +76,7 @@ def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Api) -> 
 KILL = """
 import os, pathlib, signal
 for process in pathlib.Path("/proc").glob("[0-9]*"):
-    if b"kubernetes.stew" + b"ard" in (process / "cmdline").read_bytes():
+    if b".stew" + b"ard" in (process / "cmdline").read_bytes():
         os.kill(int(process.name), signal.SIGKILL)
 """
 
