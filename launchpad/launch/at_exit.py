@@ -64,9 +64,7 @@ def _wait_for_all(error: BaseException | None = None) -> None:
     global _exit_code
     error, code_of_signal = error or _error_of_script(), _exit_code
     try:
-        with CtrlC(
-            _ask_or_insist, is_stopping=isinstance(error, KeyboardInterrupt) or _exit_code != 0
-        ):
+        with CtrlC(_ask_or_insist):
             _stop_what_must_not_go_on(error)
             while open_runs := _open_runs():
                 for running in open_runs:
@@ -109,10 +107,17 @@ def _ask_all_to_stop() -> None:
         running.ask_to_stop()
 
 
-def _ask_or_insist(at_once: bool) -> None:
-    """A Ctrl-C at the end of the script asks those that were not asked, and insists on the others."""
-    for running in _open_runs():
+def _ask_or_insist(at_once: bool) -> bool:
+    """A Ctrl-C at the end of the script asks those that were not asked, and insists on the others.
+
+    Returns:
+      Whether all had been insisted on before.
+    """
+    open_runs = _open_runs()
+    can_do_no_more = bool(open_runs) and all(running.is_hurried for running in open_runs)
+    for running in open_runs:
         running.ask_to_stop(running.is_asked)
+    return can_do_no_more
 
 
 def _stop_what_must_not_go_on(error: BaseException | None) -> None:

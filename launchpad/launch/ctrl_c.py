@@ -35,14 +35,15 @@ class CtrlC:
 
     Args:
       ask: Called with whether the program must stop at once, in the main thread, between any two of its
-        steps; so it must wait for no lock.
+        steps; so it must wait for no lock. If it returns True there is nothing left to ask for, and nobody is
+        waited for any longer.
       is_stopping: Whether the program was asked before: then the first one insists.
 
     Attributes:
       pressed: The first signal since it is open, if there was one.
     """
 
-    def __init__(self, ask: Callable[[bool], None], *, is_stopping: bool = False) -> None:
+    def __init__(self, ask: Callable[[bool], bool | None], *, is_stopping: bool = False) -> None:
         self.pressed: int | None = None
         self._ask = ask
         self._count = int(is_stopping)
@@ -64,9 +65,8 @@ class CtrlC:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.pressed = self.pressed or number
         self._count += 1
-        if self._count > _INSIST:
+        if self._count > _INSIST or self._ask(self._count == _INSIST):
             raise exception_for(number)
-        self._ask(self._count == _INSIST)
 
 
 def exception_for(number: int) -> BaseException:

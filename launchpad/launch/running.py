@@ -37,6 +37,7 @@ class Running:
       is_test: Whether it belongs to a test, and ends with the script at the latest.
       is_reported: Whether somebody has been told how it ended.
       is_asked: Whether it was asked to stop, by this script or by Ctrl-C.
+      is_hurried: Whether it was then told to do so at once.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Running:
     ):
         self.plan, self.run_id = plan, run.run_id
         self.is_test = backend.is_test
-        self.is_reported = self.is_asked = False
+        self.is_reported = self.is_asked = self.is_hurried = False
         self._run = run
         self._supervising = Supervising(plan, backend, run, output, grace_s)
 
@@ -119,7 +120,7 @@ class Running:
         self._ask(StopAsked("interrupted by Ctrl-C or a signal", at_once, note))
 
     def _ask(self, asked: StopAsked) -> None:
-        self.is_asked = True
+        self.is_asked, self.is_hurried = True, self.is_hurried or asked.at_once
         self._supervising.put(asked)
 
     def abandon(self) -> None:

@@ -103,7 +103,7 @@ from launchpad.launch.backends.kubernetes.pod import pod, readiness
 folder = Path({str(mounted.folder)!r})
 pod.GIVEN, pod.WRITABLE, pod.STATE = folder / "given", folder / "run", folder / "state"
 pod.LAST_WORDS = folder / "last"
-readiness.PORT = {mounted.port}
+readiness.READY_PORT = pod.READY_PORT = {mounted.port}
 """
 
     def begin(attempt: int = 1) -> subprocess.Popen[bytes]:

@@ -610,6 +610,38 @@ threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
     assert process.returncode == 143, rest
 
 
+def test_the_ctrl_c_after_the_one_that_asked_insists_also_when_a_sigterm_came_before(
+    tmp_path: Path,
+) -> None:
+    body = """
+import signal
+try:
+    running = launched(Saves, "first")
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(60)
+except SystemExit:
+    running.wait(raise_error=False)
+running = launched(Stubborn, "second")
+
+def tell():
+    signal.raise_signal(signal.SIGINT)
+    while "asked" not in running.logs("second"):
+        time.sleep(0.01)
+    print("second was asked", flush=True)
+
+threading.Timer(0.5, tell).start()
+"""
+    flags = "--lp_launch_type=local_mp", "--lp_termination_notice_secs=50"
+    process = start(script(tmp_path, LAST_SECONDS + body), *flags)
+    read_until(process, "second was asked")
+
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=30)
+
+    assert "second-0 did not stop when asked; it is ended by force" in rest
+    assert process.returncode == 143, rest
+
+
 def test_kill_9_of_the_script_leaves_no_process_and_nothing_on_disk(tmp_path: Path) -> None:
     body = """
 class Grandparent:

@@ -112,7 +112,9 @@ class Reaper:
             self._end(attempt, Outcome(told.worker, outcome.LOST, "run", told.attempt, why))
 
     def _repeat(self, attempt: Attempt, wishes: Wishes) -> None:
-        if attempt.wishes == wishes and not attempt.is_over:  # nothing newer was said meanwhile
+        is_deleted = attempt.told.asked and not (wishes.restarts or wishes.kill)
+        is_newest = attempt.wishes == wishes
+        if is_newest and not is_deleted and not attempt.is_over:
             attempt.wishes = replace(wishes, repeats=wishes.repeats + 1)
             self._urge(attempt, partial(self._jobs.send_wishes, attempt))
 

@@ -10,3 +10,6 @@ CODE = "code"
 
 FIRST_PORT = 7070
 """Of its servers; those that follow have the next ones."""
+
+READY_PORT = 7069
+"""Where it answers when its worker is ready, and not before."""

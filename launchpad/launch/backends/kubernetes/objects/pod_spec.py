@@ -8,9 +8,8 @@ from typing import Any
 from launchpad.launch.backends.kubernetes.cluster.cluster import CONTAINER, Manifest
 from launchpad.launch.backends.kubernetes.objects import labels, names
 from launchpad.launch.backends.kubernetes.objects.grace import grace_s
-from launchpad.launch.backends.kubernetes.objects.layout import GIVEN, STATE, WRITABLE
+from launchpad.launch.backends.kubernetes.objects.layout import GIVEN, READY_PORT, STATE, WRITABLE
 from launchpad.launch.backends.kubernetes.objects.run import Run
-from launchpad.launch.backends.kubernetes.pod import readiness
 from launchpad.launch.plan import WorkerPlan
 from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
 
@@ -90,7 +89,7 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
-        "readinessProbe": {"tcpSocket": {"port": readiness.PORT}, "periodSeconds": _PROBE_S},
+        "readinessProbe": {"tcpSocket": {"port": READY_PORT}, "periodSeconds": _PROBE_S},
     }
 
 

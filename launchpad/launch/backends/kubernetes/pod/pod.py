@@ -29,8 +29,7 @@ from launchpad import outcome
 from launchpad.courier import keyring
 from launchpad.launch.backend import Born, Ended, Noted, Ready
 from launchpad.launch.backends.kubernetes.objects.grace import grace_s
-from launchpad.launch.backends.kubernetes.objects.layout import GIVEN, STATE, WRITABLE
-from launchpad.launch.backends.kubernetes.pod import readiness
+from launchpad.launch.backends.kubernetes.objects.layout import GIVEN, READY_PORT, STATE, WRITABLE
 from launchpad.launch.backends.kubernetes.pod.orders import Orders
 from launchpad.launch.backends.kubernetes.pod.readiness import Readiness
 from launchpad.launch.backends.kubernetes.post import baggage, letters, parcels, shared
@@ -193,7 +192,7 @@ class Pod:
         try:
             self._readiness.tell()
         except OSError as error:
-            self._note(f"the cluster will not call it ready: port {readiness.PORT}: {error}")
+            self._note(f"the cluster will not call it ready: port {READY_PORT}: {error}")
 
     def _ask(self, restarts: bool) -> None:
         if not self._is_asked:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 
-PORT = 7069
+from launchpad.launch.backends.kubernetes.objects.layout import READY_PORT
 
 
 class Readiness:
@@ -24,7 +24,7 @@ class Readiness:
           OSError: it belongs to somebody else.
         """
         if self._listener is None:
-            self._listener = socket.create_server(("", PORT))
+            self._listener = socket.create_server(("", READY_PORT))
             self._listener.setblocking(False)
 
     def answer(self) -> None:
