@@ -1,10 +1,12 @@
 # Everything here sets itself up: the first target you make creates .venv and installs what it needs.
 #
-#   make demo     count the words of Python's standard library with a program of local processes
-#   make test     all tests
-#   make check    format, lint, types and the fast tests: what to run before a commit
-#   make bench    our speed beside that of others, measured on this machine now (6 minutes)
-#   make ordeal   what must never happen: a million odd inputs, strangers, kills at random moments (three quarters of an hour)
+#   make demo           count the words of Python's standard library with a program of local processes
+#   make test           all tests but those on a cluster, of Ray or of Kubernetes
+#   make test-ray       those on a Ray cluster, which they start
+#   make test-cluster   those on a Kubernetes cluster, which is started on this machine
+#   make check          format, lint, types and the fast tests: what to run before a commit
+#   make bench          our speed beside that of others, measured on this machine now (6 minutes)
+#   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments (three quarters of an hour)
 #
 # PYTHON=python3.12 picks an interpreter, VENV=/elsewhere another place for the environment.
 
@@ -12,14 +14,28 @@ VENV ?= .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench ordeal format lint types fast-tests compiled clean
+PYTEST := $(BIN)/python -m pytest
+# Tests wait more than they compute: one more at a time than there are cores.
+IN_PARALLEL = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
+HERE := not ray and not kubernetes
+# With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
+OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
+
+.PHONY: demo test test-ray test-cluster check bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
 	$(BIN)/python -m examples.mapreduce --lp_launch_type=local_mp
 
 test: $(VENV)/.dev-is-installed compiled
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(IN_PARALLEL) -m "$(HERE) and not timing" $(PYTEST_ARGS) $(OR_NONE)
+	$(PYTEST) -m "$(HERE) and timing" $(PYTEST_ARGS) $(OR_NONE)
+
+test-ray: $(VENV)/.dev-is-installed compiled
+	$(PYTEST) -m ray $(PYTEST_ARGS)
+
+test-cluster: $(VENV)/.dev-is-installed compiled
+	PYTHON=$(BIN)/python .ci/on_a_cluster $(PYTEST_ARGS)
 
 check: format lint types fast-tests
 
@@ -35,7 +51,7 @@ types: $(VENV)/.dev-is-installed
 	$(BIN)/mypy
 
 fast-tests: $(VENV)/.dev-is-installed compiled
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) $(IN_PARALLEL) -m "$(HERE) and not timing and not slow" $(PYTEST_ARGS)
 
 # Tests start thousands of processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile all anew.
 compiled: $(VENV)/.dev-is-installed

@@ -41,7 +41,7 @@ from benchmarks.orphans import MARK, children, files_below, marked, percentile
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS_S = {1: 1.0, 2: 0.3}
-PATIENCE_S = 15.0
+CHECK_EVERY_S = 15.0
 FOUND_AFTER_S = 0.005
 CTRL_C = b"\x03"
 
@@ -153,7 +153,7 @@ class Terminal:
     def _read(self, within_s: float) -> bool:
         if not select.select([self._keys], [], [], within_s)[0]:
             return False
-        with contextlib.suppress(OSError):  # EIO: nobody has the other end open any more
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
             data = os.read(self._keys, 65536)
             self.screen += data
             return bool(data)
@@ -174,9 +174,9 @@ def terminal(number: int) -> Iterator[tuple[Terminal, str, Path]]:
 def time_to_run() -> float:
     """How long the script takes from its first line until all runs."""
     with terminal(-1) as (screen, _, _):
-        assert screen.read_until(b"@begun", PATIENCE_S)
+        assert screen.read_until(b"@begun", CHECK_EVERY_S)
         began = time.monotonic()
-        assert screen.read_until(b"@runs", PATIENCE_S), screen.screen.decode()
+        assert screen.read_until(b"@runs", CHECK_EVERY_S), screen.screen.decode()
         return time.monotonic() - began
 
 
@@ -184,14 +184,14 @@ def trial(number: int, after_s: float, again_after_s: float | None) -> Trial:
     """One script, interrupted once or twice."""
     found = Trial(after_s)
     with terminal(number) as (screen, mark, directory):
-        assert screen.read_until(b"@begun", PATIENCE_S)
+        assert screen.read_until(b"@begun", CHECK_EVERY_S)
         time.sleep(after_s)
         screen.press()
         pressed = time.monotonic()
         if again_after_s is not None and screen.wait(again_after_s) is None:
             screen.press()
             pressed = time.monotonic()
-        found.exit_code = screen.wait(PATIENCE_S)
+        found.exit_code = screen.wait(CHECK_EVERY_S)
         found.seconds = time.monotonic() - pressed
         found.left = left_over(mark, directory)
         found.screen = screen.screen.decode(errors="replace")

@@ -3,7 +3,7 @@
     python benchmarks/cycles.py --cycles 1000
 
 A cycle launches a program of four nodes, calls each of them, and stops it. First as threads, then as
-processes; each in an interpreter of its own, after 100 cycles that nobody counts, which import and fill
+processes; each in an interpreter of its own, after 100 cycles that are not counted, which import and fill
 caches and heaps. Printed are the time of a cycle and, from the first counted cycle to the last,
 
     zombies         children that have ended and were not waited for      0

@@ -32,11 +32,12 @@ MAX_GROWTH = 16 << 20
 
 def readers() -> list[Callable[[bytes], object]]:
     """All that reads what a peer has sent."""
-    from launchpad.courier.protocol import compression, envelope, greeting, notes, wire
-    from launchpad.courier.sharing import segments
+    from launchpad.courier.codec import compression
+    from launchpad.courier.protocol import envelope, framing, handshake, headers
+    from launchpad.courier.shm import segments
 
     def read_frames(data: bytes) -> None:
-        decoder = wire.Decoder(max_bytes=MAX_BYTES, scratch_bytes=1024)
+        decoder = framing.FrameDecoder(max_bytes=MAX_BYTES, scratch_bytes=1024)
         cut = data[0] + 1 if data else 1
         at = 1
         while at < len(data):
@@ -46,12 +47,14 @@ def readers() -> list[Callable[[bytes], object]]:
             at += n
 
     def read_greeting(data: bytes) -> None:
-        padded = data.ljust(greeting.GREETING_SIZE, b"\0")[: greeting.GREETING_SIZE]
-        greeting.read_version(padded)
-        greeting.decode_greeting(padded)
+        padded = data.ljust(handshake.CLIENT_HELLO_SIZE, b"\0")[: handshake.CLIENT_HELLO_SIZE]
+        handshake.read_version(padded)
+        handshake.decode_client_hello(padded)
 
     def read_welcome(data: bytes) -> None:
-        greeting.decode_welcome(data.ljust(greeting.WELCOME_SIZE, b"\0")[: greeting.WELCOME_SIZE])
+        handshake.decode_server_hello(
+            data.ljust(handshake.SERVER_HELLO_SIZE, b"\0")[: handshake.SERVER_HELLO_SIZE]
+        )
 
     def read_compressed(data: bytes) -> None:
         n = data[0] % 40 if data else 0
@@ -61,7 +64,7 @@ def readers() -> list[Callable[[bytes], object]]:
         read_frames,
         read_greeting,
         read_welcome,
-        notes.decode,
+        headers.decode,
         envelope.open,
         read_compressed,
         segments.decode_descriptor,
@@ -70,24 +73,24 @@ def readers() -> list[Callable[[bytes], object]]:
 
 def seeds() -> list[bytes]:
     """Inputs that are what they should be, for the fuzzer to begin with."""
-    from launchpad.courier.protocol import compression, greeting, notes, wire
-    from launchpad.courier.values import codec
+    from launchpad.courier.codec import compression, pickling
+    from launchpad.courier.protocol import framing, handshake, headers
 
     frames = b"".join(
         b"".join(
-            map(bytes, wire.encode(kind, 7, b"name", b"body", [memoryview(b"abc")] * i, 9, b"n"))
+            map(bytes, framing.encode(kind, 7, b"name", b"body", [memoryview(b"abc")] * i, 9, b"n"))
         )
-        for i, kind in enumerate(wire.KINDS)
+        for i, kind in enumerate(framing.KINDS)
     )
-    small = b"".join(wire.encode_small(kind, 7, b"name", b"body") for kind in wire.KINDS)
+    small = b"".join(framing.encode_small(kind, 7, b"name", b"body") for kind in framing.KINDS)
     packed, _, note = compression.pack(b"x" * 1000, [])
     return [
         b"\0\x0f" + frames,
         b"\0\xff" + small,
-        b"\x01" + greeting.encode_greeting(b"token", "peer"),
-        b"\x02" + greeting.encode_welcome(0, bytes(16), "server"),
-        b"\x03" + notes.encode({1: b"abc", 200: b"", 3: b"x" * 300}),
-        b"\x04" + codec.encode_error(ValueError("x")),
+        b"\x01" + handshake.encode_client_hello(b"token", "peer"),
+        b"\x02" + handshake.encode_server_hello(0, bytes(16), "server"),
+        b"\x03" + headers.encode({1: b"abc", 200: b"", 3: b"x" * 300}),
+        b"\x04" + pickling.encode_error(ValueError("x")),
         b"\x05" + bytes([len(note)]) + note + packed,
         b"\x06" + bytes(24),
     ]
@@ -123,7 +126,9 @@ def fuzz(directory: str, inputs: int, seed: int) -> None:
         "-rss_limit_mb=2048",
     ]
     crashes = f"-artifact_prefix={directory}/crash-"
-    atheris.Setup([sys.argv[0], directory, *limits, crashes], lambda data: read(data, targets))
+    atheris.WorkerDraft(
+        [sys.argv[0], directory, *limits, crashes], lambda data: read(data, targets)
+    )
     atheris.Fuzz()
 
 

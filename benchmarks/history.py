@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from launchpad import courier
 from launchpad.testing import Faults, Findings, History
-from launchpad.testing.history import OK
+from launchpad.testing.call_history import OK
 
 THREADS = 4
 ZEROS = ["told ok, and never run", "NotSent, and run all the same", "never answered"]
@@ -45,7 +45,7 @@ SERVER = """
 import sys
 sys.path.insert(0, {root!r})
 from launchpad import courier
-from launchpad.testing.history import History
+from launchpad.testing.call_history import History
 history = History({path!r})
 
 def run(number):
@@ -60,7 +60,7 @@ server.join()
 
 
 class Noted:
-    """The server, the history, and who kills it."""
+    """The server, the history, and what kills the server."""
 
     def __init__(self, directory: str) -> None:
         self.address = f"unix:{directory}/s"

@@ -4,7 +4,7 @@
     forkserver   multiprocessing: N processes, then one message to each over a Pipe, and its answer
     spawn        the same, each process a new interpreter
 
-Each measurement is a fresh interpreter, so that nobody profits from a server that already runs; contenders
+Each measurement is a fresh interpreter, so that none profits from a server that already runs; contenders
 take turns. Bytecode is cached for all of them, as it is wherever a program runs for the second time.
 """
 

@@ -98,7 +98,7 @@ class _Shown(threading.Thread):
 def _result(
     logs: Path, shown: _Shown, workers: int, per_worker: int, cpu_s: float, seconds: float
 ) -> dict[str, float]:
-    from launchpad.launch.logs.files import LogFiles
+    from launchpad.launch.logs.log_files import LogFiles
 
     lost, slowest_s = 0, 0.0
     for i in range(workers):

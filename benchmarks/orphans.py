@@ -1,13 +1,13 @@
-"""Kills the launcher, its host, or both at a random moment, again and again, and counts what is left.
+"""Kills the launcher, its forkserver, or both at a random moment, again and again, and counts what is left.
 
     python benchmarks/orphans.py --trials 300
 
 Each trial is a script that launches workers as processes, each with a child of its own; a tenth of these
 children leave for a session of their own, every other one of them by a double fork. At a random moment of
-its first second, start included, `kill -9` hits the launching script, or the host of its workers, or
+its first second, start included, `kill -9` hits the launching script, or the forkserver of its workers, or
 both at once, in turns. Then time runs until no process is left that the script, or anything it started,
 has started: they are known by a mark in their environment. The launching script itself is not waited for
-where only the host was killed; it must end by itself soon after. In the end no file may be left in the
+where only the forkserver was killed; it must end by itself soon after. In the end no file may be left in the
 directory for sockets, no socket that is listened to, no shared memory.
 """
 
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 MARK = "LAUNCHPAD_ORPHANS_TRIAL"
 LIMIT_S = 0.25
-PATIENCE_S = 5.0
+CHECK_EVERY_S = 5.0
 VICTIMS = ("launcher", "host", "both")
 
 SCRIPT = """
@@ -89,11 +89,11 @@ def children(pid: int) -> list[int]:
 
 
 def host_of(launcher: subprocess.Popen[bytes]) -> int | None:
-    """The host, as soon as there is one; None if the launcher ends before."""
+    """The forkserver, as soon as there is one; None if the launcher ends before."""
     while launcher.poll() is None:
-        for keeper in children(launcher.pid):
-            for host in children(keeper):
-                return host
+        for subreaper in children(launcher.pid):
+            for forkserver in children(subreaper):
+                return forkserver
     return None
 
 
@@ -129,7 +129,7 @@ def trial(number: int, workers: int, victim: str, after_s: float) -> Trial:
         left = until_all_are_dead(mark, spared, directory)
         seconds = time.monotonic() - began
         with contextlib.suppress(subprocess.TimeoutExpired):
-            launcher.wait(PATIENCE_S)
+            launcher.wait(CHECK_EVERY_S)
         left += [f"the launcher {launcher.pid}"] if launcher.poll() is None else []
         left += [f"shared memory {name}" for name in shared_memory() - memory_before]
         left += listening(directory)
@@ -139,7 +139,7 @@ def trial(number: int, workers: int, victim: str, after_s: float) -> Trial:
 def until_all_are_dead(mark: str, spared: set[int], directory: Path) -> list[str]:
     """Waits; what is left when patience is over."""
     runtime = directory / f"launchpad-{os.getuid()}"
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + CHECK_EVERY_S
     while True:
         left = [f"process {pid}" for pid in marked(mark) - spared]
         left += files_below(runtime)

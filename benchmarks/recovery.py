@@ -4,7 +4,7 @@ The server has a restart policy without back-off and runs as a process of its ow
 kill, all CLOCK_MONOTONIC of this machine:
 
     noticed     until the supervisor knows, and begins the next attempt
-    answers     until somebody who connects anew has an answer
+    answers     until a client that connects anew has an answer
     next call   until a client has one that was waiting for an answer when the server died, was told that
                 the outcome is unknown, and called again at once
 

@@ -1,4 +1,4 @@
-"""Address: a name owned by a node, which becomes a place when the program runs.
+"""Address: a name owned by a node, which becomes an endpoint when the program runs.
 
     describing      Address(), owned by one node
     setup           gets its name: learner-0/courier
@@ -10,7 +10,6 @@ Launching never writes into an Address of the program, so that one program can r
 
 from __future__ import annotations
 
-import abc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,26 +18,25 @@ from launchpad import context
 from launchpad.errors import NotRunningError
 
 COURIER, PORT = "courier", "port"
-"""What an address is for: a courier server, placed by the backend; or a TCP port of the user's own."""
+"""What an address is for: a courier server, or a TCP port for a service of the user's own."""
 
 
 class Address:
     """A name that a node owns and others can resolve once the program runs.
 
-    CourierNode makes its own. One of yours stands for a TCP port, for a service that launchpad knows
-    nothing about:
+    CourierNode makes its own. One that you make stands for a TCP port, for a service other than courier:
 
     Example:
-      address = lp.Address("board")
-      node = lp.PyClassNode(Board, address)       # in Board: serve(address.resolve())
-      node.allocate_address(address)
-      program.add_node(node, label="board")
-      program.add_node(lp.PyNode(watch, address), label="watcher")    # in watch: connect(address.resolve())
+        address = lp.Address("board")
+        node = lp.PyClassNode(Board, address)       # in Board: serve(address.resolve())
+        node.allocate_address(address)
+        program.add_node(node, label="board")
+        program.add_node(lp.PyNode(watch, address), label="watcher")    # in watch: connect(address.resolve())
 
     Attributes:
-      role: The last part of its name: `board-0/board`.
-      kind: COURIER or PORT.
-      name: The whole name; empty until setup gives a worker its copy.
+        role: The last part of its name: `board-0/board`.
+        kind: COURIER or PORT.
+        name: The whole name; empty until setup gives a worker its copy.
     """
 
     def __init__(self, role: str = "port", *, kind: str = PORT) -> None:
@@ -49,38 +47,38 @@ class Address:
         self.owner = ""
 
     def resolve(self) -> str:
-        """Where this address is: `host:port`, or a courier endpoint such as `unix:/run/…`.
+        """The endpoint of this address: `host:port`, or a courier endpoint such as `unix:/run/…`.
 
-        Where workers move between hosts this is where it is now; it waits until that is known.
+        Where workers move between hosts it is the present one; this waits until it is known.
 
         Raises:
-          NotRunningError: outside a running program, with what to do about it.
+            NotRunningError: outside a running program, with what to do about it.
         """
         me = context.try_current()
         if me is not None and self.name:
             return me.endpoint(self.name)
         return self._published().where()
 
-    def whereabouts(self) -> str | Callable[[], str]:
-        """What a courier client takes: a fixed place, or whom to ask each time, where servers move.
+    def lookup(self) -> str | Callable[[], str]:
+        """What a courier client takes: an endpoint, or, where servers move, a function that returns it.
 
         Raises:
-          NotRunningError: outside a running program.
+            NotRunningError: outside a running program.
         """
         me = context.try_current()
         if me is not None and self.name:
-            return Whereabouts(self.name) if me.moves else me.endpoint(self.name)
-        place = self._published()
-        return place.where if place.moves else place.where()
+            return AddressLookup(self.name) if me.can_move else me.endpoint(self.name)
+        launched = self._published()
+        return launched.where if launched.can_move else launched.where()
 
-    def _published(self) -> context.Place:
-        place = context.published(self.uid)
-        if place is not None:
-            return place
+    def _published(self) -> context.LaunchedAddress:
+        launched = context.find_published(self.uid)
+        if launched is not None:
+            return launched
         owner = self.owner or "a node that was not added to a program"
         raise NotRunningError(
-            f"the address {self.role!r} of {owner} is nowhere: no program of this process that has it is"
-            " running. Launch the program first and use it before it is stopped, or pass the handle to a"
+            f"the address {self.role!r} of {owner} has no endpoint: no program of this process that has it"
+            " is running. Launch the program first and use it before it is stopped, or pass the handle to a"
             " node and use it there."
         )
 
@@ -89,10 +87,10 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Whereabouts:
-    """Where an address is now, as the worker knows it in which this is called; empty while nobody knows.
+class AddressLookup:
+    """The present endpoint of an address, as known to the calling worker; empty while it is not known.
 
-    It is pickled with clients, and then asks the worker that has got them.
+    It is pickled with clients, and then uses the context of the worker that has received them.
     """
 
     name: str
@@ -102,29 +100,11 @@ class Whereabouts:
         return "" if me is None else me.endpoints.get(self.name, "")
 
 
-class AbstractAddressBuilder(abc.ABC):
-    """Decides where an address is; for programs that place addresses by themselves."""
-
-    @abc.abstractmethod
-    def build(self) -> str:
-        """The place, `host:port`."""
-
-
-class SimpleLocalAddressBuilder(AbstractAddressBuilder):
-    """A free TCP port of this host."""
-
-    def build(self) -> str:
-        """`localhost:port`, with a port that was free a moment ago."""
-        import portpicker
-
-        return f"localhost:{portpicker.pick_unused_port()}"
-
-
 def get_port_from_address(address: str) -> int:
     """The port in `host:port`.
 
     Example:
-      server.listen(lp.get_port_from_address(address.resolve()))
+        server.listen(lp.get_port_from_address(address.resolve()))
     """
     _, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():

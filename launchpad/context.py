@@ -1,13 +1,11 @@
-"""The run context: who am I, where is everybody, and stop.
+"""The run context: the present worker's name, the endpoints of the others, and the stop event.
 
-A worker's thread finds its context in three steps, so that it is found from any thread that user code
-starts: what this thread was given; what the thread that started it had; what the process has.
+A thread's context is looked up in three places, so that it is found in any thread that user code starts:
+its own, that of the thread that started it, that of the process.
 
     thread of a worker      ──▶ _here (ContextVar)          threads backend, colocated nodes
     a thread it started     ──▶ thread.launchpad_context    copied by `inherit()` when the thread starts
     any thread of a process ──▶ _process                    processes, one worker in each
-
-A method of an in-process server may run in its caller's thread; `_here` then says whose server it is.
 
 The launching script has none of these: there, addresses are looked up among the programs it launched.
 """
@@ -20,40 +18,40 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import Context, ContextVar
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from launchpad.courier import identity
-from launchpad.courier.local import visit
+from launchpad.courier.protocol import handshake
 from launchpad.errors import NotRunningError
-from launchpad.interruption import Interruption
+from launchpad.events import Bound, Event, Waiting
+from launchpad.interrupt import Interruption
 
-_WORTH_TELLING_S = 1.0
+_REPORT_AFTER_S = 1.0
 _HANDLERS_S = 5.0
-_PLACED_S, _LOOK_S = 60.0, 0.01
+_RESOLVE_S, _POLL_S = 60.0, 0.01
 
 
 @dataclass(eq=False)
 class RunContext:
-    """What a worker knows about itself and the program it runs in: `lp.current()`.
+    """A worker's view of itself and of the program it runs in: `lp.current()`.
 
     Example:
-      def run(self):
-        me = lp.current()
-        rng = random.Random(me.seed)
-        print(f"{me.name} is {me.replica_index + 1} of {me.num_replicas}")
+        def run(self):
+          me = lp.current()
+          rng = random.Random(me.seed)
+          print(f"{me.name} is {me.replica_index + 1} of {me.num_replicas}")
 
     Attributes:
-      name: This worker, unique in the program: `actor-3`.
-      label: Its group: `actor`.
-      replica_index: Its number in the group, from 0.
-      num_replicas: The size of the group.
-      attempt: 1 at the first start, one more at each restart.
-      seed: An integer below 2**32; the same for this worker at every launch, different between workers.
-      launch_type: `local_mp` and the like.
-      gpus: The devices that this worker may use, as they stand in CUDA_VISIBLE_DEVICES.
+        name: The worker's name, unique in the program: `actor-3`.
+        label: Its group: `actor`.
+        replica_index: Its number in the group, from 0.
+        num_replicas: The size of the group.
+        attempt: 1 at the first start, one more at each restart.
+        seed: An integer below 2**32; the same for this worker at every launch, different between workers.
+        launch_type: `local_mp` and the like.
+        gpus: The devices that this worker may use, as in CUDA_VISIBLE_DEVICES.
     """
 
     program: str
@@ -66,90 +64,84 @@ class RunContext:
     launch_type: str
     endpoints: Mapping[str, str]
     gpus: tuple[str, ...] = ()
-    moves: bool = False
-    """Whether servers of this program may move: then `endpoints` changes, and lacks who is not up yet."""
+    can_move: bool = False
+    """Whether servers may move: then `endpoints` changes, and lacks those of servers that are not up yet."""
     listens_at: str = ""
-    """Where servers listen for those on other hosts, `tcp:10.0.0.5:0`; empty where there are none."""
+    """Where servers listen for clients on other hosts, `tcp:10.0.0.5:0`; empty where there are none."""
     known_as: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Address → the name by which others find it, where that is not what its server listens at."""
-    report: Callable[[str, str], None] = field(repr=False, default=lambda event, text: None)
-    """Tells the supervisor: ("stop", why), ("waiting", worker), ("done", "") or ("bound", places)."""
+    """Address → the endpoint that others connect to, where it differs from what its server listens at."""
+    report: Callable[[Event], None] = field(repr=False, default=lambda event: None)
+    """Reports an event of this worker to the supervisor."""
     state_path: str = field(default="", repr=False)
     phase: str = "import"
     stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
-    heeds_stop: bool = False
-    """Whether this worker asked about stopping at all; one that did is not interrupted."""
+    handles_stop: bool = False
+    """Whether this worker's code watches for the stop; if it does, it is not interrupted."""
     interruption: Interruption = field(default_factory=Interruption, repr=False)
-    whole: RunContext | None = field(default=None, repr=False)
-    """The worker's context, in the context of a part of it."""
+    parent: RunContext | None = field(default=None, repr=False)
+    """The worker's context, in the context of one of several nodes in it."""
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
     _stop_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _handlers_called: threading.Event = field(default_factory=threading.Event, repr=False)
     _gone: dict[str, str] = field(default_factory=dict, repr=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
 
-    def part(self, interruption: Interruption) -> RunContext:
+    def child(self, interruption: Interruption) -> RunContext:
         """The context of one of several nodes in this worker: stopped with it, but interrupted by itself."""
-        whole = self.whole or self
-        return replace(self, whole=whole, interruption=interruption, heeds_stop=False)
+        parent = self.parent or self
+        return replace(self, parent=parent, interruption=interruption, handles_stop=False)
 
     @property
     def state_dir(self) -> Path:
-        """A directory of this worker's own that the next attempt finds as this one has left it.
+        """A directory of this worker's own that keeps its contents from one attempt to the next.
 
         Example:
-          def run(self):
-            checkpoint = lp.current().state_dir / "weights.npy"
-            if checkpoint.exists():           # not the first attempt
-              self.weights = np.load(checkpoint)
+            def run(self):
+              checkpoint = lp.current().state_dir / "weights.npy"
+              if checkpoint.exists():           # not the first attempt
+                self.weights = np.load(checkpoint)
 
         It is kept with the run's logs when the program has ended. Write a file under another name, then
         `os.replace` it: this process may be killed at any time.
         """
         path = Path(self.state_path)
-        path.mkdir(
-            mode=0o700, parents=True, exist_ok=True
-        )  # on another host nobody has made the run's
+        # With its parents: on another host than the launcher's they are not there yet.
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
     def endpoint(self, address: str) -> str:
-        """Where the address with this name is bound, `unix:/run/…/learner-0.sock`.
+        """The endpoint of the address with this name, `unix:/run/…/learner-0.sock`.
 
-        Where servers move it waits until the place is known; no longer than a minute.
+        Where servers move it waits until that is known; a minute at most.
         """
-        deadline = time.monotonic() + _PLACED_S
-        while self.moves and not self.endpoints.get(address) and time.monotonic() < deadline:
-            self._raise_if_never(address)
-            time.sleep(_LOOK_S)
-        if self.moves and not self.endpoints.get(address):
-            worker = address.partition("/")[0]
-            raise NotRunningError(
-                f"for {_PLACED_S:g} s nobody has said where {address!r} is: {worker} has not started there,"
-                " or waits for room. Call resolve() again if it may take longer."
-            )
-        if not self.endpoints.get(address):
-            raise NotRunningError(
-                f"program {self.program!r} has no address {address!r}; it has {sorted(self.endpoints)}"
-            )
-        return self.endpoints[address]
+        worker = address.partition("/")[0]
+        deadline = time.monotonic() + _RESOLVE_S
+        while not (endpoint := self.endpoints.get(address)):
+            if not self.can_move:
+                raise NotRunningError(
+                    f"program {self.program!r} has no address {address!r}; it has {sorted(self.endpoints)}"
+                )
+            if time.monotonic() >= deadline:
+                raise NotRunningError(
+                    f"the endpoint of {address!r} was not known for {_RESOLVE_S:g} s: {worker} has not"
+                    " started there, or waits for room. Call resolve() again if it may take longer."
+                )
+            if self.gone_reason(worker) or self.stop_event.is_set():
+                why = self.gone_reason(worker) or f"{self.name} was asked to stop"
+                raise NotRunningError(f"the endpoint of {address!r} is not known: {why}")
+            time.sleep(_POLL_S)
+        return endpoint
 
     def note_bound(self, address: str, endpoints: Sequence[str]) -> None:
-        """A server has bound; where servers move, the others hear of it from the launcher."""
+        """A server has bound; where servers move, the launcher sends its endpoints to the other workers."""
         if self.listens_at:
-            self.report("bound", "\n".join((address, *endpoints)))
-
-    def _raise_if_never(self, address: str) -> None:
-        """There is no point in waiting for the place of a worker that has ended for good."""
-        worker = address.partition("/")[0]
-        if self.why_gone(worker) or self.stop_event.is_set():
-            why = self.why_gone(worker) or f"{self.name} was asked to stop"
-            raise NotRunningError(f"nobody knows where {address!r} is: {why}")
+            self.report(Bound(self.name, self.attempt, address, tuple(endpoints)))
 
     def ask_to_stop(self) -> None:
-        """What the supervisor does to this worker: the event is set, then the handlers are called.
+        """Asks this worker to stop: the event is set, then the handlers are called.
 
-        A handler that raises has its traceback printed, and the others are called all the same. Whoever
-        comes second waits a while for the handlers: a worker does not end while they run.
+        A handler that raises has its traceback printed, and the others are called all the same. A second
+        call waits up to 5 s for the handlers: a worker does not end while they run.
         """
         with self._stop_lock:
             is_first = not self.stop_event.is_set()
@@ -164,7 +156,7 @@ class RunContext:
 
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
         """Calls `handler` once, when the program stops; at once if it is stopping already."""
-        self.heeds_stop = True
+        self.handles_stop = True
         with self._stop_lock:
             self._stop_handlers.append(handler)
             is_late = self.stop_event.is_set()
@@ -172,27 +164,24 @@ class RunContext:
             _call(handler)
 
     def remove_stop_handler(self, handler: Callable[[], None]) -> None:
-        """Takes a handler back; one that was never added is a ValueError."""
+        """Removes a handler; ValueError if it was never added."""
         self._stop_handlers.remove(handler)
 
     def mark_gone(self, worker: str, why: str) -> None:
-        """What the supervisor tells this worker about another one, which failed or ended for good.
-
-        Without a `why` the other one is back.
-        """
+        """Records that another worker failed or ended for good; with an empty `why`, that it is back."""
         self._gone[worker] = why
 
     def note_waiting(self, worker: str) -> None:
-        """A constructor waits for that worker; told every second, since two may wait for each other."""
+        """Reports, once a second, that a constructor waits for that worker: two may wait for each other."""
         if self.phase != "init":
             return
         now = time.monotonic()
-        if now - self._waiting_since.setdefault(worker, now) > _WORTH_TELLING_S:
+        if now - self._waiting_since.setdefault(worker, now) > _REPORT_AFTER_S:
             self._waiting_since[worker] = now
-            self.report("waiting", worker)
+            self.report(Waiting(self.name, worker))
 
-    def why_gone(self, worker: str) -> str:
-        """Why nobody answers for that worker any more; empty while nothing is known against it."""
+    def gone_reason(self, worker: str) -> str:
+        """Why that worker failed or ended for good; empty while it is not known to have."""
         return self._gone.get(worker, "")
 
 
@@ -204,40 +193,22 @@ def _call(handler: Callable[[], None]) -> None:
             traceback.print_exc()
 
 
-class _Nobody:
-    """In the place of a context: this belongs to no worker, although the thread does."""
-
-
-_NOBODY = _Nobody()
-_here: ContextVar[RunContext | _Nobody | None] = ContextVar("launchpad_context", default=None)
+_here: ContextVar[RunContext | None] = ContextVar("launchpad_context", default=None)
 _process: RunContext | None = None
 
 
 def try_current() -> RunContext | None:
-    """The context of the worker that this thread belongs to, or None outside workers."""
-    here = _here.get()
-    if here is None:
-        return getattr(threading.current_thread(), "launchpad_context", None) or _process
-    return None if isinstance(here, _Nobody) else here
-
-
-def _surroundings() -> Context:
-    """Where a server's methods run in threads of their callers: with whoever starts the server."""
-    surroundings = Context()
-    surroundings.run(_here.set, try_current() or _NOBODY)
-    return surroundings
-
-
-visit.provide(_surroundings)
+    """The context of the worker that the calling thread belongs to; None outside workers."""
+    return _here.get() or getattr(threading.current_thread(), "launchpad_context", None) or _process
 
 
 def current() -> RunContext:
-    """The context of the worker that this thread belongs to.
+    """The context of the worker that the calling thread belongs to.
 
     Works in any thread of a worker, and in methods called by other nodes.
 
     Raises:
-      NotRunningError: outside workers, for instance in the script that launches.
+        NotRunningError: outside workers, for instance in the script that launches.
     """
     context = try_current()
     if context is None:
@@ -251,7 +222,7 @@ def current() -> RunContext:
 @contextlib.contextmanager
 def entered(context: RunContext) -> Iterator[RunContext]:
     """Makes `context` the current one in this thread and in those started from it."""
-    identity.provide(_name)
+    handshake.provide(_name)
     token = _here.set(context)
     try:
         yield context
@@ -263,20 +234,20 @@ def enter_process(context: RunContext) -> None:
     """Makes `context` the one of this whole process: it runs one worker and nothing else."""
     global _process
     _process = context
-    identity.provide(_name)
+    handshake.provide(_name)
 
 
 def _name() -> str:
-    """What clients introduce themselves as to the servers that they call."""
+    """The name that clients send to servers in the handshake."""
     context = try_current()
     return "" if context is None else context.name
 
 
 def inherit() -> None:
-    """From now on a thread started by a worker's thread belongs to that worker.
+    """Makes each thread that a worker's thread starts from now on belong to that worker.
 
     Python 3.14 can copy contexts into threads by itself; until then the start of a thread is the only
-    place where both sides are known. Called once, by the first worker of a process that is a thread.
+    place where both threads are known. Takes effect once in a process.
     """
     if getattr(threading.Thread.start, "launchpad_inherits", False):
         return
@@ -292,35 +263,38 @@ def inherit() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an address is, as the launching script knows it.
+class LaunchedAddress:
+    """The endpoint of an address, as known in the launching script.
 
-    `where` says where that is now, and `moves` whether that can change. `verdict` tells clients when
-    `worker` has ended and nobody answers there any more.
+    Attributes:
+        where: Returns the present endpoint.
+        can_move: Whether the endpoint can change.
+        worker: The worker that serves there.
+        verdict: Returns the error for clients if that worker has ended and does not serve any more.
     """
 
     where: Callable[[], str]
-    moves: bool
+    can_move: bool
     worker: str
     verdict: Callable[[], Exception | None]
 
 
-# What the launching script can reach: address uid → place, for each program that runs now.
-_launched: dict[str, Place] = {}
+# What the launching script can reach, in each program that runs now, by the uid of the address.
+_launched: dict[str, LaunchedAddress] = {}
 
 
-def publish(places: Mapping[str, Place]) -> None:
-    """Lets this process resolve these addresses (by uid) outside workers."""
-    _launched.update(places)
+def publish(addresses: Mapping[str, LaunchedAddress]) -> None:
+    """Makes these addresses, by uid, resolvable in this process outside workers."""
+    _launched.update(addresses)
 
 
-def retract(places: Mapping[str, Place]) -> None:
-    """Takes back what `publish` gave, unless another launch has published over it."""
-    for uid, place in places.items():
-        if _launched.get(uid) is place:
+def unpublish(addresses: Mapping[str, LaunchedAddress]) -> None:
+    """Removes what `publish` added, unless another launch has published over it."""
+    for uid, address in addresses.items():
+        if _launched.get(uid) is address:
             del _launched[uid]
 
 
-def published(uid: str) -> Place | None:
-    """The place of an address in a program that this process launched and that still runs."""
+def find_published(uid: str) -> LaunchedAddress | None:
+    """The address with this uid, if a program that this process launched and that still runs has it."""
     return _launched.get(uid)

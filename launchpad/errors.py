@@ -6,10 +6,10 @@
     ├── NotRunningError (also a RuntimeError)   a handle or context was used outside a running program
     ├── LaunchError                             the backend could not start the plan
     ├── ProgramFailed                           a worker failed and the program was stopped
-    ├── DoNotRestart                            a worker failed in a way that another attempt would not mend
+    ├── DoNotRestart                            a worker failed and would fail again if it were restarted
     └── StaleError                              a CacherNode has no answer that is fresh enough
 
-    Stopped (a BaseException)                   unwinds a run() that was asked to stop and never looked
+    Stopped (a BaseException)                   unwinds a run() that does not watch for the stop
 
 Errors of calls between nodes have their own tree, in `launchpad.courier.errors`.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LaunchpadError(Exception):
-    """The root of everything launchpad raises on its own account."""
+    """The root of all that launchpad itself raises, but for `Stopped`."""
 
 
 class DefinitionError(LaunchpadError, ValueError):
@@ -34,8 +34,8 @@ class PayloadError(DefinitionError):
     """A value that belongs to a node cannot be sent to its worker.
 
     Attributes:
-      node: The worker's name, `learner-0`.
-      path: Where the value sits, `learner-0.args[1].cfg.lock`.
+        node: The worker's name, `learner-0`.
+        path: Where the value sits, `learner-0.args[1].cfg.lock`.
     """
 
     def __init__(self, message: str, node: str = "", path: str = "") -> None:
@@ -45,22 +45,22 @@ class PayloadError(DefinitionError):
 
 
 class NotRunningError(LaunchpadError, RuntimeError):
-    """Something that only means anything in a running program was used outside one."""
+    """Something that works only in a running program was used outside one."""
 
 
 class LaunchError(LaunchpadError):
-    """The backend could not start the plan; whatever had been started was taken down."""
+    """The backend could not start the plan; what had been started was stopped."""
 
 
 class StaleError(LaunchpadError):
-    """The cached answer is older than the cacher was told to give out."""
+    """The cached answer is older than `stale_after_ms`."""
 
 
 class DoNotRestart(LaunchpadError):
-    """Raised by a worker whose failure another attempt would not mend: its restart policy does not apply.
+    """Raised by a worker that would fail again if it were restarted: its restart policy does not apply.
 
     Example:
-      raise lp.DoNotRestart(f"there is no dataset at {path}") from error
+        raise lp.DoNotRestart(f"there is no dataset at {path}") from error
     """
 
 
@@ -68,11 +68,11 @@ class ProgramFailed(LaunchpadError):
     """A worker failed, and the program was stopped because of it.
 
     Its text is the whole report: the first cause with its remote traceback, the worker's last lines,
-    where its log is, and what else failed after it.
+    the path of its log, and what else failed after it.
 
     Attributes:
-      outcome: The first cause.
-      consequences: What failed after it, in the order it became known.
+        outcome: The first cause.
+        consequences: What failed after it, in the order it became known.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class ProgramFailed(LaunchpadError):
 
 
 class Stopped(BaseException):
-    """Raised inside a worker's `run()` when the program stops and that worker never asked about it.
+    """Raised inside a worker's `run()` when the program stops and that worker does not watch for it.
 
     Like KeyboardInterrupt it is no Exception, so that `except Exception` lets it pass; `finally` blocks run.
     A worker that has called `lp.stop_event()`, `lp.wait_for_stop()` or `lp.register_stop_handler()`
-    is trusted to end by itself, and is not interrupted until the grace period is over.
+    ends by itself, and is not interrupted until the grace period is over.
     """

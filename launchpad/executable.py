@@ -1,4 +1,4 @@
-"""Executable: a node made runnable. It knows no backend.
+"""Executable: a node made runnable, the same for all backends.
 
 in the launcher     node.to_executable()            data: constructor, arguments, options
 in the worker       unpickled: handles are clients, Deferreds are built           phase `import`, `init`
@@ -23,19 +23,19 @@ class Executable(abc.ABC):
 
     @abc.abstractmethod
     def open(self) -> Run | None:
-        """Builds what the node describes. What it returns is run; None means: serve until the stop."""
+        """Builds what the node describes, and returns what to run; None means: serve until the stop."""
 
     def save(self) -> None:
         """Called before `close` when the worker was stopped in order to be started again."""
-        return None
+        return
 
     def abandon(self) -> None:
-        """Serves no more, from now on and without waiting for calls that run. From any thread."""
-        return None
+        """Stops serving at once, without waiting for calls that run. Called from any thread."""
+        return
 
     def close(self) -> None:
         """Undoes `open`. Called once, however the run ended."""
-        return None
+        return
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class Code:
 
     @property
     def name(self) -> str:
-        """As a person would call it: `Learner`."""
-        return str(getattr(self.function, "__qualname__", None) or repr(self.function)).rpartition(
-            "<locals>."
-        )[2]
+        """Its name as in the source: `Learner`."""
+        name = getattr(self.function, "__qualname__", None) or repr(self.function)
+        return str(name).rpartition("<locals>.")[2]

@@ -1,7 +1,7 @@
 """The command-line flags that launchpad adds to every program.
 
-They are absl flags, so that `absl.app.run` knows them. Where absl has not parsed its flags they are read
-from the command line here: only these, leaving all others and absl's state alone.
+They are absl flags, so that `absl.app.run` accepts them. Where absl has not parsed its flags they are read
+from the command line here: only these, without a change to the others or to absl's state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
 
 
 def launch_type() -> str | None:
-    """What --lp_launch_type says; None where it is not given."""
+    """The value of --lp_launch_type; None where it is not given."""
     value = read(LAUNCH_TYPE)
     return str(value) if value is not None else None
 
 
 def termination_notice_s() -> float:
-    """What --lp_termination_notice_secs says."""
+    """The value of --lp_termination_notice_secs."""
     return float(read(TERMINATION_NOTICE_SECS))
 
 
@@ -38,19 +38,17 @@ def read(holder: flags.FlagHolder[Any]) -> Any:
     """A flag's value, whether or not absl has parsed the command line.
 
     Raises:
-      ValueError: what stands on the command line is not a value of this flag.
+        ValueError: what the command line gives is not a value of this flag.
     """
     if flags.FLAGS.is_parsed():
         return holder.value
     text = _on_command_line(holder.name, sys.argv[1:])
-    return holder.default if text is None else _parsed(holder.name, text)
-
-
-def _parsed(name: str, text: str) -> Any:
+    if text is None:
+        return holder.default
     try:
-        return flags.FLAGS[name].parser.parse(text)
+        return flags.FLAGS[holder.name].parser.parse(text)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"--{name}={text}: {error}") from None
+        raise ValueError(f"--{holder.name}={text}: {error}") from None
 
 
 def _on_command_line(name: str, argv: list[str]) -> str | None:

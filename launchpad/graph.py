@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.traverse import Found, walk
 
-if TYPE_CHECKING:
-    from launchpad.program import Program
+Groups = Mapping[str, Sequence[Node[Any]]]
+"""Label → the nodes of that group."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Edge:
     """One node holds the handle of another and can call it.
 
     Attributes:
-      source: The worker that holds the handle, `actor-3`.
-      target: The worker it is a handle of, `learner-0`.
-      path: Where in the source's arguments it sits, `actor-3.args[0]`.
+        source: The worker that holds the handle, `actor-3`.
+        target: The worker it is a handle of, `learner-0`.
+        path: Where in the source's arguments the handle is, `actor-3.args[0]`.
     """
 
     source: str
@@ -48,21 +48,28 @@ class Graph:
     edges: tuple[Edge, ...]
 
     @classmethod
-    def of(cls, program: Program) -> Graph:
-        """The graph of a program as it stands now."""
-        nodes = (
-            Vertex(name, label, repr(node), node.added_at)
-            for label, name, node in named_nodes(program)
+    def of(cls, name: str, groups: Groups) -> Graph:
+        """The graph of a program's groups; a handle of a node outside them is an edge to `?`."""
+        nodes = list(_named_nodes(groups))
+        names = {id(node): worker for _, worker, node in nodes}
+        vertices = tuple(
+            Vertex(worker, label, repr(node), node.added_at)
+            for label, worker, node in nodes
             if not node.members()
         )
-        return cls(program.name, tuple(nodes), tuple(program.edges()))
+        edges = tuple(
+            Edge(worker, names.get(id(found.value.node), "?"), found.path)
+            for _, worker, node in nodes
+            for found in handles_in(node, worker)
+        )
+        return cls(name, vertices, edges)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON."""
         return asdict(self)
 
     def to_mermaid(self) -> str:
-        """A Mermaid flowchart with one box per group; alike edges between groups are drawn once."""
+        """A Mermaid flowchart with one box per group, and one arrow for all edges between two groups."""
         lines = ["flowchart LR"]
         lines += [f'    {_box(label)}["{title}"]' for label, title in self._titles().items()]
         lines += [f"    {_box(a)} --> {_box(b)}" for a, b in self._group_edges()]
@@ -74,9 +81,8 @@ class Graph:
         for source, target in self._group_edges():
             targets.setdefault(source, []).append(target)
         for label, title in self._titles().items():
-            lines.append(
-                f"  {title}" + (f" → {', '.join(targets[label])}" if label in targets else "")
-            )
+            arrow = f" → {', '.join(targets[label])}" if label in targets else ""
+            lines.append(f"  {title}{arrow}")
         return "\n".join(lines)
 
     def _titles(self) -> dict[str, str]:
@@ -97,13 +103,13 @@ class Graph:
 
 
 def _box(label: str) -> str:
-    """A Mermaid identifier: letters and digits only, so that no label means something to Mermaid."""
+    """A Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
     return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
 
 
-def named_nodes(program: Program) -> Iterator[tuple[str, str, Node[Any]]]:
+def _named_nodes(groups: Groups) -> Iterator[tuple[str, str, Node[Any]]]:
     """(label, name, node) for every node, the members of colocations after their colocation."""
-    for label, nodes in program.groups.items():
+    for label, nodes in groups.items():
         for index, node in enumerate(nodes):
             name = f"{label}-{index}"
             yield label, name, node
@@ -117,13 +123,3 @@ def handles_in(node: Node[Any], name: str) -> Iterator[Found]:
         for found in walk(value, f"{name}.{where}", stop_at=(Handle,)):
             if isinstance(found.value, Handle):
                 yield found
-
-
-def edges_of(program: Program) -> list[Edge]:
-    """All edges; a handle of a node outside the program has the target `?`."""
-    names = {id(node): name for _, name, node in named_nodes(program)}
-    return [
-        Edge(name, names.get(id(found.value.node), "?"), found.path)
-        for _, name, node in named_nodes(program)
-        for found in handles_in(node, name)
-    ]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
-
-if TYPE_CHECKING:
-    from launchpad.nodes.base import Node
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 ClientT = TypeVar("ClientT", covariant=True)
 T = TypeVar("T")
 
 
+class GraphNode(Protocol):
+    """What planning reads of a handle's node: where the user's code added it, and to what."""
+
+    added_at: str
+    added_to: str
+
+
 class Dereferenceable(abc.ABC, Generic[ClientT]):
-    """Something that turns into what it stands for when a worker starts."""
+    """A value that is replaced by what it stands for when a worker starts."""
 
     @abc.abstractmethod
     def dereference(self) -> ClientT:
@@ -31,47 +35,42 @@ class Handle(Dereferenceable[ClientT]):
     To make one of your own, keep an `Address` in an attribute and resolve it in `dereference`:
 
     Example:
-      class BoardHandle(lp.Handle[str]):
-        def __init__(self, node, address):
-          super().__init__(node)
-          self._address = address
+        class BoardHandle(lp.Handle[str]):
+          def __init__(self, node, address):
+            super().__init__(node)
+            self._address = address
 
-        def dereference(self):
-          return "http://" + self._address.resolve()
+          def dereference(self):
+            return "http://" + self._address.resolve()
     """
 
     can_be_dereferenced = True
 
-    def __init__(self, node: Node[Any]) -> None:
-        self._node = node
+    def __init__(self, node: GraphNode) -> None:
+        self.node = node
 
-    @property
-    def node(self) -> Node[Any]:
-        """The node this stands for."""
-        return self._node
-
-    if not TYPE_CHECKING:  # to checkers this would mean that a handle has every method
+    if not TYPE_CHECKING:  # or type checkers would accept any method of a handle
 
         def __getattr__(self, name: str) -> NoReturn:
-            # Only reached for what is not there: most often a call meant for the client.
+            # Reached only for what is missing: most often a call that was meant for the client.
             if name.startswith("_"):
                 raise AttributeError(name)
             raise AttributeError(
                 f"{type(self).__name__} has no {name!r}: it is a handle, and stands for"
-                f" {self.__dict__.get('_node', 'a node')} until the program runs. Pass it to another node,"
+                f" {self.__dict__.get('node', 'a node')} until the program runs. Pass it to another node,"
                 " which gets a client in its place, or call handle.dereference() after lp.launch();"
                 f" then client.{name}(…)."
             )
 
     def __copy__(self) -> Self:
-        # It stands for one node, wherever it is; a copy of what holds it (dataclasses.asdict) is an edge too.
+        # Also in a copy of its container (dataclasses.asdict) it stands for the same node.
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.__dict__.get('_node', 'a worker')}>"
+        return f"<{type(self).__name__} of {self.__dict__.get('node', 'a worker')}>"
 
 
 class Deferred(Dereferenceable[T]):
@@ -81,7 +80,7 @@ class Deferred(Dereferenceable[T]):
     Handles among its arguments arrive in `fn` as clients.
 
     Example:
-      program.add_node(lp.PyClassNode(Actor, lp.Deferred(make_environment, "CartPole-v1"), learner))
+        program.add_node(lp.PyClassNode(Actor, lp.Deferred(make_environment, "CartPole-v1"), learner))
     """
 
     def __init__(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> None:

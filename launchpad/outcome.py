@@ -1,20 +1,20 @@
-"""How a worker ended, as data, and the report that a person reads."""
+"""How a worker ended, as data, and the report for people."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
-"""It did its work; it raised or died by itself; it ended because it was told to; nobody can say."""
+"""It did its work; it raised or died by itself; it ended because it was asked to; it is not known."""
 
 _SHOWN_LINES = 20
 
 RAISED, CRASHED, OUT_OF_MEMORY, HUNG, NOT_THERE = 1, 3, 4, 5, 6
-"""Exit codes: an exception; a signal, or an exit without a word; too little memory; hung in start or stop;
-never started, or lost. Not 2, which is for command lines that make no sense."""
+"""Exit codes: an exception; a signal, or an exit without a report; too little memory; hung in start or stop;
+never started, or lost. Not 2, which is for wrong command lines."""
 
 NO_RESTART_CODES = range(42, 50)
-"""A worker that exits with one of these is not started again, whatever its policy says."""
+"""A worker that exits with one of these is not started again, whatever its policy."""
 
 PHASES = ("start", "import", "init", "run", "stop")
 """How far a worker had come: being started, unpickling its node, in constructors, running, closing."""
@@ -26,10 +26,10 @@ class Outcome:
 
     `cause` is one line ("ValueError: boom", "killed by SIGKILL"); `traceback` is the worker's own, as
     text, empty where there is none. `blames` names the worker whose death or absence this failure
-    reports, so that a consequence is not taken for a cause. `raised_in` names the worker in which an
-    exception that came out of a call was raised. `may_restart` is False where the worker has asked for no
-    other attempt; `earlier` are the ends of attempts that a restart had covered, a line each. `hung` says
-    that it was killed, or given up, because it did not go on; `peak_bytes` is 0 where nobody knows.
+    reports, so that a consequence is not taken for the cause. `raised_in` names the worker in which an
+    exception that came out of a call was raised. `may_restart` is False where the worker has requested that
+    there be no other attempt; `earlier` are the ends of attempts after which it was restarted, a line each.
+    `hung`: it was killed, or given up, because it made no progress; `peak_bytes` is 0 where it is not known.
     """
 
     worker: str
@@ -56,11 +56,11 @@ class Outcome:
 
     @property
     def is_failure(self) -> bool:
-        """Whether this end must not be passed over in silence."""
+        """Whether the worker failed or was lost."""
         return self.kind in (FAILED, LOST)
 
     def headline(self) -> str:
-        """One line: who, when, why."""
+        """One line: which worker, in which phase, why."""
         origin = (
             f" (it began in {self.raised_in})" if self.raised_in not in ("", self.worker) else ""
         )
@@ -68,10 +68,10 @@ class Outcome:
 
 
 def exit_status(ended: Outcome) -> int:
-    """The exit code of a script whose program this outcome has ended: which kind of end it was.
+    """The exit code of a script whose program ended because of this outcome.
 
     Example:
-      sys.exit(exit_status(failure.outcome))
+        sys.exit(exit_status(failure.outcome))
     """
     if ended.out_of_memory:
         return OUT_OF_MEMORY
@@ -87,7 +87,7 @@ def exit_status(ended: Outcome) -> int:
 def first_cause(failures: list[Outcome]) -> Outcome:
     """The failure that explains the others: the earliest that does not merely report another's.
 
-    A client of a dead worker often is heard of before the dead worker is; it says whom it blames.
+    A client's failure is often reported before that of the dead worker it called; it blames that worker.
     """
     failed = {outcome.worker for outcome in failures}
     independent = [o for o in failures if o.blames not in failed or o.blames == o.worker]
@@ -96,24 +96,19 @@ def first_cause(failures: list[Outcome]) -> Outcome:
 
 def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ()) -> str:
     """The failure as text for a terminal: first cause first, then its traceback, log and consequences."""
+    output = list(first.last_lines)
+    for line in reversed(first.traceback.splitlines()):  # shown by itself
+        if output and output[-1] == line:
+            output.pop()
     lines = [f"program {program!r} failed: {first.headline()}"]
     lines += _block("traceback", first.traceback)
-    lines += _block("last lines of its output", "\n".join(_without_traceback(first)))
+    lines += _block("last lines of its output", "\n".join(output[-_SHOWN_LINES:]))
     lines += [f"  hint: {first.hint}"] if first.hint else []
     lines += _block("failed before it", "\n".join(first.earlier))
     lines += _block("failed after it", "\n".join(o.headline() for o in consequences))
     lines += [f"  host: {first.host}, pid {first.pid}"] if first.host else []
     lines += [f"  log:  {first.log_path}"] if first.log_path else []
     return "\n".join(lines)
-
-
-def _without_traceback(first: Outcome) -> list[str]:
-    """The last lines but for the traceback at their end, which the report shows by itself."""
-    lines = list(first.last_lines)
-    for line in reversed(first.traceback.splitlines()):
-        if lines and lines[-1] == line:
-            lines.pop()
-    return lines[-_SHOWN_LINES:]
 
 
 def _block(title: str, text: str) -> list[str]:

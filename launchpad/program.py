@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from launchpad.errors import DefinitionError
-from launchpad.graph import Edge, Graph, edges_of
+from launchpad.graph import Edge, Graph
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
@@ -35,11 +35,11 @@ class Program:
     """A distributed program, described as a graph of nodes.
 
     Example:
-      program = lp.Program("hello")
-      with program.group("server"):
-        server = program.add_node(lp.CourierNode(Server))
-      program.add_node(lp.PyNode(greet, server), label="client")
-      lp.launch(program)
+        program = lp.Program("hello")
+        with program.group("server"):
+          server = program.add_node(lp.CourierNode(Server))
+        program.add_node(lp.PyNode(greet, server), label="client")
+        lp.launch(program)
 
     A mistake is a DefinitionError (a ValueError) at the line that makes it. A Program may be launched
     more than once, also at the same time, and pickled if its nodes' arguments can be.
@@ -55,7 +55,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What reports and listings call it."""
+        """Its name in reports and listings."""
         return self._name
 
     @property
@@ -69,7 +69,7 @@ class Program:
         return self._current
 
     def group_options(self, label: str) -> Group:
-        """What was said when the group was opened."""
+        """The options with which the group was opened."""
         return self._groups[label]
 
     def get_all_nodes(self) -> list[Node[Any]]:
@@ -88,14 +88,14 @@ class Program:
         """Opens a group: the nodes added inside are its replicas. Opening it again adds to it.
 
         Args:
-          label: Letters, digits, dots, dashes and underscores, 63 at most; begins and ends with a letter
-            or digit. Workers are called `label-0`, `label-1`, …
-          resources: What each replica gets.
-          restart: What happens when one of them ends; None: a failure ends the program.
-          main: The program ends, well, when all main groups have ended.
+            label: Letters, digits, dots, dashes and underscores, 63 at most; begins and ends with a letter
+              or digit. Workers are called `label-0`, `label-1`, …
+            resources: What each replica gets.
+            restart: What happens when one of them ends; None: a failure ends the program.
+            main: The program ends, well, when all main groups have ended.
 
         Raises:
-          DefinitionError: a bad label, a group inside a group, or other options than at its first opening.
+            DefinitionError: a bad label, a group inside a group, or other options than at its first opening.
         """
         self._open_group(label, resources, restart, main)
         self._current = label
@@ -108,32 +108,48 @@ class Program:
         """Adds a node and returns its handle, which other nodes take as an argument.
 
         Args:
-          node: A node that is in no program yet.
-          label: Its group. Needed outside `with program.group(…)`; inside it may be left out.
+            node: A node that is in no program yet.
+            label: Its group. Needed outside `with program.group(…)`; inside it may be left out.
 
         Raises:
-          DefinitionError: no label, another label than the open group's, or a node added before.
+            DefinitionError: no label, another label than the open group's, or a node added before.
         """
         if not isinstance(node, Node):
             raise TypeError(f"add_node takes a node such as lp.CourierNode(…), got {node!r}")
-        label = self._label_for(label)
-        place = _line_of_caller()
-        for member in (node, *node.members()):
-            _refuse_second_home(member, f"group {label!r} of program {self._name!r}", place)
+        if label is None:
+            if self._current is None:
+                raise DefinitionError("outside `with program.group(…)` add_node needs a label")
+            label = self._current
+        elif self._current is not None and label != self._current:
+            raise DefinitionError(
+                f"the node is added inside group {self._current!r} with another label, {label!r};"
+                " leave the label out"
+            )
+        _check_label(label)
+        owner, added_at = f"group {label!r} of program {self._name!r}", _line_of_caller()
+        members = (node, *node.members())
+        for each in members:
+            if each.added_at:
+                raise DefinitionError(
+                    f"{each!r} is added twice: to {each.added_to} at {each.added_at}, and to {owner} at"
+                    f" {added_at}. Make a second node for a second replica."
+                )
         if label not in self._groups:
             self._open_group(label, None, None, False)
-        for member in (node, *node.members()):
-            self._take(member, label, place)
+        for each in members:
+            each.added_at, each.added_to = added_at, owner
+            for address in each.addresses:
+                address.owner = f"{each!r} in {owner}"
         self._nodes[label].append(node)
         return node.create_handle()
 
     def edges(self) -> list[Edge]:
-        """Who holds whose handle, as data: one Edge per pair of nodes and place where a handle was found."""
-        return edges_of(self)
+        """Which node holds whose handle, as data: one Edge for each place where a handle was found."""
+        return list(self.graph().edges)
 
     def graph(self) -> Graph:
         """The whole graph as data; `.to_dict()` for JSON, `.to_mermaid()` for a picture."""
-        return Graph.of(self)
+        return Graph.of(self._name, self.groups)
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flowchart, which GitHub and most editors draw."""
@@ -145,16 +161,6 @@ class Program:
     def __repr__(self) -> str:
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
 
-    def _label_for(self, label: str | None) -> str:
-        if label is None and self._current is None:
-            raise DefinitionError("outside `with program.group(…)` add_node needs a label")
-        if label is not None and self._current is not None and label != self._current:
-            raise DefinitionError(
-                f"the node is added inside group {self._current!r} with another label, {label!r};"
-                " leave the label out"
-            )
-        return _checked_label(label if label is not None else str(self._current))
-
     def _open_group(
         self,
         label: str,
@@ -162,7 +168,7 @@ class Program:
         restart: RestartPolicy | None,
         main: bool,
     ) -> None:
-        _checked_label(label)
+        _check_label(label)
         if restart is not None and not isinstance(restart, RestartPolicy):
             raise DefinitionError(f"restart= takes lp.RestartPolicy(…), got {restart!r}")
         if main and restart is not None:
@@ -181,49 +187,30 @@ class Program:
             self._groups[label] = options
             self._nodes[label] = []
 
-    def _take(self, node: Node[Any], label: str, place: str) -> None:
-        node.added_at = place
-        node.added_to = f"group {label!r} of program {self._name!r}"
-        for address in node.addresses:
-            address.owner = f"{node!r} in {node.added_to}"
-
 
 def make_program(*nodes: Node[Any], name: str = "program") -> Program:
     """A program of these nodes, each in a group of its own: `CourierNode(Learner)` becomes `learner`.
 
-    Nodes of the same constructor share a group.
+    A label is the constructor's name in snake_case; nodes of the same constructor share a group.
 
     Example:
-      server = lp.CourierNode(Server)
-      lp.launch(lp.make_program(server, lp.PyNode(greet, server.create_handle())))
+        server = lp.CourierNode(Server)
+        lp.launch(lp.make_program(server, lp.PyNode(greet, server.create_handle())))
     """
     program = Program(name)
     for node in nodes:
-        program.add_node(node, label=_label_from(node))
+        inner = re.search(r"\((\w+)", repr(node))
+        constructor = inner.group(1) if inner else type(node).__name__
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", constructor)
+        program.add_node(node, label=words.strip("_").lower() or "node")
     return program
 
 
-def _label_from(node: Node[Any]) -> str:
-    """A label from what the node is made of: snake_case of its constructor."""
-    inner = re.search(r"\((\w+)", repr(node))
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", inner.group(1) if inner else type(node).__name__)
-    return words.strip("_").lower() or "node"
-
-
-def _checked_label(label: str) -> str:
+def _check_label(label: str) -> None:
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise DefinitionError(
             f"{label!r} cannot be a label: expected 1 to 63 letters, digits, dots, dashes or underscores,"
             " beginning and ending with a letter or digit"
-        )
-    return label
-
-
-def _refuse_second_home(node: Node[Any], home: str, place: str) -> None:
-    if node.added_at:
-        raise DefinitionError(
-            f"{node!r} is added twice: to {node.added_to} at {node.added_at}, and to {home} at {place}."
-            " Make a second node for a second replica."
         )
 
 

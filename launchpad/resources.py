@@ -18,7 +18,7 @@ PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = PLACEMENTS = (
 )
 
 SMALLEST_SHARE = 0.0001
-"""Of a GPU, the least that can be asked for; as on Ray."""
+"""The smallest share of a GPU that can be requested; as on Ray."""
 
 _PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)", re.IGNORECASE)
@@ -29,28 +29,28 @@ class Resources:
     """What each worker of a group gets, wherever it runs.
 
     Example:
-      with program.group("learner", resources=lp.Resources(gpus=2, cpus=8, memory="64GiB")):
-        program.add_node(lp.CourierNode(Learner))
-      with program.group("actor", resources=lp.Resources(gpus=0.25, cpus=1)):
-        for seed in range(8):
-          program.add_node(lp.PyClassNode(Actor, learner, seed))
+        with program.group("learner", resources=lp.Resources(gpus=2, cpus=8, memory="64GiB")):
+          program.add_node(lp.CourierNode(Learner))
+        with program.group("actor", resources=lp.Resources(gpus=0.25, cpus=1)):
+          for seed in range(8):
+            program.add_node(lp.PyClassNode(Actor, learner, seed))
 
     What a host, or a cluster, does not have is an error before anything starts. The same can be given at
     launch, in place of all that the group says: `lp.launch(program, resources={"actor": lp.Resources()})`.
     What each backend makes of it is in docs/guides/resources.md.
 
     Attributes:
-      cpus: How many, also fractions. None: as many as there are, shared with everybody.
-      gpus: 0, a share of one that is below 1, or a whole number, for this worker alone. A worker sees
-        the GPUs that it was given, and no others: `lp.current().gpus`.
-      memory: At most so much, in bytes, or as text with a unit: `"4GiB"` is 4 × 2**30, `"500MB"` is
-        500 × 10**6. None: no limit.
-      accelerator: A part of the GPUs' name, such as `"A100"`; capitals make no difference. None: any.
-      env: Environment variables, set before the worker imports anything of yours.
-      python: Another interpreter to run the worker with; it must have launchpad and your code.
-      labels: Labels that a host must have; there is nothing to choose where there is one host.
-      placement: How the workers of the group are spread over several hosts: `pack` (few) or `spread`
-        (many) if possible, `strict_pack` (one) or `strict_spread` (each its own) or else it is an error.
+        cpus: How many, also fractions. None: as many as there are, shared with all other workers.
+        gpus: 0, a share of one that is below 1, or a whole number, for this worker alone. A worker sees
+          the GPUs that it was given, and no others: `lp.current().gpus`.
+        memory: The limit, in bytes, or as text with a unit: `"4GiB"` is 4 × 2**30, `"500MB"` is
+          500 × 10**6. None: no limit.
+        accelerator: A part of the GPUs' name, such as `"A100"`; the case makes no difference. None: any.
+        env: Environment variables, set before the worker imports anything of yours.
+        python: Another interpreter to run the worker with; it must have launchpad and your code.
+        labels: Labels that a host must have; without effect where there is one host.
+        placement: How the workers of the group are spread over several hosts: `pack` (few) or `spread`
+          (many) if possible, `strict_pack` (one) or `strict_spread` (each its own) or else it is an error.
     """
 
     cpus: float | None = None
@@ -64,37 +64,30 @@ class Resources:
 
     def __post_init__(self) -> None:
         enough = self.cpus is None or (_is_number(self.cpus) and self.cpus > 0)
-        _check(enough, "cpus", self.cpus, "more than 0, or None for no limit")
-        _check(
-            _is_share_or_whole(self.gpus),
-            "gpus",
-            self.gpus,
-            "0, a share of one GPU below 1 (such as 0.25), or a whole number",
-        )
-        _check(
-            self.memory is None or _bytes_in(self.memory) > 0,
-            "memory",
-            self.memory,
-            "bytes, or text with a unit such as '500MB' or '4GiB', more than 0",
-        )
-        _check(
-            self.accelerator is None or (_is_text(self.accelerator) and self.gpus > 0),
-            "accelerator",
-            self.accelerator,
-            "a part of the name of a GPU such as 'A100', together with gpus=…",
-        )
-        _check(isinstance(self.python, str), "python", self.python, "the path of an interpreter")
+        self._check("cpus", enough, "more than 0, or None for no limit")
+        gpus = self.gpus if _is_number(self.gpus) else -1
+        is_whole = gpus == int(gpus) >= 0
+        expected = "0, a share of one GPU below 1 (such as 0.25), or a whole number"
+        self._check("gpus", is_whole or SMALLEST_SHARE <= gpus < 1, expected)
+        is_size = self.memory is None or _bytes_in(self.memory) > 0
+        expected = "bytes, or text with a unit such as '500MB' or '4GiB', more than 0"
+        self._check("memory", is_size, expected)
+        is_text = isinstance(self.accelerator, str) and self.accelerator != ""
+        expected = "a part of the name of a GPU such as 'A100', together with gpus=…"
+        self._check("accelerator", self.accelerator is None or (is_text and gpus > 0), expected)
+        self._check("python", isinstance(self.python, str), "the path of an interpreter")
         for name in ("env", "labels"):
-            value = getattr(self, name)
-            _check(isinstance(value, Mapping), name, value, "names and values, as in a dict")
+            is_mapping = isinstance(getattr(self, name), Mapping)
+            self._check(name, is_mapping, "names and values, as in a dict")
         texts = all(isinstance(value, str) for value in self.labels.values())
-        _check(texts, "labels", self.labels, "text for each label, as in {'zone': 'a'}")
-        _check(
-            self.placement in ("", *PLACEMENTS),
-            "placement",
-            self.placement,
-            f"one of {', '.join(PLACEMENTS)}",
-        )
+        self._check("labels", texts, "text for each label, as in {'zone': 'a'}")
+        is_known = self.placement in ("", *PLACEMENTS)
+        self._check("placement", is_known, f"one of {', '.join(PLACEMENTS)}")
+
+    def _check(self, name: str, is_good: bool, expected: str) -> None:
+        if not is_good:
+            value = getattr(self, name)
+            raise DefinitionError(f"Resources({name}={value!r}): expected {expected}")
 
     @property
     def memory_bytes(self) -> int | None:
@@ -102,7 +95,7 @@ class Resources:
         return None if self.memory is None else _bytes_in(self.memory)
 
     def asked(self) -> str:
-        """What is asked for of a host, in a few words; empty if nothing is."""
+        """What is requested of a host, in a few words; empty if nothing is."""
         parts = [
             self.cpus is not None and counted(self.cpus, "CPU"),
             self.gpus > 0 and " ".join(filter(None, (counted(self.gpus, "GPU"), self.accelerator))),
@@ -123,14 +116,14 @@ class PythonProcess:
     """How local processes of one group are started: `lp.launch(local_resources={label: …})`.
 
     Example:
-      lp.launch(program, "local_mp", local_resources={
-          "actor": lp.PythonProcess(args={"verbosity": 1}, env={"CUDA_VISIBLE_DEVICES": ""})})
+        lp.launch(program, "local_mp", local_resources={
+            "actor": lp.PythonProcess(args={"verbosity": 1}, env={"CUDA_VISIBLE_DEVICES": ""})})
 
     Attributes:
-      args: Command-line flags that the worker sees in `sys.argv`, `{"seed": 1}` as `--seed=1`.
-      env: Environment variables; a variable may be set here or in the group's Resources, not in both.
-      python: Another interpreter to run the worker with; it must have launchpad and your code. It may be
-        set here or in the group's Resources, not in both.
+        args: Command-line flags that the worker sees in `sys.argv`, `{"seed": 1}` as `--seed=1`.
+        env: Environment variables; a variable may be set here or in the group's Resources, not in both.
+        python: Another interpreter to run the worker with; it must have launchpad and your code. It may be
+          set here or in the group's Resources, not in both.
     """
 
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -138,12 +131,12 @@ class PythonProcess:
     python: str = ""
 
     def argv(self) -> tuple[str, ...]:
-        """The flags as they stand on a command line."""
+        """The flags as on a command line."""
         return tuple(f"--{name}={value}" for name, value in self.args.items())
 
 
 def in_words(size: int) -> str:
-    """So many bytes, for people: `4 GiB`."""
+    """A number of bytes, for people: `4 GiB`."""
     for power, unit in ((50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << power:
             return f"{size / (1 << power):.2f}".rstrip("0").rstrip(".") + f" {unit}"
@@ -155,28 +148,13 @@ def counted(number: float, what: str) -> str:
     return f"{number:g} {what}{'s' * (number > 1)}"
 
 
-def _check(is_good: object, name: str, value: object, expected: str) -> None:
-    if not is_good:
-        raise DefinitionError(f"Resources({name}={value!r}): expected {expected}")
-
-
 def _is_number(value: object) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and math.isfinite(value)  # type: ignore[arg-type]
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_share_or_whole(gpus: float) -> bool:
-    if not _is_number(gpus):
-        return False
-    return gpus == 0 or SMALLEST_SHARE <= gpus < 1 or (gpus >= 1 and gpus == int(gpus))
-
-
 def _bytes_in(memory: object) -> int:
-    """Bytes; 0 for what is no size."""
+    """The size in bytes; 0 for what is not a size."""
     if isinstance(memory, int) and not isinstance(memory, bool):
         return memory
     found = _SIZE.fullmatch(memory.strip()) if isinstance(memory, str) else None

@@ -21,29 +21,29 @@ class RestartPolicy:
     three times a minute at most; one more failure ends the program, and the report lists all of them.
 
     Example:
-      with program.group("actor", restart=lp.RestartPolicy(max_restarts=10, within_s=60)):
-        for seed in range(8):
-          program.add_node(lp.PyClassNode(Actor, learner, seed))
+        with program.group("actor", restart=lp.RestartPolicy(max_restarts=10, within_s=60)):
+          for seed in range(8):
+            program.add_node(lp.PyClassNode(Actor, learner, seed))
 
-    Who calls a worker that is being restarted waits, or gets OutcomeUnknown for what was in flight; its
-    client connects again by itself. A worker is not started again if it raised `lp.DoNotRestart` or exited
+    A call to a worker that is being restarted waits; one that was in flight raises OutcomeUnknown. Clients
+    connect again by themselves. A worker is not started again if it raised `lp.DoNotRestart` or exited
     with a code from 42 to 49, nor if its code could not be imported.
 
     After Erlang/OTP's supervisors: `mode` is the child's restart type (temporary, transient, permanent),
     `max_restarts` and `within_s` the restart intensity, `scope` the strategy (one_for_one, one_for_all).
 
     Attributes:
-      mode: `never`, `on_failure`, or `always`: also when it has ended well.
-      max_restarts: How many within `within_s` seconds; one more ends the program.
-      within_s: The length of that window.
-      backoff: Seconds. The first restart within the window is immediate; the next waits so long, and each
-        further one twice as long as the one before, 30 s at most.
-      scope: Who is started again: the `worker`, all of its `group`, or all of the `program`. Those of the
-        scope that still live are stopped first, as at the end of a program.
-      start_timeout_s: How long a start may take until the worker is ready; then its stacks go to its log, and
-        it is killed, which counts as a failure. No limit if None.
-      stop_grace_s: How long a worker of this group may take to stop, in place of
-        --lp_termination_notice_secs; negative: as long as it takes.
+        mode: `never`, `on_failure`, or `always`: also when it has ended well.
+        max_restarts: How many within `within_s` seconds; one more ends the program.
+        within_s: The length of that window.
+        backoff: Seconds. The first restart within the window is immediate; the next waits this long, and
+          each further one twice as long as the one before, 30 s at most.
+        scope: What is started again: the `worker`, all of its `group`, or all of the `program`. Workers of
+          the scope that still run are stopped first, as at the end of a program.
+        start_timeout_s: How long a start may take until the worker is ready; then its stacks go to its log,
+          and it is killed, which counts as a failure. No limit if None.
+        stop_grace_s: How long a worker of this group may take to stop, in place of
+          --lp_termination_notice_secs; negative: as long as it takes.
     """
 
     mode: str = ON_FAILURE
@@ -55,20 +55,24 @@ class RestartPolicy:
     stop_grace_s: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.mode in MODES, "mode", self.mode, f"one of {', '.join(MODES)}")
-        _check(self.scope in SCOPES, "scope", self.scope, f"one of {', '.join(SCOPES)}")
-        _check(_is_at_least(0, self.max_restarts), "max_restarts", self.max_restarts, "0 or more")
-        _check(_is_above(0, self.within_s), "within_s", self.within_s, "seconds, more than 0")
-        _check(_is_at_least(0, self.backoff), "backoff", self.backoff, "seconds, 0 or more")
+        self._check("mode", self.mode in MODES, f"one of {', '.join(MODES)}")
+        self._check("scope", self.scope in SCOPES, f"one of {', '.join(SCOPES)}")
+        self._check("max_restarts", _is_at_least_0(self.max_restarts), "0 or more")
+        self._check("within_s", _is_above_0(self.within_s), "seconds, more than 0")
+        self._check("backoff", _is_at_least_0(self.backoff), "seconds, 0 or more")
         for name in ("start_timeout_s", "stop_grace_s"):
             value = getattr(self, name)
-            _check(value is None or not math.isnan(value), name, value, "seconds or None")
-        if self.start_timeout_s is not None:
-            above = _is_above(0, self.start_timeout_s)
-            _check(above, "start_timeout_s", self.start_timeout_s, "seconds, more than 0, or None")
+            self._check(name, value is None or not math.isnan(value), "seconds or None")
+        is_limit = self.start_timeout_s is None or _is_above_0(self.start_timeout_s)
+        self._check("start_timeout_s", is_limit, "seconds, more than 0, or None")
+
+    def _check(self, name: str, is_good: bool, expected: str) -> None:
+        if not is_good:
+            value = getattr(self, name)
+            raise DefinitionError(f"RestartPolicy({name}={value!r}): expected {expected}")
 
     def delay_s(self, n_before: int) -> float:
-        """How long a restart waits that has had so many before it within the window."""
+        """How long a restart waits that has had `n_before` others before it within the window."""
         if not n_before:
             return 0.0
         return min(self.backoff * 2.0 ** min(n_before - 1, 60), max(_LONGEST_DELAY_S, self.backoff))
@@ -83,17 +87,12 @@ def refuse_endless_main(label: str, policy: RestartPolicy) -> None:
         )
 
 
-def _check(is_good: bool, name: str, value: object, expected: str) -> None:
-    if not is_good:
-        raise DefinitionError(f"RestartPolicy({name}={value!r}): expected {expected}")
+def _is_at_least_0(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
-def _is_at_least(least: float, value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= least
-
-
-def _is_above(limit: float, value: object) -> bool:
-    return _is_at_least(limit, value) and value != limit
+def _is_above_0(value: object) -> bool:
+    return _is_at_least_0(value) and value != 0
 
 
 NO_RESTARTS = RestartPolicy(mode=NEVER)

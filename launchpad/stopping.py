@@ -6,32 +6,33 @@ import threading
 from collections.abc import Callable
 
 from launchpad import context
+from launchpad.events import StopRequested
 
 
 def stop(reason: str = "") -> None:
-    """Stops the whole program, well: it ends as succeeded, exit code 0.
+    """Stops the whole program: it ends as succeeded, exit code 0.
 
     Returns at once; the supervisor then asks every worker to stop, this one included. Works from any
-    thread of a worker, also while it answers a call. Calling it twice is fine.
+    thread of a worker, also while it answers a call. A second call changes nothing.
 
     Example:
-      def run(self):
-        train()
-        lp.stop()
+        def run(self):
+          train()
+          lp.stop()
     """
     me = context.current()
-    me.report("stop", str(reason))
+    me.report(StopRequested(me.name, str(reason)))
 
 
 def stop_event() -> threading.Event:
     """The event that is set when this worker is asked to stop.
 
     Example:
-      while not lp.stop_event().is_set():
-        step()
+        while not lp.stop_event().is_set():
+          step()
     """
     me = context.current()
-    me.heeds_stop = True
+    me.handles_stop = True
     return me.stop_event
 
 
@@ -46,17 +47,5 @@ def register_stop_handler(handler: Callable[[], None]) -> None:
 
 
 def unregister_stop_handler(handler: Callable[[], None]) -> None:
-    """Takes back a handler given to `register_stop_handler`."""
+    """Removes a handler that was given to `register_stop_handler`."""
     context.current().remove_stop_handler(handler)
-
-
-def make_program_stopper(launch_type: object = None) -> Callable[..., None]:
-    """A function that stops the program; `launch_type` is accepted and makes no difference.
-
-    For programs written for dm-launchpad: there a stopper had to know how it was launched.
-    """
-
-    def stopper(mark_as_completed: bool = False) -> None:
-        stop("marked as completed" if mark_as_completed else "")
-
-    return stopper

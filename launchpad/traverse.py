@@ -1,7 +1,7 @@
 """Walking through a node's arguments: where the handles are, and the path to a culprit.
 
-`children` says what an object holds and how a person would write the way to it. `walk` follows it without
-recursion, so that depth is no danger, and never calls user code: it reads `__dict__`, not attributes.
+`children` lists what an object holds, each with the Python expression that leads to it. `walk` follows it
+without recursion, so that depth is no danger, and never calls user code: it reads `__dict__`, not attributes.
 
     learner.args[1].cfg['lock']
     └─ root ┘└─ steps ────────┘
@@ -10,9 +10,10 @@ recursion, so that depth is no danger, and never calls user code: it reads `__di
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
     What objects of the types in `stop_at` hold is not looked into.
     """
     seen: set[int] = set()
-    keep: list[Any] = []  # ids stay unique only while the objects live
+    keep: list[Any] = []  # ids are unique only while the objects exist
     stack = [Found(root, name)]
     while stack:
         found = stack.pop()
@@ -94,7 +95,7 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
 def contains_itself(root: Any, name: str = "") -> Found | None:
     """A list, tuple, deque, dict or set that holds itself, directly or through others of these, if any does.
 
-    Objects that refer to each other are ordinary and are no concern here.
+    Other objects may well refer to each other.
     """
     open_ids: set[int] = set()
     done: set[int] = set()
@@ -120,76 +121,48 @@ def contains_itself(root: Any, name: str = "") -> Found | None:
 
 def children(value: Any) -> Iterator[Step]:
     """What `value` holds, each with the text that leads to it."""
-    for kind, rule in _RULES:
-        if isinstance(value, kind):
-            yield from rule(value)
+    if isinstance(value, (list, tuple, collections.deque)):
+        fields = getattr(type(value), "_fields", None)
+        for i, item in enumerate(value):
+            yield (f".{fields[i]}" if fields and i < len(fields) else f"[{i}]"), item
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield f"[{_short(key)}]", item
+            if type(key) not in _ATOMS:
+                yield f"<key {_short(key)}>", key
+    elif isinstance(value, (set, frozenset)):
+        for item in value:
+            yield "{…}", item
+    elif isinstance(value, functools.partial):
+        yield ".func", value.func
+        yield ".args", value.args
+        yield ".keywords", value.keywords
+    elif isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # not assigned yet
+                yield f".<closure {name}>", cell.cell_contents
+        yield ".__defaults__", value.__defaults__
+        yield ".__kwdefaults__", value.__kwdefaults__
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+        yield ".__func__", value.__func__
     yield from _attributes(value)
 
 
-def _sequence(value: Any) -> Iterator[Step]:
-    fields = getattr(type(value), "_fields", None)
-    for i, item in enumerate(value):
-        yield (f".{fields[i]}" if fields and i < len(fields) else f"[{i}]"), item
-
-
-def _dict(value: dict[Any, Any]) -> Iterator[Step]:
-    for key, item in value.items():
-        yield f"[{_short(key)}]", item
-        if type(key) not in _ATOMS:
-            yield f"<key {_short(key)}>", key
-
-
-def _set(value: Any) -> Iterator[Step]:
-    for item in value:
-        yield "{…}", item
-
-
-def _partial(value: functools.partial[Any]) -> Iterator[Step]:
-    yield ".func", value.func
-    yield ".args", value.args
-    yield ".keywords", value.keywords
-
-
-def _function(value: types.FunctionType) -> Iterator[Step]:
-    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-        try:
-            yield f".<closure {name}>", cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    yield ".__defaults__", value.__defaults__
-    yield ".__kwdefaults__", value.__kwdefaults__
-
-
-def _method(value: types.MethodType) -> Iterator[Step]:
-    yield ".__self__", value.__self__
-    yield ".__func__", value.__func__
-
-
 def _attributes(value: Any) -> Iterator[Step]:
-    attributes = _own_dict(value)
-    for name in attributes or ():
-        yield f".{name}", attributes[name]
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = None
+    for name, item in dict(attributes).items() if isinstance(attributes, dict) else ():
+        yield f".{name}", item
     for cls in type(value).__mro__:
         slots = cls.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            yield from _slot(value, cls, name)
-
-
-def _own_dict(value: Any) -> dict[str, Any]:
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return dict(found) if isinstance(found, dict) else {}
-
-
-def _slot(value: Any, cls: type, name: str) -> Iterator[Step]:
-    member = cls.__dict__.get(name)
-    if isinstance(member, types.MemberDescriptorType):
-        try:
-            yield f".{name}", member.__get__(value)
-        except AttributeError:  # never assigned
-            return
+            member = cls.__dict__.get(name)
+            if isinstance(member, types.MemberDescriptorType):
+                with contextlib.suppress(AttributeError):  # never assigned
+                    yield f".{name}", member.__get__(value)
 
 
 def _short(key: Any) -> str:
@@ -198,11 +171,3 @@ def _short(key: Any) -> str:
 
 
 _CONTAINERS = frozenset({list, tuple, dict, set, frozenset, collections.deque})
-_RULES: tuple[tuple[type | tuple[type, ...], Callable[[Any], Iterator[Step]]], ...] = (
-    ((list, tuple, collections.deque), _sequence),
-    (dict, _dict),
-    ((set, frozenset), _set),
-    (functools.partial, _partial),
-    (types.FunctionType, _function),
-    (types.MethodType, _method),
-)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,13 +20,12 @@ from tests.ray import clusters
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of faults can be run by themselves, `-m fault`; on Ray `-m ray`, on a cluster `-m kubernetes`."""
+    """Gives each test its lane, `ray` or `kubernetes`; those of faults can be run alone, with `-m fault`."""
     for item in items:
         if index.numbers(item.name):
             item.add_marker(pytest.mark.fault)
         if backends.is_on_ray(item) or item.path.parent.name == "ray":
             item.add_marker(pytest.mark.ray)
-            item.add_marker(pytest.mark.xdist_group("ray"))  # one cluster, also for `-n 2`
         if backends.is_on_kubernetes(item):
             item.add_marker(pytest.mark.kubernetes)
             assert item.nodeid.split("/")[1] in backends.ON_KUBERNETES, (
@@ -34,23 +34,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def logs_go_where_pytest_clears_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Thousands of programs are launched here; their logs are not the developer's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path_factory.mktemp("logs")))
-        yield
+def no_directory_is_shared_with_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs, logs and claims of GPUs are this test process's alone, and pytest or we remove them.
 
-
-@pytest.fixture(autouse=True, scope="session")
-def what_tests_hold_is_not_held_against_others(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[None]:
-    """Tests that run side by side claim the same GPUs, which are not there anyway."""
+    Test processes run side by side, and on the developer's machine. What a test starts inherits the
+    variables.
+    """
+    own = f"launchpad-{os.getuid()}"
+    folders = {
+        "LAUNCHPAD_RUNTIME_DIR": Path(tempfile.mkdtemp(prefix="lp-", dir="/tmp"), own),  # short
+        "LAUNCHPAD_LOGGING_DIR": tmp_path_factory.mktemp("logs") / f"{own}-logs",
+        "LAUNCHPAD_CLAIMS_DIR": tmp_path_factory.mktemp("claims") / f"{own}-claims",
+    }
     with pytest.MonkeyPatch.context() as patch:
-        claims = tmp_path_factory.mktemp("claims")
-        claims.chmod(0o700)
-        patch.setenv("LAUNCHPAD_CLAIMS_DIR", str(claims))
+        for variable, folder in folders.items():
+            patch.setenv(variable, str(folder))
         yield
+    # Processes that clean up after a test may remove them, too.
+    shutil.rmtree(folders["LAUNCHPAD_RUNTIME_DIR"].parent, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -103,12 +104,11 @@ def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("leaks_by_nature"):
         yield
         return
-    patience_s = 5.0
+    max_wait_s = 5.0
     if backends.is_on_ray(request.node):
         request.getfixturevalue("ray_cluster")  # before we look at what is there
-        patience_s = 30.0  # Ray closes connections of its own when it comes to it
+        max_wait_s = 30.0  # Ray closes connections of its own when it comes to it
     if backends.is_on_kubernetes(request.node):
         request.getfixturevalue("pods_run_this")
-    with lp.testing.nothing_left_over(patience_s):
+    with lp.testing.nothing_left_over(max_wait_s):
         yield
-    gc.freeze()  # the next look for what is left over passes by what lives on here: 0.2 s for each test

@@ -12,7 +12,7 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.nodes.cacher import Cache
+from launchpad.nodes.cacher import Cache, Entry
 from tests.waiting import until
 
 REFRESH_S, STALE_S, DEADLINE_S = 0.1, 1.0, 20.0
@@ -49,6 +49,10 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def entry_of(cache: Cache, method: str) -> Entry:
+    return next(entry for entry in cache._entries.values() if entry.method == method)
 
 
 @pytest.fixture
@@ -148,7 +152,7 @@ def test_a_first_answer_that_took_long_is_given_to_those_who_waited_and_to_nobod
     target.go.set()
 
     assert first.result(DEADLINE_S) == 1
-    until(lambda: cache._entry("held", (), {}).answer is not None)
+    until(lambda: entry_of(cache, "held").answer is not None)
     with pytest.raises(lp.StaleError, match="2000 ms old"):
         cache.call("held", (), {})
 
@@ -178,7 +182,7 @@ def test_an_answer_is_refused_when_the_target_only_fails(
 
     cache.refresh_all()
 
-    until(lambda: cache._entry("count", (), {}).last_error is not None)
+    until(lambda: entry_of(cache, "count").last_error is not None)
     with pytest.raises(lp.StaleError, match=r"failed: .*no method 'count'"):
         cache.call("count", (), {})
 
@@ -186,7 +190,7 @@ def test_an_answer_is_refused_when_the_target_only_fails(
 def test_a_first_call_that_fails_raises_and_is_not_refreshed(cache: Cache, target: Target) -> None:
     with pytest.raises(ValueError, match="not today"):
         cache.call("fail", (), {})
-    until(lambda: cache._entry("fail", (), {}).question is None)
+    until(lambda: entry_of(cache, "fail").pending is None)
 
     cache.refresh_all()
     cache.call("count", (), {})

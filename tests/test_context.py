@@ -13,7 +13,7 @@ import pytest
 from launchpad import context, courier
 from launchpad.context import RunContext
 from launchpad.errors import NotRunningError
-from launchpad.interruption import Interruption
+from launchpad.interrupt import Interruption
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_handler_registered_while_the_stop_is_asked_is_called_exactly_once() -
 
 
 def test_a_part_of_a_worker_stops_with_it_and_asks_about_it_for_itself(me: RunContext) -> None:
-    part = me.part(Interruption())
+    part = me.child(Interruption())
     calls: list[str] = []
     part.add_stop_handler(lambda: calls.append("part"))
 
@@ -71,77 +71,62 @@ def test_a_part_of_a_worker_stops_with_it_and_asks_about_it_for_itself(me: RunCo
 
     assert part.stop_event.is_set()
     assert calls == ["part"]
-    assert (part.heeds_stop, me.heeds_stop) == (True, False)
+    assert (part.handles_stop, me.handles_stop) == (True, False)
 
 
-class Server:
-    """Says whose code it is."""
+def who() -> tuple[str | None, str | None]:
+    """The worker of the thread that runs this, and of a thread that it starts."""
+    found: list[RunContext | None] = []
+    thread = threading.Thread(target=lambda: found.append(context.try_current()))
+    thread.start()
+    thread.join()
+    me, other = context.try_current(), found[0]
+    return me and me.name, other and other.name
 
-    def who(self) -> tuple[str | None, str | None, bool]:
-        """Who runs a method, a thread that it starts, and whether that is the caller's thread."""
-        context.inherit()
-        found: list[RunContext | None] = []
-        thread = threading.Thread(target=lambda: found.append(context.try_current()))
-        thread.start()
-        thread.join()
-        me = context.try_current()
-        other = found[0]
-        is_visit = getattr(threading.current_thread(), "is_the_caller", False)
-        return me and me.name, other and other.name, is_visit
+
+def call_as_worker(server: courier.Server) -> tuple[str | None, str | None]:
+    """What `who` says that is called by a thread of the worker `caller`."""
+    with context.entered(a_context("caller")), courier.Client(server.address) as client:
+        answer: tuple[str | None, str | None] = client.who()
+    return answer
 
 
 def start_server() -> courier.Server:
+    context.inherit()
     server = courier.Server("server", address="inproc:test_context")
-    server.bind_object(Server())
+    server.bind("who", who)
     server.start()
     return server
 
 
-def call_as_visitor(server: courier.Server) -> tuple[str | None, str | None, bool]:
-    """What `who` says when it runs in a thread of the worker `caller`."""
-    answers = []
-
-    def call() -> None:
-        threading.current_thread().is_the_caller = True  # type: ignore[attr-defined]
-        with context.entered(a_context("caller")), courier.Client[Server](server.address) as client:
-            courier.list_methods(client)
-            server._house.paces.quick.add(b"who")  # type: ignore[union-attr]
-            answers.append(client.who())
-
-    thread = threading.Thread(target=call)
-    thread.launchpad_context = a_context("caller")  # type: ignore[attr-defined]
-    thread.start()
-    thread.join()
-    return answers[0]
-
-
-def test_a_method_that_runs_in_its_callers_thread_belongs_to_the_servers_worker() -> None:
+def test_a_method_belongs_to_the_servers_worker_and_not_to_its_callers() -> None:
     with context.entered(a_context("server")):
         server = start_server()
 
-    answer = call_as_visitor(server)
+    answers = {call_as_worker(server) for _ in range(3)}
     server.stop()
 
-    assert answer == ("server", "server", True)
+    assert answers == {("server", "server")}
 
 
-def test_a_method_of_a_server_outside_workers_belongs_to_none_in_its_callers_thread() -> None:
+def test_a_method_of_a_server_outside_workers_belongs_to_none() -> None:
     server = start_server()
 
-    answer = call_as_visitor(server)
+    answers = {call_as_worker(server) for _ in range(3)}
     server.stop()
 
-    assert answer == (None, None, True)
+    assert answers == {(None, None)}
 
 
 def test_an_address_that_is_nowhere_yet_is_not_said_to_be_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(context, "_PLACED_S", 0.02)
-    moving = dataclasses.replace(a_context(), moves=True)
+    monkeypatch.setattr(context, "_RESOLVE_S", 0.02)
+    moving = dataclasses.replace(a_context(), can_move=True)
 
     with pytest.raises(
-        NotRunningError, match="nobody has said where 'board-0/port' is: board-0 has"
+        NotRunningError,
+        match=r"the endpoint of 'board-0/port' was not known for 0.02 s: board-0 has",
     ):
         moving.endpoint("board-0/port")
 

@@ -1,85 +1,138 @@
-"""Imports point down; this is the order, lowest first."""
+"""Imports point down; this is the order, lowest first. All count, also lazy ones and those for types."""
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import launchpad
+from tests import structure
 
 PACKAGE = Path(launchpad.__file__).parent
 
-LAYERS = [
-    ["courier", "outcome"],
-    ["errors", "flags"],
-    ["resources", "restart_policy"],
-    ["interruption"],
-    ["context"],
-    ["address", "stopping"],
-    ["handle", "executable", "traverse"],
-    ["nodes"],
-    ["graph"],
-    ["program"],
-    ["launch"],
-    ["testing", "cli"],
+COURIER = [
+    "errors fork buffers promise call_context call_stack",
+    "protocol security",
+    "codec",
+    "transport",
+    "shm telemetry",
+    "call_deadlock streams",
+    "client server",
+    "batching grpc inprocess opentelemetry",
 ]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+KUBERNETES = [
+    "settings pod_messages",
+    "api bundle",
+    "manifests",
+    "pod pod_status create_run",
+    "attempt",
+    "termination",
+    "pod_workers",
+    "detached",
+    "backend",
+    "launcher_pod",
+]
 
 
-def imports_of(path: Path) -> set[str]:
-    """The modules of launchpad that a file imports at run time, as dotted names below the package."""
-    found: set[str] = set()
-    for node in _run_time(ast.parse(path.read_text()).body):
-        if isinstance(node, ast.Import):
-            found |= {a.name for a in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found |= {node.module} | {f"{node.module}.{a.name}" for a in node.names}
-    return {name.removeprefix("launchpad.") for name in found if name.startswith("launchpad.")}
+def below(folder: str, layers: list[str]) -> list[str]:
+    """The same with the folder before each name."""
+    return [" ".join(f"{folder}.{name}" for name in names.split()) for names in layers]
 
 
-def _run_time(body: list[ast.stmt]) -> list[ast.AST]:
-    """All statements, those inside functions too, but none under `if TYPE_CHECKING`."""
-    nodes: list[ast.AST] = []
-    for statement in body:
-        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
-            continue
-        nodes += ast.walk(statement)
-    return nodes
+LAUNCH = [
+    "keyboard_interrupt signals devices logs",
+    "plan",
+    "rundir",
+    "detached output",
+    "backends.action_thread backends.backend",
+    "planning",
+    "backends.launch_origin backends.local_host",
+    "backends.address_table",
+    "worker",
+    "supervision",
+    "running",
+    "remote_launcher",
+    "backends.processes backends.threads",
+    "backends.ray",
+    *below("backends.kubernetes", KUBERNETES),
+    "registry script_exit",
+    "launch",
+]
+LAYERS = [
+    *below("courier", COURIER),
+    "courier outcome",
+    "errors flags",
+    "resources restart_policy events",
+    "interrupt",
+    "context",
+    "address stopping",
+    "handle executable traverse",
+    "nodes",
+    "graph",
+    "program",
+    "compat",
+    *below("launch", LAUNCH),
+    "testing cli",
+]
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.split()}
+
+# `import launchpad` and `python -m launchpad` are doors to all of it; the others are empty.
+DOORS = {"", "__main__", "launch", "launch.backends", "launch.backends.kubernetes"}
 
 
-def test_every_module_belongs_to_a_layer() -> None:
-    modules = {
-        p.stem if p.suffix else p.name for p in PACKAGE.iterdir() if not p.name.startswith("_")
-    }
-
-    assert modules - {"py"} == set(LEVEL)
+def test_every_room_belongs_to_a_layer() -> None:
+    assert set(structure.rooms(PACKAGE).values()) - DOORS == set(LEVEL)
 
 
 def test_imports_point_down() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        for name in imports_of(path) if top in LEVEL else ():
-            imported = name.partition(".")[0]
-            if imported in LEVEL and imported != top:
-                assert LEVEL[imported] < LEVEL[top], (
-                    f"{path} imports launchpad.{name}, which is above it"
-                )
+    room_of = structure.rooms(PACKAGE)
+    up = [
+        f"{importing} imports {imported}"
+        for importing, imported in structure.imports(PACKAGE)
+        if (a := room_of[importing]) != (b := room_of[imported])
+        and a not in DOORS
+        and not LEVEL[b] < LEVEL[a]
+    ]
+
+    assert up == []
+
+
+def test_there_is_no_circle_across_rooms() -> None:
+    room_of = structure.rooms(PACKAGE)
+    arrows = [(room_of[a], room_of[b]) for a, b in structure.imports(PACKAGE) if a]
+
+    assert structure.circles(arrow for arrow in arrows if arrow[0] != arrow[1]) == []
 
 
 def test_courier_imports_nothing_else_of_launchpad() -> None:
-    for path in (PACKAGE / "courier").rglob("*.py"):
-        assert all(name.startswith("courier") for name in imports_of(path)), path
+    imports = structure.imports(PACKAGE)
+
+    assert [i for i in imports if i[0].startswith("courier") > i[1].startswith("courier")] == []
 
 
-def test_backends_and_nodes_do_not_know_each_other() -> None:
-    for path in (PACKAGE / "launch" / "backends").rglob("*.py"):
-        assert not [n for n in imports_of(path) if n.startswith(("nodes", "program"))], path
-    for path in (PACKAGE / "nodes").rglob("*.py"):
-        assert not [n for n in imports_of(path) if n.startswith("launch")], path
+def test_backends_do_not_know_what_a_program_is_made_of() -> None:
+    imports = structure.imports(PACKAGE)
+
+    knows = [
+        f"{importing} imports {imported}"
+        for importing, imported in imports
+        if importing.startswith("launch.backends.") and imported.startswith(("nodes", "program"))
+    ]
+
+    assert knows == []
 
 
-def test_only_the_registry_names_backends() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        inside = "backends" in path.relative_to(PACKAGE).parts
-        reaches = [n for n in imports_of(path) if n.startswith("launch.backends")]
-        assert inside or not reaches, f"{path} imports {reaches}"
+def test_the_registry_loads_backends_by_name_and_nothing_else_imports_one() -> None:
+    """But for the interface, `launch.backends.backend`."""
+    reaches = [
+        f"{importing} imports {imported}"
+        for importing, imported in structure.imports(PACKAGE)
+        if imported.startswith("launch.backends.")
+        and imported != "launch.backends.backend"
+        and not importing.startswith("launch.backends")
+    ]
+
+    assert reaches == []
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    assert structure.twice_named_classes(PACKAGE) == {}

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], within_s: float = 60.0) -> T:
-    """What the condition says as soon as it is true; it is asked again and again, because nobody tells."""
+    """What the condition says as soon as it is true; it is asked every 5 ms, since nothing signals it."""
     deadline = time.monotonic() + within_s
     while not (result := condition()):
         assert time.monotonic() < deadline, f"not within {within_s:g} s"

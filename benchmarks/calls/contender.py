@@ -25,7 +25,7 @@ def needs(module: str) -> Callable[[], str]:
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody to be measured.
+    """A library to be measured.
 
     `serve(path, pipe)` runs in a process of its own. It may use the unix socket `path`, sends its
     address when it is up, and serves until it is killed. `connect(address)` runs in another one and

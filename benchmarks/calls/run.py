@@ -45,6 +45,6 @@ def run(measurements: Measurements, options: argparse.Namespace) -> dict[str, An
 
 
 def missing(measurements: Measurements) -> dict[str, str]:
-    """Who cannot be measured here, and why."""
+    """The contenders that cannot be measured here, and why."""
     contenders = [c for module in measurements.values() for c in getattr(module, "CONTENDERS", [])]
     return {c.name: reason for c in contenders if (reason := c.why_not())}

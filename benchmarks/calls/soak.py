@@ -28,7 +28,7 @@ CALLS = 1_000_000
 SAMPLES = 10
 BLOCK = 1000  # calls, of which one is of each rare kind, and a tenth are futures
 
-Left = dict[str, int]
+DetachedRun = dict[str, int]
 
 
 def echo(value: Any) -> Any:
@@ -84,7 +84,7 @@ def call_a_block(client: Any, array: Any) -> None:
     raise AssertionError("the method's exception has not arrived")
 
 
-def belongings() -> Left:
+def belongings() -> DetachedRun:
     return {
         "threads": len(os.listdir("/proc/self/task")),
         "descriptors": len(os.listdir("/proc/self/fd")),
@@ -97,7 +97,7 @@ def shared_mappings() -> Iterator[str]:
         yield from (mapping for mapping in mappings if mapping.split()[1].endswith("s"))
 
 
-def more_than(before: Left) -> Left:
+def more_than(before: DetachedRun) -> DetachedRun:
     gc.collect()
     deadline = time.monotonic() + 5
     while (now := belongings()) != before and time.monotonic() < deadline:

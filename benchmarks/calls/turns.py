@@ -27,7 +27,7 @@ def take_turns(
 ) -> Found:
     """What `measure` finds out about each, in every placement and every round.
 
-    Whoever fails is named and left out: from the turns to come, and from what is found.
+    A contender that fails is named and left out: from the turns to come, and from what is found.
     """
     found: Found = {placement.name: {} for placement in placements}
     taking_part = list(contenders)

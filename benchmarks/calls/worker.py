@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_S = 120.0
+CHECK_EVERY_S = 120.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -56,8 +56,8 @@ class Worker:
 
     def hear(self) -> Any:
         """The next thing it has to say."""
-        if not self._pipe.poll(PATIENCE_S):
-            raise TimeoutError(f"{self._name} has said nothing for {PATIENCE_S:.0f} s")
+        if not self._pipe.poll(CHECK_EVERY_S):
+            raise TimeoutError(f"{self._name} has said nothing for {CHECK_EVERY_S:.0f} s")
         try:
             return self._pipe.recv()
         except EOFError:
@@ -82,7 +82,7 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
-    # Whoever kills the benchmark means its servers too.
+    # A signal to the benchmark ends its servers too.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Connection(int(sys.argv[1]))

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from benchmarks.hostile.strangers import context, dial_raw
 from benchmarks.hostile.target import Target
-from launchpad.courier import carriers
-from launchpad.courier.carriers.sockets import Socket
-from launchpad.courier.protocol import greeting, wire
+from launchpad.courier import transport
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.transport.stream_socket import Socket
 
-PATIENCE_S = 10.0
+CHECK_EVERY_S = 10.0
 _RESET = struct.pack("@ii", 1, 0)
 _HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(256))  # of a longer one
@@ -51,12 +51,12 @@ def zeros(visit: Visit) -> None:
 
 
 def half_a_greeting(visit: Visit) -> None:
-    hello = greeting.encode_greeting(b"", "garbage")
+    hello = handshake.encode_client_hello(b"", "garbage")
     say(visit, hello[: visit.rng.randrange(len(hello))])
 
 
 def a_damaged_greeting(visit: Visit) -> None:
-    hello = bytearray(greeting.encode_greeting(visit.target.token, "garbage"))
+    hello = bytearray(handshake.encode_client_hello(visit.target.token, "garbage"))
     for _ in range(4):
         hello[visit.rng.randrange(80)] ^= 1 << visit.rng.randrange(8)
     say(visit, bytes(hello), is_read=True)
@@ -82,7 +82,7 @@ def a_header_that_promises_too_much(visit: Visit) -> None:
     method, extra, body = visit.rng.choice(
         [(0, 0, 1 << 60), (65_535, 0, 8), (1, 65_535, 8), (1, 0xFFFF << 16, 8), (1, 1, 1 << 40)]
     )
-    header = wire.HEADER.pack(wire.MAGIC, wire.CALL, method, extra, 1, body, 0)
+    header = framing.HEADER.pack(framing.MAGIC, framing.CALL, method, extra, 1, body, 0)
     say_inside(visit, header + b"x" * 100)
 
 
@@ -92,11 +92,11 @@ def frames_of_random_bytes(visit: Visit) -> None:
 
 def a_call_that_is_no_pickle(visit: Visit) -> None:
     body = b"\xff" + visit.rng.randbytes(visit.rng.randrange(200))
-    say_inside(visit, wire.encode_small(wire.CALL, 1, b"echo", body))
+    say_inside(visit, framing.encode_small(framing.CALL, 1, b"echo", body))
 
 
 def half_a_call(visit: Visit) -> None:
-    call = wire.encode_small(wire.CALL, 1, b"echo", bytes(1000))
+    call = framing.encode_small(framing.CALL, 1, b"echo", bytes(1000))
     say_inside(visit, call[: visit.rng.randrange(len(call))])
 
 
@@ -144,7 +144,7 @@ def disturb(target: Target, n: int, say_so: Callable[[], None] = lambda: None) -
             if i % 10 == 0:  # says half of something and then nothing, until the others have come
                 sock = silent.enter_context(dial_raw(target))
                 with contextlib.suppress(OSError):
-                    sock.sendall(greeting.encode_greeting(b"", "silent")[: i % 300])
+                    sock.sendall(handshake.encode_client_hello(b"", "silent")[: i % 300])
             with contextlib.suppress(ConnectionError):
                 visit.rng.choice(kinds)(visit)
 
@@ -160,11 +160,11 @@ def say(visit: Visit, data: bytes, *, is_read: bool = False) -> None:
 
 def say_inside(visit: Visit, data: bytes) -> None:
     """After a proper greeting."""
-    sock = carriers.find(visit.target.address).connect(visit.target.address, PATIENCE_S)
-    flags = visit.rng.choice([0, greeting.OVERLAP])
+    sock = transport.find(visit.target.address).connect(visit.target.address, CHECK_EVERY_S)
+    flags = visit.rng.choice([0, handshake.OVERLAP])
     with contextlib.closing(sock):
-        sock.settimeout(PATIENCE_S)
-        sock.sendall(greeting.encode_greeting(visit.target.token, "garbage", flags) + data)
+        sock.settimeout(CHECK_EVERY_S)
+        sock.sendall(handshake.encode_client_hello(visit.target.token, "garbage", flags) + data)
         sock.shutdown(socket.SHUT_WR)
         read_to_end(sock)
 

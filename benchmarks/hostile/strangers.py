@@ -19,12 +19,12 @@ from unittest import mock
 
 from benchmarks.hostile.canary import Canary
 from benchmarks.hostile.target import Target
-from launchpad.courier import carriers
-from launchpad.courier.protocol import greeting, wire
-from launchpad.courier.trust import certificates
-from launchpad.courier.trust.credentials import Credentials
+from launchpad.courier import transport
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.security import certificates
+from launchpad.courier.security.keyring import Credentials
 
-PATIENCE_S = 10.0
+CHECK_EVERY_S = 10.0
 LET_IN = "let in"
 
 Stranger = Callable[[Target], str]
@@ -127,7 +127,7 @@ KINDS: dict[str, dict[str, Stranger]] = {
 
 
 def greet(token: bytes) -> bytes:
-    return greeting.encode_greeting(token, "stranger")
+    return handshake.encode_client_hello(token, "stranger")
 
 
 def intrude(sock: socket.socket | None, hello: bytes) -> str:
@@ -135,7 +135,7 @@ def intrude(sock: socket.socket | None, hello: bytes) -> str:
     if sock is None:
         return "refused while shaking hands"
     body = pickle.dumps(((Canary(),), {}), protocol=5)
-    call = wire.encode_small(wire.CALL, 1, b"echo", body)
+    call = framing.encode_small(framing.CALL, 1, b"echo", body)
     with contextlib.closing(sock):
         with contextlib.suppress(OSError):  # it may have hung up by now
             sock.sendall(hello + call)
@@ -156,24 +156,24 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 
 def judge(answer: bytes) -> str:
-    if len(answer) > greeting.WELCOME_SIZE:
+    if len(answer) > handshake.SERVER_HELLO_SIZE:
         return LET_IN
-    if len(answer) == greeting.WELCOME_SIZE:
-        verdict = greeting.decode_welcome(answer).verdict
-        return LET_IN if verdict == greeting.WELCOME else greeting.VERDICTS[verdict]
-    if answer.startswith(greeting.TLS_ALERT):
+    if len(answer) == handshake.SERVER_HELLO_SIZE:
+        verdict = handshake.decode_server_hello(answer).status
+        return LET_IN if verdict == handshake.ACCEPTED else handshake.STATUSES[verdict]
+    if answer.startswith(handshake.TLS_ALERT):
         return "told that it needs TLS"
     return answer.decode(errors="replace") or "hung up on"
 
 
 def dial_raw(target: Target) -> socket.socket:
     if target.carrier == "unix":
-        found = carriers.find(target.address).connect(target.address, PATIENCE_S)
+        found = transport.find(target.address).connect(target.address, CHECK_EVERY_S)
         assert isinstance(found, socket.socket)
-        found.settimeout(PATIENCE_S)
+        found.settimeout(CHECK_EVERY_S)
         return found
     _, host, port = target.address.split(":")
-    return socket.create_connection((host, int(port)), PATIENCE_S)
+    return socket.create_connection((host, int(port)), CHECK_EVERY_S)
 
 
 def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket | None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from benchmarks.hostile import canary
 from launchpad import courier
 from launchpad.courier import keyring
-from launchpad.courier.trust import certificates
-from launchpad.courier.trust.credentials import Credentials
+from launchpad.courier.security import certificates
+from launchpad.courier.security.keyring import Credentials
 
 CARRIERS = ("unix", "tcp", "tls")
 

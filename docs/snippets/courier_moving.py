@@ -10,8 +10,8 @@ def start(name: str) -> courier.Server:
     return server
 
 
-places: list[str] = []  # in a program: a table that somebody keeps, and sends to all
-client = courier.Client(lambda: places[-1] if places else "")  # "": nobody knows yet
+places: list[str] = []  # in a program: a table that one node keeps, and sends to all
+client = courier.Client(lambda: places[-1] if places else "")  # "": not known yet
 waiting = client.futures.who()
 
 server = start("first")

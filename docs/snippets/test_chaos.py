@@ -40,7 +40,7 @@ def test_no_deposit_is_lost_or_made_twice_although_the_bank_dies(launch_type, tm
     history = lp.testing.History(tmp_path / "history")
     running = lp.launch(make_program(history), launch_type)
 
-    with lp.testing.Kills(running, ["bank"], seed=7, chance=0.5, every_s=0.05):
+    with lp.testing.KillWorkers(running, ["bank"], seed=7, chance=0.5, every_s=0.05):
         running.wait(60)
 
     told = history.check().told  # an AssertionError if anything was lost, or ran twice
@@ -54,7 +54,7 @@ def test_a_deadline_frees_those_who_wait_for_a_bank_that_is_stuck(tmp_path):
 
     with lp.launch(program, "test_mp") as running, running.client("bank") as bank:
         bank.deposit(1, amount=10)
-        with lp.testing.stuck(running, "bank-0"), pytest.raises(lp.courier.DeadlineExceeded):
+        with lp.testing.freeze(running, "bank-0"), pytest.raises(lp.courier.DeadlineExceeded):
             bank.with_options(timeout_s=0.5).deposit(2, amount=10)
 
 

@@ -1,8 +1,8 @@
-"""Evolution strategies: the mathematics, and nothing about who plays the episodes.
+"""Evolution strategies: the mathematics, and nothing about the nodes that play the episodes.
 
 Salimans et al. 2017, https://arxiv.org/abs/1703.03864, with mirrored sampling and returns replaced
 by ranks. Everything random comes from a seed, and every sum is taken in the order of the seeds: the
-result is the same to the last bit, whoever evaluates which seed.
+result is the same to the last bit, whichever worker evaluates which seed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ REDUCERS = flags.DEFINE_integer("reducers", 2, "How many reducers keep the count
 CHAOS = flags.DEFINE_float(
     "chaos", 0.0, "How probably each mapper and reducer is killed in a tenth of a second.", 0, 1
 )
-CHAOS_SEED = flags.DEFINE_integer("chaos_seed", 0, "Whom it strikes, and when.")
+CHAOS_SEED = flags.DEFINE_integer("chaos_seed", 0, "Which workers it kills, and when.")
 VICTIMS = ("mapper", "reducer")
 
 
@@ -36,7 +36,7 @@ def survive(program: lp.Program) -> None:
     """Launch it, and kill its workers while it runs."""
     often = lp.RestartPolicy(max_restarts=1000, backoff=0)
     running = lp.launch(program, restart=dict.fromkeys(VICTIMS, often))
-    chaos = lp.testing.Kills(
+    chaos = lp.testing.KillWorkers(
         running, VICTIMS, seed=CHAOS_SEED.value, chance=CHAOS.value, every_s=0.1
     )
     with chaos:

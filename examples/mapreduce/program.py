@@ -3,7 +3,7 @@
     coordinator ──chunks of files──▶ mapper × m ──counts of some words──▶ reducer × r
          └────────────────────────what have you counted?─────────────────────▲
 
-No count passes through the coordinator on its way: it says who reads what, and collects at the end.
+No count passes through the coordinator on its way: it assigns the files, and collects at the end.
 
 Mappers and reducers may die at any moment (--chaos). Both do only what may be done twice: to count a chunk
 again gives the same counts, and to keep them again overwrites a file with the same contents. So their methods
@@ -26,26 +26,26 @@ from queue import Empty, SimpleQueue
 import launchpad as lp
 from examples.mapreduce.text import count_all
 
-CHUNK = 20  # files; many more chunks than mappers, so that nobody waits long for the slowest
+CHUNK = 20  # files; many more chunks than mappers, so that no mapper waits long for the slowest
 
 
 class Reducer:
     """Keeps the counts of the words that are its own: a file for each chunk, which outlives it."""
 
     def __init__(self) -> None:
-        self._kept = lp.current().state_dir
+        self._unclaimed = lp.current().state_dir
 
     @lp.idempotent
     def keep(self, chunk: int, counts: Mapping[str, int]) -> None:
-        # Under a name of this thread's, then under its own: whoever dies in between leaves no half a file.
-        unfinished = self._kept / f"unfinished-{threading.get_ident()}"
+        # Under a name of this thread's, then its own: a worker that dies between leaves none half written.
+        unfinished = self._unclaimed / f"unfinished-{threading.get_ident()}"
         unfinished.write_text(json.dumps(counts))
-        os.replace(unfinished, self._kept / f"{chunk}.json")
+        os.replace(unfinished, self._unclaimed / f"{chunk}.json")
 
     @lp.idempotent
     def total(self) -> Counter[str]:
         total: Counter[str] = Counter()
-        for path in self._kept.glob("*.json"):
+        for path in self._unclaimed.glob("*.json"):
             total.update(json.loads(path.read_text()))
         return total
 
@@ -143,7 +143,7 @@ class Progress:
 
 
 def partition(counts: Mapping[str, int], parts: int) -> list[dict[str, int]]:
-    """Cut `counts` into one piece per reducer; a word goes to the same one whoever counts it.
+    """Cut `counts` into one piece per reducer; a word goes to the same one in every mapper.
 
     Python's own hash() would not do: it differs from process to process.
     """

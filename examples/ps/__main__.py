@@ -25,7 +25,7 @@ def kill_a_shard(running: lp.Running, step: int) -> None:
     with running.client("shard") as shard:
         while min(shard.applied()) < step:
             time.sleep(0.001)
-    with lp.testing.Kills(running, ["shard"], at_most=1) as kills:
+    with lp.testing.KillWorkers(running, ["shard"], at_most=1) as kills:
         running.wait()
     print(kills)
 

@@ -1,4 +1,4 @@
-"""Softmax regression on handwritten digits: the mathematics, and nothing about who computes it.
+"""Softmax regression on handwritten digits: the mathematics, and nothing about the nodes that compute it.
 
 All parameters are one flat vector, so that it can be cut into shards anywhere.
 """
@@ -46,7 +46,7 @@ def load_digits() -> tuple[Examples, Examples]:
 
 
 def batch(examples: Examples, step: int, size: int) -> Examples:
-    """Return the batch of this step; everybody who asks for it draws the same one."""
+    """Return the batch of this step; every call with it draws the same one."""
     indices = np.random.default_rng([SEED, step]).choice(len(examples), size)
     return examples.take(indices)
 

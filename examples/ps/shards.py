@@ -22,10 +22,10 @@ class Shard(ABC):
     """Holds one part of the parameters; workers push gradients, each at a time of its own.
 
     Args:
-      parameters: Where it begins, if it has not begun before.
-      workers: How many push.
-      learning_rate: How far a gradient is followed.
-      folder: Where it saves itself; in a program its state_dir, which its next attempt has too.
+        parameters: Where it begins, if it has not begun before.
+        workers: How many push.
+        learning_rate: How far a gradient is followed.
+        folder: Where it saves itself; in a program its state_dir, which its next attempt has too.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Shard(ABC):
     def _save(self) -> None:
         unfinished = self._file.with_name("unfinished.npz")
         np.savez(unfinished, parameters=self._parameters, applied=self._applied)
-        os.replace(unfinished, self._file)  # at once: whoever dies before leaves the old one
+        os.replace(unfinished, self._file)  # atomic: a worker that dies before leaves the old one
 
     def _restore(self) -> None:
         with np.load(self._file) as saved:
@@ -100,7 +100,7 @@ class SyncShard(Shard):
             return self._parameters.copy()
 
     def _apply_mean(self) -> None:
-        # Summed in the workers' order, so that the bits do not depend on who came first.
+        # Summed in the workers' order, so that the bits do not depend on which came first.
         total = sum(self._gradients[worker] for worker in sorted(self._gradients))
         self._parameters -= self._learning_rate * total / len(self._gradients)
         self._applied += 1

@@ -8,15 +8,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
-from launchpad.launch import record, terminal
-from launchpad.launch.logs.files import LogFiles
+from launchpad.launch.logs.log_files import LogFiles
 from launchpad.launch.logs.tail import Tail
-from launchpad.launch.record import RunRecord
+from launchpad.launch.output import terminal
+from launchpad.launch.rundir import record
+from launchpad.launch.rundir.record import RunRecord
 
 _PAUSE_S = 0.1
 _ATTEMPTS_S = 1.0
@@ -37,29 +38,33 @@ def run(options: argparse.Namespace) -> None:
     """Prints the logs; each line with its worker's name in front if there are several."""
     one = _chosen(options.run)
     workers = runs.workers_of(one, options.label)
-    tails = {worker: _follow(one, worker) for worker in workers}
-    prefixes = _prefixes(workers)
-    while _show(tails, prefixes, options.follow and _lives(one)):
+    follow = _FollowingDetached if runs.is_detached(one) else _Following
+    tails = {worker: follow(one, worker) for worker in workers}
+    prefixes = {workers[0]: ""}
+    if len(workers) > 1:  # as in the launching script
+        style, width = terminal.style_for(sys.stdout), max(map(len, workers))
+        prefixes = {
+            name: style(f"{name.ljust(width)} | ", terminal.color(i))
+            for i, name in enumerate(workers)
+        }
+    while True:
+        # Before the lines are read, so that the last ones of the run are among them.
+        is_last = not options.follow or runs.has_ended(one)
+        for worker, tail in tails.items():
+            tail.show(prefixes[worker], is_last)
+        sys.stdout.flush()
+        if is_last:
+            break
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
         tail.show_rest(prefixes[worker])
 
 
-def _show(
-    tails: Mapping[str, _Following | _FollowingAway], prefixes: Mapping[str, str], lives: bool
-) -> bool:
-    """Prints what is new; `lives` is asked for before, so that the last lines are among it, and returned."""
-    for worker, tail in tails.items():
-        tail.show(prefixes[worker], is_last=not lives)
-    sys.stdout.flush()
-    return lives
-
-
 def _chosen(wanted: str | None) -> RunRecord:
-    """A run that lives, if it can be one; else one that has ended, the last if none is named."""
-    alive = runs.matching(runs.candidates(wanted), wanted)
-    if alive:
-        return runs.only(alive, wanted, alive)
+    """A run that has not ended, if there is one; else one that has, the last if none is named."""
+    running = runs.matching(runs.candidates(wanted), wanted)
+    if running:
+        return runs.only(running, wanted, running)
     over = record.ended()
     found = runs.matching(over, wanted)
     if not over:
@@ -71,19 +76,11 @@ def _chosen(wanted: str | None) -> RunRecord:
     return one
 
 
-def _follow(one: RunRecord, worker: str) -> _Following | _FollowingAway:
-    return _FollowingAway(one, worker) if runs.is_away(one) else _Following(one, worker)
-
-
-def _lives(one: RunRecord) -> bool:
-    return not runs.has_ended_away(one) if runs.is_away(one) else one.lives
-
-
-class _FollowingAway:
-    """The same for a worker whose logs are on a cluster: its supervisor is asked for what is new."""
+class _FollowingDetached:
+    """The same for a worker whose logs are on a cluster: its supervisor sends what is new."""
 
     def __init__(self, one: RunRecord, worker: str) -> None:
-        self._detached, self._worker = runs.away()[one.run_id], worker
+        self._detached, self._worker = runs.detached_runs()[one.run_id], worker
         self._shown = 0
         self._rest = ""
 
@@ -96,7 +93,7 @@ class _FollowingAway:
             sys.stdout.write(_text(prefix, [line.encode() for line in lines]))
 
     def show_rest(self, prefix: str) -> None:
-        """Prints the last line, if nothing has ended it."""
+        """Prints the last line, if no newline ended it."""
         if self._rest:
             sys.stdout.write(_text(prefix, [self._rest.encode()]))
 
@@ -107,44 +104,31 @@ class _Following:
     def __init__(self, one: RunRecord, worker: str) -> None:
         self._files, self._worker = LogFiles(Path(one.logs)), worker
         self._tail: Tail | None = None
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
     def show(self, prefix: str, is_last: bool) -> None:
         """Prints what is new; looks for new attempts once a second, as that goes through all files."""
         now = time.monotonic()
-        if is_last or now > self._looked_at + _ATTEMPTS_S:
-            self._looked_at = now
-            self._look_for_attempts()
+        if is_last or now > self._checked_at + _ATTEMPTS_S:
+            self._checked_at = now
+            for attempt in self._files.attempts(self._worker):
+                log = self._files.path(self._worker, attempt)
+                if self._tail is None:
+                    self._tail = Tail(log)
+                self._tail.follow(log)
         while self._tail is not None and self._tail.has_more():
             if lines := self._tail.lines():
                 sys.stdout.write(_text(prefix, lines))
 
-    def _look_for_attempts(self) -> None:
-        for attempt in self._files.attempts(self._worker):
-            log = self._files.path(self._worker, attempt)
-            if self._tail is None:
-                self._tail = Tail(log)
-            self._tail.follow(log)
-
     def show_rest(self, prefix: str) -> None:
-        """Prints the last line, if nothing has ended it."""
+        """Prints the last line, if no newline ended it."""
         rest = self._tail.remainder() if self._tail is not None else b""
         if rest:
             sys.stdout.write(_text(prefix, [rest]))
 
 
-def _prefixes(workers: Sequence[str]) -> dict[str, str]:
-    """As the launching script shows them; none for one worker alone."""
-    if len(workers) == 1:
-        return {workers[0]: ""}
-    style, width = terminal.style_for(sys.stdout), max(map(len, workers))
-    return {
-        name: style(f"{name.ljust(width)} | ", terminal.color(i)) for i, name in enumerate(workers)
-    }
-
-
 def _text(prefix: str, lines: Sequence[bytes]) -> str:
-    """For a terminal without what could take it over; else as it is."""
+    """The lines; for a terminal without control sequences, else as they are."""
     if terminal.is_terminal(sys.stdout):
         return terminal.prefixed(prefix, lines)
     return "".join(f"{prefix}{line.decode(errors='replace')}\n" for line in lines)

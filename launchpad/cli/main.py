@@ -1,6 +1,6 @@
 """Reads the command line and calls the command.
 
-Exit codes: 0 it is done · 1 it could not be done, and stderr says why · 2 the command line is wrong ·
+Exit codes: 0 it is done · 1 it could not be done, with the reason on stderr · 2 the command line is wrong ·
 130 interrupted by Ctrl-C.
 """
 
@@ -24,28 +24,23 @@ _RUN = (
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one command; its exit code."""
-    own, program_flags = _parted(arguments)
-    options = _parser().parse_args(own)
-    options.flags = program_flags
+    # What follows `--` are the flags of the program, which `plan` passes on.
+    is_plan = arguments[:1] == ["plan"] and "--" in arguments
+    end = arguments.index("--") if is_plan else len(arguments)
+    options = _parser().parse_args(arguments[:end])
+    options.flags = arguments[end + 1 :]
     try:
         options.command(options)
         sys.stdout.flush()
     except (CommandError, LaunchError) as error:
         print(f"launchpad: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `… | head` has seen enough
-        _print_nothing_more()
+    except BrokenPipeError:  # `… | head` has ended
+        with contextlib.suppress(OSError):  # nothing more is printed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _parted(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """The command line, and what `plan` passes on: the flags of the program, after `--`."""
-    if arguments[:1] != ["plan"] or "--" not in arguments:
-        return arguments, []
-    end = arguments.index("--")
-    return arguments[:end], arguments[end + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,8 +63,3 @@ def _parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         command.set_defaults(command=module.run)
     return parser
-
-
-def _print_nothing_more() -> None:
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 
-from launchpad.cli import runs, tables
+from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
-from launchpad.launch.gpus.device import listed
-from launchpad.launch.record import RunRecord
+from launchpad.launch.devices.device import listed
+from launchpad.launch.rundir.record import RunRecord
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
+_COLORS = {
+    "running": "green",
+    "succeeded": "green",
+    "failed": "bold red",
+    "lost": "bold red",
+    "starting": "yellow",
+    "stopping": "yellow",
+    "restarting": "yellow",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,29 +32,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints one table."""
+    rows: list[list[str]]
     if options.run is not None:
-        _show_workers(runs.living(options.run))
+        with runs.connected(runs.find(options.run)) as client:
+            workers = client.status()
+        header = ["WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE"]
+        rows = [
+            [
+                w["worker"],
+                w["state"],
+                str(w["attempt"]),
+                str(w["pid"] or "-"),
+                w["log_path"],
+                w["cause"],
+            ]
+            for w in workers
+        ]
+        _show(header, rows, [worker["gpus"] for worker in workers])
         return
-    found = runs.all_living()
+    found = runs.all_running()
     if not found:
         print("no program of yours runs on this machine now")
         return
     header = ["RUN", "PROGRAM", "PID", "TYPE", "AGE", "WORKERS"]
-    _show(header, [_row(one) for one in found], [_all_gpus(one) for one in found])
+    rows = []
+    for one in found:
+        row = [one.run_id, one.program, str(one.pid), one.launch_type]
+        rows.append([*row, age(time.time() - one.began), _count_workers(one)])
+    gpus = [{gpu for of_worker in one.gpus.values() for gpu in of_worker} for one in found]
+    _show(header, rows, [sorted(each, key=lambda gpu: (len(gpu), gpu)) for each in gpus])
 
 
-def _row(one: RunRecord) -> tuple[str, ...]:
-    return (
-        one.run_id,
-        one.program,
-        str(one.pid),
-        one.launch_type,
-        age(time.time() - one.began),
-        _workers(one),
-    )
-
-
-def _workers(one: RunRecord) -> str:
+def _count_workers(one: RunRecord) -> str:
     """How many are in which state."""
     try:
         with runs.connected(one) as client:
@@ -54,37 +73,32 @@ def _workers(one: RunRecord) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.most_common())
 
 
-def _show_workers(one: RunRecord) -> None:
-    with runs.connected(one) as client:
-        rows = client.status()
-    header = ["WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE"]
-    cells = [
-        (
-            row["worker"],
-            row["state"],
-            str(row["attempt"]),
-            str(row["pid"] or "-"),
-            row["log_path"],
-            row["cause"],
-        )
-        for row in rows
-    ]
-    _show(header, cells, [row["gpus"] for row in rows])
-
-
 def _show(
     header: Sequence[str], rows: Sequence[Sequence[str]], gpus: Sequence[Sequence[str]]
 ) -> None:
-    """Prints a table; who has which GPUs stands behind, where anybody has any."""
+    """Prints a table: with lines and colours on a terminal, else in aligned columns.
+
+    The GPUs are its last column, if any row has some.
+    """
     if any(gpus):
         header = [*header, "GPUS"]
         rows = [[*row, listed(ids) or "-"] for row, ids in zip(rows, gpus, strict=True)]
-    tables.show(header, rows)
+    if not sys.stdout.isatty():
+        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+        for row in (header, *rows):
+            print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-
-def _all_gpus(one: RunRecord) -> list[str]:
-    """Those of all workers, each once."""
-    return sorted({gpu for gpus in one.gpus.values() for gpu in gpus}, key=lambda g: (len(g), g))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_COLORS.get(cell, "")) for cell in row))
+    Console().print(table)
 
 
 def age(seconds: float) -> str:

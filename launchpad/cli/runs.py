@@ -1,4 +1,4 @@
-"""Which run is meant."""
+"""Finds the run that a command names, and connects to it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import Any, TypeVar
 
 from launchpad.courier import Client, CourierError
 from launchpad.errors import LaunchError
-from launchpad.launch import control, record, registry
+from launchpad.launch import registry
 from launchpad.launch.detached import Detached
-from launchpad.launch.record import RunRecord
+from launchpad.launch.rundir import control_server, record
+from launchpad.launch.rundir.record import RunRecord
 
 T = TypeVar("T")
 
 
 class CommandError(Exception):
-    """A command cannot be done; the text says why, and what to do."""
+    """A command failed; the text gives the reason, and what to do."""
 
 
-def living(wanted: str | None) -> RunRecord:
+def find(wanted: str | None) -> RunRecord:
     """The run that is meant, among those that have not ended.
 
     Raises:
-      CommandError: there is none, or more than one.
+        CommandError: there is none, or more than one.
     """
     runs = candidates(wanted)
     if not runs:
@@ -36,59 +37,60 @@ def living(wanted: str | None) -> RunRecord:
 
 
 def candidates(wanted: str | None) -> list[RunRecord]:
-    """The runs among which the word is looked for: a cluster is asked only if it means none here."""
-    here = record.living()
-    return here if wanted is not None and matching(here, wanted) else all_living()
+    """The runs that `wanted` is matched with: a cluster is queried only if it matches none here."""
+    here = record.running()
+    return here if wanted is not None and matching(here, wanted) else all_running()
 
 
-def living_with_label(wanted: str | None, label: str | None) -> tuple[RunRecord, str | None]:
-    """The run and the label that are meant by `[RUN] [LABEL]`: one word alone may be either."""
+def find_with_label(wanted: str | None, label: str | None) -> tuple[RunRecord, str | None]:
+    """The run and the label for `[RUN] [LABEL]`: one word alone may be either."""
     runs = candidates(wanted)
     if wanted is not None and label is None and len(runs) == 1 and not matching(runs, wanted):
         return runs[0], wanted
-    return living(wanted), label
+    return find(wanted), label
 
 
-def all_living() -> list[RunRecord]:
-    """The runs that have not ended: of this machine, and those left on a cluster that we know of."""
-    here = record.living()
+def all_running() -> list[RunRecord]:
+    """The runs that have not ended: on this machine, and the detached ones that are recorded here."""
+    here = record.running()
     known = {run.run_id for run in here}
-    return here + [each.record for run_id, each in away().items() if run_id not in known]
+    return here + [each.record for run_id, each in detached_runs().items() if run_id not in known]
 
 
 @functools.cache
-def away() -> dict[str, Detached]:
-    """Run id → the program that was left on a cluster and has not ended."""
-    return {each.run_id: each for each in registry.detached(_tell) if _lives(each)}
+def detached_runs() -> dict[str, Detached]:
+    """Run id → the detached run, for those that have not ended."""
+
+    def warn(why: str) -> None:
+        print(f"launchpad: {why}", file=sys.stderr)
+
+    found = {}
+    for each in registry.detached(warn):
+        try:
+            if not each.has_ended():
+                found[each.run_id] = each
+        except LaunchError as error:  # the others are shown all the same
+            warn(f"{each.run_id}: {error}")
+    return found
 
 
-def _lives(one: Detached) -> bool:
+def is_detached(run: RunRecord) -> bool:
+    """Whether its supervisor does not run on this machine, or not any more, as far as is known here."""
+    return bool(run.host) and not run.is_running
+
+
+def has_ended(run: RunRecord) -> bool:
+    """Whether it has ended; on a cluster, as far as that is known there."""
+    if not is_detached(run):
+        return not run.is_running
     try:
-        return not one.has_ended()
-    except LaunchError as error:  # it hides no other
-        _tell(f"{one.run_id}: {error}")
-        return False
-
-
-def _tell(why: str) -> None:
-    print(f"launchpad: {why}", file=sys.stderr)
-
-
-def is_away(run: RunRecord) -> bool:
-    """Whether its supervisor is not on this machine, or not any more, as far as can be seen here."""
-    return bool(run.host) and not run.lives
-
-
-def has_ended_away(run: RunRecord) -> bool:
-    """Whether a program on a cluster has ended, as far as anybody there can tell."""
-    try:
-        return away()[run.run_id].has_ended()
+        return detached_runs()[run.run_id].has_ended()
     except LaunchError:
         return True
 
 
 def matching(runs: Sequence[RunRecord], wanted: str | None) -> list[RunRecord]:
-    """Those that a word on the command line can mean; all for None."""
+    """The runs that a word on the command line matches; all for None."""
     if wanted is None:
         return list(runs)
     exact = [r for r in runs if wanted in (r.run_id, r.program, str(r.pid))]
@@ -101,7 +103,7 @@ def only(
     """The one that was found.
 
     Raises:
-      CommandError: none, or more than one; it lists those that there are.
+        CommandError: none, or more than one; it lists those that there are.
     """
     if len(found) == 1:
         return found[0]
@@ -115,7 +117,7 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
     """The workers of a group, or the one of that name; all for None.
 
     Raises:
-      CommandError: there is no such group or worker.
+        CommandError: there is no such group or worker.
     """
     if label is None:
         return list(run.workers)
@@ -129,17 +131,17 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
 
 
 @contextlib.contextmanager
-def connected(run: RunRecord) -> Iterator[Client[Any] | _Away]:
-    """A client of the run's control endpoint, or what does the same by way of the cluster.
+def connected(run: RunRecord) -> Iterator[Client[Any] | _DetachedControl]:
+    """A client of the run's control endpoint, or an object with the same methods for a detached run.
 
     Raises:
-      CommandError: it ends just now, or does not answer.
+        CommandError: it ends just now, or does not answer.
     """
-    if is_away(run):
-        yield _Away(away()[run.run_id])
+    if is_detached(run):
+        yield _DetachedControl(detached_runs()[run.run_id])
         return
     try:
-        with control.connected(Path(run.runtime)) as client:
+        with control_server.connected(Path(run.runtime)) as client:
             yield client
     except (OSError, CourierError) as error:
         raise CommandError(
@@ -147,22 +149,22 @@ def connected(run: RunRecord) -> Iterator[Client[Any] | _Away]:
         ) from error
 
 
-class _Away:
-    """The methods of a control endpoint, for a program that was left on a cluster."""
+class _DetachedControl:
+    """The methods of a control endpoint, for a detached run."""
 
     def __init__(self, detached: Detached) -> None:
         self._detached = detached
 
     def status(self) -> list[dict[str, Any]]:
-        return [asdict(row) for row in self._asked(self._detached.status)]
+        return [asdict(row) for row in self._query(self._detached.status)]
 
     def stop(self, at_once: bool) -> None:
-        self._asked(lambda: self._detached.stop(at_once=at_once))
+        self._query(lambda: self._detached.stop(at_once=at_once))
 
     def stacks(self, workers: Sequence[str]) -> dict[str, str]:
-        return self._asked(lambda: self._detached.stacks(list(workers)))
+        return self._query(lambda: self._detached.stacks(list(workers)))
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _query(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except LaunchError as error:

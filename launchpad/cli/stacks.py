@@ -12,7 +12,7 @@ from pathlib import Path
 import launchpad
 from launchpad.cli import runs
 
-_ALIVE = ("starting", "running", "stopping")
+_RUNNING = ("starting", "running", "stopping")
 _OURS = str(Path(launchpad.__file__).parent)
 _LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/(?!site-packages|dist-packages)|^<")
 
@@ -26,32 +26,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints them, worker after worker."""
-    one, label = runs.living_with_label(options.run, options.label)
+    one, label = runs.find_with_label(options.run, options.label)
     wanted = set(runs.workers_of(one, label))
     with runs.connected(one) as client:
-        alive = [row for row in client.status() if row["state"] in _ALIVE]
-        shown = [row for row in alive if label is None or row["worker"] in wanted]
+        running = [row for row in client.status() if row["state"] in _RUNNING]
+        shown = [row for row in running if label is None or row["worker"] in wanted]
         stacks = client.stacks([row["worker"] for row in shown])
     for row in shown:
         text = stacks[row["worker"]].rstrip()
         print(f"=== {row['worker']} (pid {row['pid'] or one.pid}, {row['state']})")
-        print(text if options.all else without_ours(text), end="\n\n")
+        print(text if options.all else without_launchpad_frames(text), end="\n\n")
     if not shown:
-        which = "no worker" if label is None else f"nobody of {label!r}"
+        which = "no worker" if label is None else f"no worker of {label!r}"
         print(f"{which} of {one.run_id} runs now")
 
 
-def without_ours(stacks: str) -> str:
-    """Only the threads in which there is code of somebody else's."""
+def without_launchpad_frames(stacks: str) -> str:
+    """Only the threads that run other code than launchpad's and Python's own library."""
     blocks = [block for block in re.split(r"\n\n+", stacks) if block.strip()]
-    theirs = [block for block in blocks if _is_theirs(block)]
+    theirs = []
+    for block in blocks:
+        files = re.findall(r'^  File "([^"]+)"', block, flags=re.M)
+        if not files or any(not f.startswith(_OURS) and not _LIBRARY.search(f) for f in files):
+            theirs.append(block)
     rest = len(blocks) - len(theirs)
     count = f"({rest} thread{'s' * (rest != 1)} of launchpad's own; --all shows them)"
     return "\n\n".join([*theirs, *([count] if rest else [])])
-
-
-def _is_theirs(block: str) -> bool:
-    files = re.findall(r'^  File "([^"]+)"', block, flags=re.M)
-    return not files or any(
-        not file.startswith(_OURS) and not _LIBRARY.search(file) for file in files
-    )

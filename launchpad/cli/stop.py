@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from launchpad.cli import runs
-from launchpad.launch import bases
+from launchpad.launch.rundir import locations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Asks, and returns when nothing of the program runs any more."""
-    one = runs.living(options.run)
+    """Sends the request, and returns when nothing of the program runs any more."""
+    one = runs.find(options.run)
     print(f"stopping {one.run_id} (pid {one.pid}) …", flush=True)
     began = time.monotonic()
     with runs.connected(one) as client:
         client.stop(options.now)
-    bases.wait_until_free(Path(one.runtime))  # one on a cluster has ended already
+    locations.wait_until_free(Path(one.runtime))  # one on a cluster has ended already
     print(f"stopped after {time.monotonic() - began:.1f} s")

@@ -9,25 +9,27 @@ client.add(1)
 
 Its parts, each a package:
 
-    protocol    bytes and what they mean      values      what calls carry
-    trust       tokens and certificates       carriers    sockets of all kinds
-    sharing     large buffers on one host     watching    counters, spans
-    servers     what is called                clients     what calls
-    streams     items one after the other     local       within one process
-    batching    many calls at once            groups      many clients as one
-    over_grpc   for those who speak gRPC
+    protocol    frames and the handshake      codec       values as bytes and buffers
+    security    tokens and certificates       transport   sockets of all kinds
+    shm         large buffers on one host     telemetry   counters, statistics, spans
+    server      what is called                client      what calls
+    streams     items one after the other     inprocess   calls within one process
+    batching    many calls at once            grpc        calls over gRPC
 """
 
 from __future__ import annotations
 
 # A method that answers many calls at once
-from launchpad.courier.batching.handler import batched_handler
+from launchpad.courier.batching.decorator import batched_handler
 
 # The two ends
-from launchpad.courier.clients.client import Client, close
+from launchpad.courier.client.client import Client, close
+
+# Many clients as one
+from launchpad.courier.client.group import broadcast, round_robin, shard_by
 
 # What can be asked about a server
-from launchpad.courier.clients.inquiries import (
+from launchpad.courier.client.introspection import (
     health,
     incarnation,
     list_methods,
@@ -37,7 +39,7 @@ from launchpad.courier.clients.inquiries import (
 )
 
 # Calls, typed by the method
-from launchpad.courier.clients.typed import submit, with_options
+from launchpad.courier.client.typed import submit, with_options
 
 # What can go wrong
 from launchpad.courier.errors import (
@@ -55,24 +57,19 @@ from launchpad.courier.errors import (
     WorkerFailed,
 )
 
-# Many clients as one
-from launchpad.courier.groups.group import broadcast, round_robin, shard_by
-
-# What a class says of its methods
-from launchpad.courier.servers.served import idempotent, priority, serves
-from launchpad.courier.servers.server import Server
-
 # Who may call whom
-from launchpad.courier.trust import keyring
+from launchpad.courier.security import keyring
 
 # The certificates of a run, for TLS
-from launchpad.courier.trust.certificates import make_credentials
+from launchpad.courier.security.certificates import make_credentials
+from launchpad.courier.security.keyring import Credentials
 
-# What `make_credentials` makes
-from launchpad.courier.trust.credentials import Credentials
+# What a class says of its methods
+from launchpad.courier.server.decorators import idempotent, priority, serves
+from launchpad.courier.server.server import Server
 
 # To be watched
-from launchpad.courier.watching.tracing import stop_tracing, trace
+from launchpad.courier.telemetry.tracing import stop_tracing, trace
 
 __all__ = [
     "Client",

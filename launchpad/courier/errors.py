@@ -155,11 +155,11 @@ def as_remote_kind(
         return error
     try:
         combined = type(kind.__name__, (RemoteError, kind), {"__reduce__": _reduce_combined})
-        twin: RemoteError = combined(*error.args)
+        both: RemoteError = combined(*error.args)
     except Exception:  # two layouts that do not mix, or a `__new__` with ideas of its own
         return error
-    twin.__dict__.update(error.__dict__ | state)
-    return twin
+    both.__dict__.update(error.__dict__ | state)
+    return both
 
 
 def _reduce_combined(error: RemoteError) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Detached: a program that runs on without the script that has launched it."""
+"""A program that runs on without the script that has launched it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,31 @@ from collections.abc import Callable
 from typing import Any
 
 from launchpad.errors import LaunchError
-from launchpad.launch.record import RunRecord
-from launchpad.launch.status import WorkerStatus
+from launchpad.launch.rundir.record import RunRecord, WorkerStatus
 
-_ASK_S = 5.0
+_POLL_S = 5.0
 
 
 class Detached:
     """What `lp.launch(program, "ray", detach=True)` returns. The script may end; the program does not.
 
     Example:
-      detached = lp.launch(program, "ray", detach=True)
-      print(detached.run_id)                    # python -m launchpad logs RUN_ID learner
+        detached = lp.launch(program, "ray", detach=True)
+        print(detached.run_id)                    # python -m launchpad logs RUN_ID learner
 
-    Methods may be called from any thread. They raise LaunchError when nobody answers for the program any
-    more: it has ended a while ago, or its steward has been killed, and all workers with it.
+    Methods may be called from any thread. They raise LaunchError when the program cannot be reached any more:
+    it has ended a while ago, or its launcher has been killed, and all workers with it.
 
     Args:
-      record: What is known of the run.
-      ask: Calls a method of the run's steward, by name.
+        record: The record of the run.
+        ask: Calls a method of the run's `RemoteLauncher`, by name.
+
+    Attributes:
+        run_id: The name of this run.
     """
 
     def __init__(self, record: RunRecord, ask: Callable[..., Any]) -> None:
-        self.record, self._ask = record, ask
-
-    @property
-    def run_id(self) -> str:
-        """The name of this run."""
-        return self.record.run_id
+        self.record, self.run_id, self._ask = record, record.run_id, ask
 
     def status(self) -> list[WorkerStatus]:
         """A row for each worker."""
@@ -44,12 +41,12 @@ class Detached:
         """Blocks until the program has ended.
 
         Raises:
-          ProgramFailed: a worker failed; its text is the whole report.
-          TimeoutError: the time was up before.
+            ProgramFailed: a worker failed; its text is the whole report.
+            TimeoutError: the time was up before.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._ask("wait", self._patience_s(deadline)):
-            if deadline is not None and time.monotonic() >= deadline:
+        deadline = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
+        while not self._ask("wait", max(0.0, min(_POLL_S, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
                 raise TimeoutError(f"{self.run_id} still runs after {timeout_s} s")
         failure = self._ask("failure")
         if failure is not None:
@@ -66,7 +63,7 @@ class Detached:
     def stop(self, *, at_once: bool = False) -> None:
         """Stops the program and blocks until it has ended."""
         self.ask_to_stop(at_once)
-        while not self._ask("wait", _ASK_S):
+        while not self._ask("wait", _POLL_S):
             continue
 
     def logs(self, worker: str, offset: int = 0) -> str:
@@ -80,12 +77,9 @@ class Detached:
     def __repr__(self) -> str:
         return f"<Detached {self.run_id} on {self.record.launch_type}>"
 
-    def _patience_s(self, deadline: float | None) -> float:
-        return _ASK_S if deadline is None else max(0.0, min(_ASK_S, deadline - time.monotonic()))
-
 
 def refusal(launch_type: str) -> LaunchError:
-    """What a backend says whose workers cannot outlive the script."""
+    """The error of a backend whose workers cannot outlive the script."""
     return LaunchError(
         f"launch type {launch_type!r} ends with its script, so detach=True means nothing to it;"
         " use 'ray' or 'kubernetes', on a cluster that outlives the script"

@@ -1,4 +1,4 @@
-"""launch() and plan(): where a user's program enters.
+"""launch() and plan(): what a user's script calls with its program.
 
 Imported by `import launchpad`, so it imports late what only a launch needs.
 """
@@ -14,19 +14,16 @@ if TYPE_CHECKING:
     import unittest
     from collections.abc import Mapping, Sequence
 
-    from launchpad.launch.backend import Backend
     from launchpad.launch.detached import Detached
-    from launchpad.launch.output import Output
     from launchpad.launch.plan import LaunchPlan
     from launchpad.launch.registry import LaunchType
-    from launchpad.launch.run_directory import RunDirectory
     from launchpad.launch.running import Running
     from launchpad.program import Program
     from launchpad.resources import PythonProcess, Resources
     from launchpad.restart_policy import RestartPolicy
 
-_QUIET_TERMINALS = ("output_to_files",)
-_TERMINALS = ("current_terminal", *_QUIET_TERMINALS)
+_QUIET = "output_to_files"
+_TERMINALS = ("current_terminal", _QUIET)
 
 
 def plan(
@@ -41,17 +38,30 @@ def plan(
     """What `launch` would run, as data. Starts nothing and changes nothing.
 
     Example:
-      print(lp.plan(program, launch_type="local_mp"))
-      print(lp.plan(program, "kubernetes", image="registry.example.org/me/project:3").to_yaml())
+        print(lp.plan(program, launch_type="local_mp"))
+        print(lp.plan(program, "kubernetes", image="registry.example.org/me/project:3").to_yaml())
 
     Raises:
-      DefinitionError: a mistake in the program, with the node's label and the path to it.
+        DefinitionError: a mistake in the program, with the node's label and the path to it.
     """
-    from launchpad.launch import registry, setup
+    from launchpad.launch import registry
+    from launchpad.launch.planning import planner
 
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)
-    return setup.plan(_single(program), backend, name, local_resources, restart, resources)
+    return planner.plan(_single(program), backend, name, local_resources, restart, resources)
+
+
+@overload
+def launch(
+    programs: Program | Sequence[Program],
+    launch_type: LaunchType | str | None = None,
+    *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+    resources: Mapping[str, Resources] | None = None,
+    detach: Literal[True],
+    **options: Any,
+) -> Detached: ...
 
 
 @overload
@@ -66,28 +76,8 @@ def launch(
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
     detach: Literal[False] = False,
-    serialize_py_nodes: bool | None = None,
-    controller_xm_requirements: None = None,
     **options: Any,
 ) -> Running: ...
-
-
-@overload
-def launch(
-    programs: Program | Sequence[Program],
-    launch_type: LaunchType | str | None = None,
-    xm_resources: None = None,
-    local_resources: Mapping[str, PythonProcess] | None = None,
-    test_case: unittest.TestCase | None = None,
-    terminal: str | None = None,
-    *,
-    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
-    resources: Mapping[str, Resources] | None = None,
-    detach: Literal[True],
-    serialize_py_nodes: bool | None = None,
-    controller_xm_requirements: None = None,
-    **options: Any,
-) -> Detached: ...
 
 
 def launch(
@@ -101,8 +91,6 @@ def launch(
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
     detach: bool = False,
-    serialize_py_nodes: bool | None = None,
-    controller_xm_requirements: None = None,
     **options: Any,
 ) -> Running | Detached:
     """Runs a program; returns at once.
@@ -111,106 +99,73 @@ def launch(
     ended well, else with 1 and the report of the failure as the last thing on the screen.
 
     Example:
-      running = lp.launch(program, launch_type="local_mp")
-      running.wait(timeout_s=60)
+        running = lp.launch(program, launch_type="local_mp")
+        running.wait(timeout_s=60)
 
     Args:
-      programs: The program; a sequence of one is taken too.
-      launch_type: How to run it; if None, the flag --lp_launch_type, then the environment variable
-        LP_LAUNCH_TYPE, then local_mt.
-      local_resources: Label → PythonProcess, for local processes.
-      test_case: The program is stopped when this test ends.
-      terminal: Where workers' output goes besides their log files: `current_terminal` or, for nowhere,
-        `output_to_files`. If None, the environment variable LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, then
-        `current_terminal`; tests print nothing.
-      restart: What happens when a worker ends: a policy for all groups, or by label; it counts more than
-        the group's own.
-      resources: Label → Resources, in the place of all that the group itself was given.
-      detach: The program runs on when the script has ended, if there is a cluster that keeps it (`ray`,
-        `kubernetes`); `python -m launchpad ps`, `logs` and `stop` find it again.
-      serialize_py_nodes: Makes no difference: nodes are always serialised.
-      xm_resources: Belongs to another company's cluster; only None.
-      controller_xm_requirements: The same.
-      options: What the launch type needs to know besides: `image=…` for `kubernetes`, see its page in docs/.
+        programs: The program; a sequence of one is taken too.
+        launch_type: How to run it; if None, the flag --lp_launch_type, then the environment variable
+            LP_LAUNCH_TYPE, then local_mt.
+        local_resources: Label → PythonProcess, for local processes.
+        test_case: The program is stopped when this test ends.
+        terminal: Where workers' output goes besides their log files: `current_terminal` or, for nowhere,
+            `output_to_files`. If None, the environment variable LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, then
+            `current_terminal`; tests print nothing.
+        restart: What happens when a worker ends: a policy for all groups, or by label, in the place of the
+            group's own.
+        resources: Label → Resources, in the place of all that the group itself was given.
+        detach: The program runs on when the script has ended, on a cluster (`ray`, `kubernetes`);
+            `python -m launchpad ps`, `logs` and `stop` find it again.
+        xm_resources: Belongs to another company's cluster; only None.
+        options: More options of the launch type: `image=…` for `kubernetes`, see its page in docs/. Those
+            that mean nothing here, `compat.MEANINGLESS`, are left out.
 
     Raises:
-      DefinitionError: a mistake in the program; nothing was started.
-      LaunchError: the backend could not start; nothing is left running.
+        DefinitionError: a mistake in the program; nothing was started.
+        LaunchError: the backend could not start; nothing is left running.
     """
-    from launchpad.errors import DefinitionError
-    from launchpad.launch import registry, setup
-    from launchpad.launch.run_directory import RunDirectory
+    from launchpad import compat, context
+    from launchpad.errors import LaunchError
+    from launchpad.launch import registry
+    from launchpad.launch.output.printer import Output
+    from launchpad.launch.output.stdout_router import terminal_stream
+    from launchpad.launch.planning import planner
+    from launchpad.launch.rundir.directory import RunDirectory
+    from launchpad.launch.signals import KeyboardInterruptHandler
 
-    if xm_resources is not None or controller_xm_requirements is not None:
-        raise DefinitionError(
-            "xm_resources and controller_xm_requirements mean nothing here; leave them out"
-        )
+    options = compat.without_meaningless(options, xm_resources)
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)
-    planned = setup.plan(program, backend, name, local_resources, restart, resources)
+    planned = planner.plan(program, backend, name, local_resources, restart, resources)
+    grace_s = flags.termination_notice_s()
     if detach:
-        return backend.detach(planned, flags.termination_notice_s())
+        return backend.detach(planned, grace_s)
+
+    try:  # what waits at the end of the script must be registered before the script has ended
+        from launchpad.launch import script_exit
+        from launchpad.launch.running import Running
+    except RuntimeError as error:
+        raise LaunchError(f"the script has ended, too late to launch a program: {error}") from error
+    if not backend.is_test:
+        script_exit.watch_signals()
+
+    is_quiet = backend.is_test or _terminal(terminal) == _QUIET
+    stream = None if is_quiet else terminal_stream()
     run = RunDirectory.create(program.name, planned.endpoints)
-    return _begin(planned, backend, run, _output(run, planned, backend, terminal), test_case)
-
-
-def _begin(
-    planned: LaunchPlan,
-    backend: Backend,
-    run: RunDirectory,
-    output: Output,
-    test_case: unittest.TestCase | None,
-) -> Running:
-    """Starts the run and hands it over; a Ctrl-C meanwhile is heard when somebody cares for it."""
-    from launchpad.launch import starting
-    from launchpad.launch.ctrl_c import CtrlC
-
-    _prepare_end_of_script(run, backend)
-    with CtrlC(lambda at_once: None) as ctrl_c:
-        running = starting.begin(planned, backend, run, output, flags.termination_notice_s())
-        _hand_over(running, test_case)
+    output = Output(run, [worker.name for worker in planned.workers], stream)
+    # A Ctrl-C meanwhile is handled below, when there is a program to stop.
+    with KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
+        running = Running.start(planned, backend, run, output, grace_s)
+        script_exit.watch(running)
+        if test_case is not None:
+            test_case.addCleanup(running.stop_and_wait)
+        if (launcher := context.try_current()) is not None:
+            why = f"{launcher.name}, which launched it, stops"
+            launcher.add_stop_handler(lambda: running.stop(why))
         if ctrl_c.pressed is not None:
             running.ask_to_stop()
     return running
-
-
-def _prepare_end_of_script(run: RunDirectory, backend: Backend) -> None:
-    """Whoever waits at the end of the script must be registered while it can still be."""
-    from launchpad.errors import LaunchError
-
-    try:
-        from launchpad.launch import at_exit
-    except RuntimeError as error:
-        run.remove()
-        raise LaunchError(f"the script has ended, too late to launch a program: {error}") from error
-    if not backend.is_test:
-        at_exit.watch_signals()
-
-
-def _hand_over(running: Running, test_case: unittest.TestCase | None) -> None:
-    """Sees to it that somebody ends the program: the test, the worker that launched it, or the script."""
-    from launchpad import context
-    from launchpad.launch import at_exit
-
-    at_exit.watch(running)
-    if test_case is not None:
-        test_case.addCleanup(running.stop_and_wait)
-    launcher = context.try_current()
-    if launcher is not None:
-        launcher.add_stop_handler(
-            lambda: running.stop(f"{launcher.name}, which launched it, stops")
-        )
-
-
-def _output(
-    run: RunDirectory, planned: LaunchPlan, backend: Backend, terminal: str | None
-) -> Output:
-    from launchpad.launch.capture import terminal_stream
-    from launchpad.launch.output import Output
-
-    quiet = backend.is_test or _terminal(terminal) in _QUIET_TERMINALS
-    return Output(run, [w.name for w in planned.workers], None if quiet else terminal_stream())
 
 
 def _terminal(given: str | None) -> str:
@@ -230,12 +185,8 @@ def _single(programs: Any) -> Program:
     from launchpad.errors import DefinitionError
     from launchpad.program import Program
 
-    if isinstance(programs, Program):
-        return programs
-    if (
-        isinstance(programs, (list, tuple))
-        and len(programs) == 1
-        and isinstance(programs[0], Program)
-    ):
-        return programs[0]
-    raise DefinitionError(f"launch takes one lp.Program, got {programs!r}")
+    is_sequence = isinstance(programs, (list, tuple)) and len(programs) == 1
+    program = programs[0] if is_sequence else programs
+    if not isinstance(program, Program):
+        raise DefinitionError(f"launch takes one lp.Program, got {programs!r}")
+    return program

@@ -1,6 +1,6 @@
 """The plan: what will run, where it can be reached and with what, as data that can be printed.
 
-Program ──setup──▶ Setup ──plan──▶ LaunchPlan ──backend.start──▶ …
+Program ──setup──▶ WorkerDraft ──plan──▶ LaunchPlan ──backend.start──▶ …
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.errors import DefinitionError
-from launchpad.launch.gpus.device import listed
+from launchpad.launch.devices.device import listed
 from launchpad.resources import Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 
@@ -22,17 +22,17 @@ class WorkerPlan:
     """One worker: an executable with its addresses and resources.
 
     Attributes:
-      name: Unique in the program: `actor-3`; `trainer-0.1` for a part of a colocation.
-      kind: The node as a person would write it, `CourierNode(Actor)`.
-      calls: The workers whose handles it holds.
-      endpoints: Address name → endpoint, for the addresses it owns.
-      env, args: Environment variables and command-line flags of its own.
-      resources: What its group asks for.
-      gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES; where another system gives
-        them out (Ray), they are known in the worker only.
-      cpus: The CPUs that it is kept to, by number; empty: any.
-      runs: Whether it has something to run; None when only its constructor knows.
-      restart: Whether and how it is started again.
+        name: Unique in the program: `actor-3`; `trainer-0.1` for a part of a colocation.
+        kind: The node as a person would write it, `CourierNode(Actor)`.
+        calls: The workers whose handles it holds.
+        endpoints: Address name → endpoint, for the addresses it owns.
+        env, args: Environment variables and command-line flags of its own.
+        resources: What its group asks for.
+        gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES; where Ray assigns them,
+            only the worker itself can see them.
+        cpus: The CPUs that it is kept to, by number; empty: any.
+        runs: Whether it has something to run; None: that shows when its constructor has returned.
+        restart: Whether and how it is started again.
     """
 
     name: str
@@ -64,7 +64,7 @@ class WorkerPlan:
     def to_dict(self) -> dict[str, Any]:
         """Everything but the payload, which is given by its size."""
         plain = {
-            k: _plain(v)
+            k: dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v
             for k, v in vars(self).items()
             if k not in ("payload", "resources", "restart")
         }
@@ -81,12 +81,12 @@ class LaunchPlan:
     """All workers of a program on one backend. Made by `lp.plan`; nothing has been started.
 
     Example:
-      print(lp.plan(program, "local_mp"))
-      json.dump(lp.plan(program, "local_mp").to_dict(), file)
+        print(lp.plan(program, "local_mp"))
+        json.dump(lp.plan(program, "local_mp").to_dict(), file)
 
     Attributes:
-      workers: In the order in which they are started.
-      uids: Address uid → address name: how a handle in the launching script finds its endpoint.
+        workers: In the order in which they are started.
+        uids: Address uid → address name: how a handle in the launching script finds its endpoint.
     """
 
     program: str
@@ -129,11 +129,11 @@ class LaunchPlan:
         """The objects of a cluster that this plan becomes, as `kubectl apply -f -` takes them.
 
         Raises:
-          DefinitionError: its launch type makes no such objects.
+            DefinitionError: its launch type makes no such objects.
         """
         raise DefinitionError(
-            f"only a plan for 'kubernetes' has manifests, not one for {self.launch_type!r}; to_json() has"
-            " what there is to know of it"
+            f"only a plan for 'kubernetes' has manifests, not one for {self.launch_type!r}; to_json() gives"
+            " all of it"
         )
 
     def shown(self) -> str:
@@ -149,12 +149,19 @@ class LaunchPlan:
             "PAYLOAD": [f"{len(w.payload):,} B" for w in self.workers],
         }
         if any(w.resources.asked() for w in self.workers):
-            columns["RESOURCES"] = [_resources(w) for w in self.workers]
+            columns["RESOURCES"] = [
+                (w.resources.asked() or "-") + (f" ({listed(w.gpus)})" if w.gpus else "")
+                for w in self.workers
+            ]
         rows = [tuple(columns), *zip(*columns.values(), strict=True)]
-        title = (
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
             f"plan of program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
-        )
-        return "\n".join([title, *_aligned(rows)])
+        ]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            lines.append("  " + "  ".join(cells).rstrip())
+        return "\n".join(lines)
 
 
 def seed_of(program: str, worker: str) -> int:
@@ -162,26 +169,6 @@ def seed_of(program: str, worker: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{program}/{worker}".encode()).digest()[:4], "big")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _resources(worker: WorkerPlan) -> str:
-    """What it asks for, and which devices these are."""
-    given = f" ({listed(worker.gpus)})" if worker.gpus else ""
-    return (worker.resources.asked() or "-") + given
-
-
 def _listed(items: Any) -> str:
     items = list(items)
     return ", ".join(items[:3]) + (f", … ({len(items)})" if len(items) > 3 else "") or "-"
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

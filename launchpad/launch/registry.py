@@ -1,4 +1,4 @@
-"""The registry: launch type → backend. The only place that knows them by name.
+"""Launch type → backend. The only place where backends are named.
 
 A package adds one of its own with an entry point in its pyproject.toml; nothing in launchpad changes:
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad import flags
 from launchpad.errors import DefinitionError, LaunchError
-from launchpad.launch.backend import Backend
+from launchpad.launch.backends.backend import Backend
 
 if TYPE_CHECKING:
     from launchpad.launch.detached import Detached
@@ -62,11 +62,11 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
     """The backend of a launch type, imported now.
 
     Args:
-      options: What it is made with: for `kubernetes` an `image`, for instance.
+        options: What it is made with, for `kubernetes` an `image`.
 
     Raises:
-      DefinitionError: nobody has registered that name, or it takes no such option.
-      LaunchError: it is registered but cannot be imported.
+        DefinitionError: no such name is registered, or the backend takes no such option.
+        LaunchError: it is registered but cannot be imported.
     """
     target = _BUILT_IN.get(name) or _third_party().get(name)
     if target is None:
@@ -76,38 +76,6 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
         raise DefinitionError(
             f"there is no launch type {name!r}; there are {', '.join(known)}.{meant}"
         )
-    return _loaded(name, target, options)
-
-
-def detached(tell: Callable[[str], object] = lambda why: None) -> list[Detached]:
-    """The programs that were left behind on clusters; `tell` hears why some cannot be found."""
-    found: list[Detached] = []
-    for name in (*_BUILT_IN, *_third_party()):
-        if not name.startswith("test_"):
-            try:
-                found += backend_of(name).detached()
-            except (LaunchError, DefinitionError) as error:  # a file of settings may hold mistakes
-                tell(str(error))
-    return found
-
-
-def is_local_launch(launch_type: LaunchType | str) -> bool:
-    """Whether it is local_mt or local_mp."""
-    return launch_type_name(launch_type) in ("local_mt", "local_mp")
-
-
-def is_local_launch_or_test(launch_type: LaunchType | str) -> bool:
-    """Whether it runs on this host, tests included."""
-    return launch_type_name(launch_type) in _LOCAL
-
-
-def _third_party() -> dict[str, str]:
-    from importlib.metadata import entry_points
-
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-
-
-def _loaded(name: str, target: str, options: Mapping[str, Any]) -> Backend:
     module, _, attribute = target.partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute)
@@ -125,3 +93,31 @@ def _loaded(name: str, target: str, options: Mapping[str, Any]) -> Backend:
     if not isinstance(backend, Backend):
         raise LaunchError(f"launch type {name!r} is {target}, which is no launchpad.Backend")
     return backend
+
+
+def detached(warn: Callable[[str], object] = lambda why: None) -> list[Detached]:
+    """The detached programs on all clusters; `warn` is called with why some cannot be found."""
+    found: list[Detached] = []
+    for name in (*_BUILT_IN, *_third_party()):
+        if not name.startswith("test_"):
+            try:
+                found += backend_of(name).detached()
+            except (LaunchError, DefinitionError) as error:  # a file of settings may hold mistakes
+                warn(str(error))
+    return found
+
+
+def is_local_launch(launch_type: LaunchType | str) -> bool:
+    """Whether it is local_mt or local_mp."""
+    return launch_type_name(launch_type) in ("local_mt", "local_mp")
+
+
+def is_local_launch_or_test(launch_type: LaunchType | str) -> bool:
+    """Whether it runs on this host, tests included."""
+    return launch_type_name(launch_type) in _LOCAL
+
+
+def _third_party() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}

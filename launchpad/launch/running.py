@@ -1,22 +1,34 @@
-"""Running: a launched program, what `lp.launch` returns."""
+"""A launched program: what `lp.launch` returns.
+
+launch() ── plan, run directory ──▶ Running.start ── claim, token, sockets, workers ──▶ Running
+                                                                                           │ owns
+a thread of the run: Runner ── Supervisor.start_all, commands, at last all is closed ◀─────┘
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import os
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Any
 
-from launchpad.courier import Client
-from launchpad.courier.clients.typed import CourierClient
+from launchpad import context, outcome
+from launchpad.context import LaunchedAddress
+from launchpad.courier import Client, keyring
+from launchpad.courier.client.typed import CourierClient
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
-from launchpad.launch.backend import Backend
-from launchpad.launch.ctrl_c import CtrlC
-from launchpad.launch.output import Output
+from launchpad.launch.backends.backend import Backend
+from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.run_directory import RunDirectory
-from launchpad.launch.status import WorkerStatus
-from launchpad.launch.supervising import StopAsked, Supervising
-from launchpad.launch.watched import State
+from launchpad.launch.rundir import record
+from launchpad.launch.rundir.control_server import Control
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.record import WorkerStatus
+from launchpad.launch.signals import KeyboardInterruptHandler
+from launchpad.launch.supervision.progress import Progress
+from launchpad.launch.supervision.runner import AddWorker, Inbox, Runner, StopRequest
+from launchpad.launch.supervision.worker_state import State
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
@@ -25,38 +37,98 @@ class Running:
     """A program that was launched: wait for it, stop it, look at it, call into it.
 
     Example:
-      with lp.launch(program, "local_mp") as running:     # stopped at the end of the block
-        print(running.client("learner").get_variables())
+        with lp.launch(program, "local_mp") as running:     # stopped at the end of the block
+            print(running.client("learner").get_variables())
 
     All methods may be called from any thread. Leaving the `with` block stops the program, and raises
     ProgramFailed if it had failed.
 
     Attributes:
-      plan: What was launched.
-      run_id: The name of this run; its logs are in a directory of that name.
-      is_test: Whether it belongs to a test, and ends with the script at the latest.
-      is_reported: Whether somebody has been told how it ended.
-      is_asked: Whether it was asked to stop, by this script or by Ctrl-C.
-      is_hurried: Whether it was then told to do so at once.
+        plan: What was launched.
+        run_id: The name of this run.
+        log_directory: Where the logs of this run are.
+        is_test: Whether it belongs to a test, and ends with the script at the latest.
+        is_reported: Whether its failure was raised or printed, if it has failed.
+        is_asked: Whether it was asked to stop, by this script or by Ctrl-C.
+        skips_grace: Whether it was asked to do so at once.
     """
 
-    def __init__(
-        self, plan: LaunchPlan, backend: Backend, run: RunDirectory, output: Output, grace_s: float
-    ):
-        self.plan, self.run_id = plan, run.run_id
-        self.is_test = backend.is_test
-        self.is_reported = self.is_asked = self.is_hurried = False
-        self._run = run
-        self._supervising = Supervising(plan, backend, run, output, grace_s)
+    def __init__(self, plan: LaunchPlan, run: RunDirectory, runner: Runner, is_test: bool) -> None:
+        self.plan, self.run_id, self.log_directory = plan, run.run_id, run.logs
+        self.is_test = is_test
+        self.is_reported = self.is_asked = self.skips_grace = False
+        self._run, self._runner = run, runner
 
-    def begin(self) -> None:
-        """Starts the workers. Called once, by launch."""
-        self._supervising.begin()
+    @classmethod
+    def start(
+        cls,
+        plan: LaunchPlan,
+        backend: Backend,
+        run: RunDirectory,
+        output: Output,
+        grace_s: float,
+    ) -> Running:
+        """Starts a planned program, for `lp.launch`. When that fails, nothing of it is left.
 
-    @property
-    def log_directory(self) -> Path:
-        """Where the logs of this run are."""
-        return self._run.logs
+        Args:
+            plan: As planned; its devices and its endpoints become final here.
+            grace_s: How long a worker may take to stop, see `Supervisor`.
+
+        Raises:
+            LaunchError: the backend could not start, or there is no room for another thread or socket.
+        """
+        inbox: Inbox = Inbox()
+        undo = contextlib.ExitStack()
+        try:
+            undo.callback(run.remove)
+            keyring.add(run.scope, os.urandom(32))
+            undo.callback(keyring.remove, run.scope)
+            plan = backend.claim(plan, run)
+            placed = (
+                dataclasses.replace(w, endpoints={a: run.place(e) for a, e in w.endpoints.items()})
+                for w in plan.workers
+            )
+            plan = dataclasses.replace(plan, workers=tuple(placed))
+
+            undo.callback(output.close)
+            workers = backend.start(plan, run, inbox.put)
+            undo.callback(workers.close)
+            try:
+                run.make_runtime()  # now the backend removes it if this process is killed
+            except OSError as error:
+                raise LaunchError(f"no directory for sockets: {error}") from error
+            record.write(run, plan)
+
+            runner = Runner(plan, run, workers, output, inbox, undo, grace_s)
+            undo.callback(runner.own.close)
+            running = cls(plan, run, runner, backend.is_test)
+            find_published = {uid: running._place(address) for uid, address in plan.uids.items()}
+            context.publish(find_published)
+            undo.callback(context.unpublish, find_published)
+            by_cli = "stopped by `python -m launchpad stop`"
+            control = Control(
+                run.runtime,
+                status=running.status,
+                stop=lambda at_once: inbox.put(StopRequest(by_cli, at_once, "stopping, as asked")),
+                stacks=running.stacks,
+            )
+            undo.callback(control.close)
+            try:
+                control.open()
+            except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
+                output.note(f"`python -m launchpad` cannot reach this program: {error}")
+
+            output.show(Progress(runner.states))
+            try:
+                output.start()
+                runner.thread.start()
+            except RuntimeError as error:
+                raise LaunchError(f"no thread could be started: {error}") from error
+        except BaseException:
+            with contextlib.suppress(Exception):
+                undo.close()
+            raise
+        return running
 
     def wait(
         self,
@@ -69,31 +141,37 @@ class Running:
         """Blocks until the program has ended.
 
         Args:
-          timeout_s: How long at most; the program goes on when it is over. Labels are taken in its place
-            too, since dm-launchpad's programs give them first.
-          labels: Wait only for the workers of these groups.
-          raise_error: Whether a failure is raised here.
-          return_on_first_completed: Return when the first of them has ended, not the last.
+            timeout_s: How long at most; the program goes on when it is over. Labels are taken in its place
+                too, since dm-launchpad's programs give them first.
+            labels: Wait only for the workers of these groups.
+            raise_error: Whether a failure is raised here.
+            return_on_first_completed: Return when the first of them has ended, not the last.
 
         Raises:
-          ProgramFailed: a worker failed; its text is the whole report.
-          TimeoutError: the time was up before.
-          KeyError: there is no such group.
+            ProgramFailed: a worker failed; its text is the whole report.
+            TimeoutError: the time was up before.
+            KeyError: there is no such group.
         """
         if isinstance(timeout_s, Collection):
             timeout_s, labels = None, timeout_s
         self._check(labels)
-        with CtrlC(self.ask_to_stop) as ctrl_c:
-            in_time = self._supervising.wait_for(labels, return_on_first_completed, timeout_s)
+        with KeyboardInterruptHandler(self.ask_to_stop) as ctrl_c:
+            in_time = self._runner.wait_for(labels, return_on_first_completed, timeout_s)
             if ctrl_c.pressed is not None:
-                self._supervising.done.wait()
-        if in_time and raise_error:
-            self._raise_failure()
+                self._runner.done.wait()
         if not in_time:
-            alive = ", ".join(s.worker for s in self.status() if s.state in _NOT_ENDED)
+            left = ", ".join(w.name for w in self._runner.states() if w.state in _NOT_ENDED)
             raise TimeoutError(
-                f"program {self.plan.program!r} still runs after {timeout_s} s: {alive}"
+                f"program {self.plan.program!r} still runs after {timeout_s} s: {left}"
             )
+        if raise_error:
+            if self.failure() is not None:
+                self._runner.done.wait()
+            if self.is_done:
+                self.is_reported = True
+            failed = self.failure()
+            if failed is not None:
+                raise failed
 
     def stop(
         self, reason: str = "stopped by the launching script", *, at_once: bool = False
@@ -103,28 +181,28 @@ class Running:
         A Ctrl-C meanwhile ends the workers by force; one more no longer waits for that.
 
         Args:
-          reason: Why, for the record.
-          at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
+            reason: Why, for the record.
+            at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
         """
-        with CtrlC(self.ask_to_stop, is_stopping=True):
-            self._ask(StopAsked(reason, at_once))
-            self._supervising.done.wait()
+        with KeyboardInterruptHandler(self.ask_to_stop, is_stopping=True):
+            self._request_stop(StopRequest(reason, at_once))
+            self._runner.done.wait()
 
     def ask_to_stop(self, at_once: bool = False) -> None:
         """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.
 
         Args:
-          at_once: Workers get no time to stop by themselves.
+            at_once: Workers get no time to stop by themselves.
         """
         note = "" if at_once else "stopping … (Ctrl-C again: by force)"
-        self._ask(StopAsked("interrupted by Ctrl-C or a signal", at_once, note))
+        self._request_stop(StopRequest("interrupted by Ctrl-C or a signal", at_once, note))
 
-    def _ask(self, asked: StopAsked) -> None:
-        self.is_asked, self.is_hurried = True, self.is_hurried or asked.at_once
-        self._supervising.put(asked)
+    def _request_stop(self, request: StopRequest) -> None:
+        self.is_asked, self.skips_grace = True, self.skips_grace or request.at_once
+        self._runner.inbox.put(request)
 
     def abandon(self) -> None:
-        """For a script that leaves at once: removes what nobody else would remove."""
+        """Removes what nothing else would remove, for a script that leaves at once."""
         self._run.remove()
 
     def stop_and_wait(self) -> None:
@@ -135,33 +213,60 @@ class Running:
     @property
     def is_done(self) -> bool:
         """Whether the program has ended, well or badly."""
-        return self._supervising.done.is_set()
+        return self._runner.done.is_set()
 
     def failure(self) -> ProgramFailed | LaunchError | None:
         """What ended the program badly, if anything has; not raised."""
-        return self._supervising.failure()
+        failures = list(self._runner.supervisor.failures)
+        if failures:
+            first = outcome.first_cause(failures)
+            others = tuple(o for o in failures if o is not first)
+            return ProgramFailed(self.plan.program, first, others)
+        if (crash := self._runner.crash) is not None:
+            return LaunchError(f"the supervisor of {self.plan.program!r} crashed: {crash!r}")
+        return None
 
     def exit_status(self) -> int:
-        """The exit code that says how the program has ended; 0 if it has ended well, or still runs.
+        """The exit code for how the program has ended; 0 if it has ended well, or still runs.
 
         What a script exits with whose last line is `lp.launch(program)`; the codes are in
         docs/stopping_and_failures.md.
         """
-        return self._supervising.exit_status()
+        failure = self.failure()
+        if isinstance(failure, ProgramFailed):
+            return outcome.exit_status(failure.outcome)
+        if failure is not None:
+            return outcome.NOT_THERE
+        ended = [w.outcome for w in self._runner.states() if w.outcome is not None]
+        hung = self._runner.has_grace and any(o.hung for o in ended)
+        return outcome.HUNG if hung else 0
 
     def status(self) -> list[WorkerStatus]:
         """A row for each worker."""
-        return self._supervising.status()
+        return [
+            WorkerStatus(
+                worker=w.name,
+                label=w.plan.group,
+                state=str(w.outcome.kind if w.state is State.ENDED and w.outcome else w.state),
+                attempt=w.attempt,
+                cause=w.outcome.cause if w.outcome is not None else "",
+                log_path=str(self._run.log(w.name, max(1, w.attempt))),
+                pid=w.pid or None,
+                started_at=w.started_at,
+                gpus=w.plan.gpus,
+            )
+            for w in self._runner.states()
+        ]
 
     def stacks(self, worker: str) -> str:
         """What the threads of a worker are doing, as text; may take a moment."""
-        return self._supervising.stacks(worker)
+        return self._runner.workers_of(worker).stacks(worker)
 
     def logs(self, label: str) -> str:
         """What the workers of a group, or one worker, have printed so far, in all attempts.
 
         Raises:
-          KeyError: there is no such group or worker.
+            KeyError: there is no such group or worker.
         """
         names = [w.name for w in self.plan.workers if label in (w.group, w.name)]
         if not names:
@@ -177,44 +282,45 @@ class Running:
         `lp.wait_for_stop()` mean this program. A program that is ending takes no more workers.
 
         Raises:
-          ValueError: the name is taken.
+            ValueError: the name is taken.
         """
-        self._supervising.add(name, function)
+        own = self._runner.own
+        if name in self._runner.supervisor.workers or name in own:
+            raise ValueError(f"program {self.plan.program!r} has a worker {name!r} already")
+        self._runner.inbox.put(AddWorker(own.add(name, function)))
 
     def crash(self, worker: str, why: str) -> str:
-        """For tests: has a worker fail that is no process of this host; `lp.testing.Kills` does it.
+        """Makes a worker fail that is no process of this host, for `lp.testing.KillWorkers`.
 
-        A thread is interrupted, and that counts as a failure; elsewhere it is killed.
+        A thread is interrupted, and that counts as a failure; any other worker is killed.
 
         Returns:
-          How, `Stopped` or `SIGKILL`; empty where it is a process of this host, or is not there.
+            How, `Stopped` or `SIGKILL`; empty where it is a process of this host, or does not run.
         """
-        return self._supervising.make_fail(worker, why)
+        return self._runner.workers_of(worker).crash(worker, why)
 
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
         """A client of a CourierNode, for the launching script; of the first one in a colocation.
 
         Args:
-          label: The group.
-          index: Which replica.
+            label: The group.
+            index: Which replica.
 
         Raises:
-          KeyError: no such group or replica, or it serves nobody.
-          NotRunningError: the program has ended.
+            KeyError: no such group or replica, or it serves nothing.
+            NotRunningError: the program has ended.
         """
         name = f"{label}-{index}"
         self._check([label])
         if self.is_done:
-            raise NotRunningError(
-                f"program {self.plan.program!r} has ended; nobody answers for {name} any more"
-            )
+            raise NotRunningError(f"program {self.plan.program!r} has ended, and {name} with it")
         for address in self.plan.endpoints:
             worker, _, role = address.partition("/")
             if (worker == name or worker.startswith(f"{name}.")) and role.endswith("courier"):
-                place = self._supervising.place(address)
-                where = place.where if place.moves else place.where()
+                place = self._place(address)
+                where = place.where if place.can_move else place.where()
                 return Client(where, name=worker, verdict=place.verdict)
-        raise KeyError(f"{name} serves nobody; those that do: {sorted(self.plan.endpoints)}")
+        raise KeyError(f"{name} serves nothing; those that do: {sorted(self.plan.endpoints)}")
 
     def __enter__(self) -> Running:
         return self
@@ -230,6 +336,18 @@ class Running:
         state = "ended" if self.is_done else "running"
         return f"<Running {self.plan.program!r} on {self.plan.launch_type}, {state}>"
 
+    def _place(self, address: str) -> LaunchedAddress:
+        """Where an address is, for this process."""
+        moving = self._runner.workers.places()
+        places = self.plan.endpoints if moving is None else moving
+        worker = address.partition("/")[0]
+        return LaunchedAddress(
+            where=lambda: places.get(address, ""),
+            can_move=moving is not None,
+            worker=worker,
+            verdict=lambda: self._runner.failure_of(worker),
+        )
+
     def _check(self, labels: Collection[str] | None) -> None:
         for label in labels or ():
             if label not in self.plan.groups:
@@ -237,13 +355,3 @@ class Running:
                     f"program {self.plan.program!r} has no group {label!r};"
                     f" it has {list(self.plan.groups)}"
                 )
-
-    def _raise_failure(self) -> None:
-        """Raises the failure if there is one, when the program has ended for it."""
-        if self.failure() is not None:
-            self._supervising.done.wait()
-        if self.is_done:
-            self.is_reported = True
-        failed = self.failure()
-        if failed is not None:
-            raise failed

@@ -16,20 +16,20 @@ HandleT = TypeVar("HandleT", bound=Handle[Any], covariant=True)
 class Node(abc.ABC, Generic[HandleT]):
     """A service described in a program; nothing of it is built until the program runs.
 
-    A kind of your own gives a handle, says what a worker runs, and owns the addresses it is reached at:
+    A kind of your own makes a handle, gives what a worker runs, and owns the addresses at which it serves:
 
     Example:
-      class BoardNode(lp.Node[BoardHandle]):
-        def __init__(self, log_directory):
-          super().__init__()
-          self._address = self.allocate_address(lp.Address("http"))
-          self._log_directory = log_directory
+        class BoardNode(lp.Node[BoardHandle]):
+          def __init__(self, log_directory):
+            super().__init__()
+            self._address = self.allocate_address(lp.Address("http"))
+            self._log_directory = log_directory
 
-        def create_handle(self):
-          return BoardHandle(self, self._address)
+          def create_handle(self):
+            return BoardHandle(self, self._address)
 
-        def to_executable(self):
-          return BoardExecutable(self._log_directory, self._address)
+          def to_executable(self):
+            return BoardExecutable(self._log_directory, self._address)
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Node(abc.ABC, Generic[HandleT]):
         """What a worker runs, as data. Called at each setup; must not change the node."""
 
     def allocate_address(self, address: Address) -> Address:
-        """Makes `address` this node's own: the backend gives it a place when the program runs."""
+        """Makes `address` this node's own: the backend gives it an endpoint when the program runs."""
         if not isinstance(address, Address):
             raise TypeError(f"expected an lp.Address, got {address!r}")
         if address in self.addresses:
@@ -60,9 +60,9 @@ class Node(abc.ABC, Generic[HandleT]):
         return address
 
     def members(self) -> tuple[Node[Any], ...]:
-        """The nodes that live inside this one; none, unless it is a colocation."""
+        """The nodes inside this one; none, unless it is a colocation."""
         return ()
 
     def arguments(self) -> dict[str, Any]:
-        """What the user gave, by the name that a path to it begins with. Handles are looked for here."""
+        """What the user gave, by the name with which a path to it begins. Handles are looked for here."""
         return {}

@@ -1,11 +1,11 @@
-"""CacherNode: answers in the place of another node, from a copy that is refreshed in the background.
+"""CacherNode: serves the answers of another node from copies that are refreshed in the background.
 
     many clients ──▶ cacher ──(one call per refresh)──▶ target
 
-A call is known by its method and arguments. The first one of its kind goes through to the target; from
-then on its answer is refreshed every `refresh_interval_ms`, unless a question is still under way. An
-answer older than `stale_after_ms`, because the target is slow or gone, is not given out: the caller gets
-a StaleError that says why.
+The key of an answer is the method and its arguments. The first call with a key goes through to the target;
+from then on its answer is refreshed every `refresh_interval_ms`, unless a call to the target is still
+pending. An answer older than `stale_after_ms`, because the target is slow or gone, is not returned: the
+caller gets a StaleError with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, close, list_methods
-from launchpad.courier.streams.stream import Stream
+from launchpad.courier.client.stream import Stream
 from launchpad.errors import StaleError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEPT = 1024
-"""Different calls that are kept fresh; past that the one not asked for the longest is dropped."""
+"""Most keys; past that the least recently used one is dropped."""
 
 
 class CacherNode(Node["CourierHandle[T]"], Generic[T]):
-    """A caching stand-in for another node: for one server that very many clients read from.
+    """Caches another node's answers: for one server that very many clients read from.
 
     Example:
-      learner = program.add_node(lp.CourierNode(Learner), label="learner")
-      cacher = lp.CacherNode(learner, refresh_interval_ms=100, stale_after_ms=1000)
-      cached = program.add_node(cacher, label="cacher")
-      # actors that are given `cached` call get_variables() on it as on the learner
+        learner = program.add_node(lp.CourierNode(Learner), label="learner")
+        cacher = lp.CacherNode(learner, refresh_interval_ms=100, stale_after_ms=1000)
+        cached = program.add_node(cacher, label="cacher")
+        # actors that are given `cached` call get_variables() on it as on the learner
 
     Args:
-      target: The handle of the node it stands for.
-      refresh_interval_ms: How often answers are refreshed.
-      stale_after_ms: The greatest age of an answer; older ones are refused. More than the interval.
+        target: The handle of the node whose answers are cached.
+        refresh_interval_ms: How often answers are refreshed.
+        stale_after_ms: The greatest age of an answer; an older one is a StaleError. At least the interval.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
         return CourierHandle(self, self._address)
 
     def to_executable(self) -> Executable:
-        """The stand-in."""
+        """The cache and its server."""
         return ServeCache(self._target, self._address, self._refresh_s, self._stale_s)
 
     def __repr__(self) -> str:
@@ -82,30 +82,30 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the target said. `asked_at` is when it was asked: that is how old the answer may be."""
+    """A result of the target. Its age is counted from `called_at`, when the target was called."""
 
     value: Any
-    asked_at: float
+    called_at: float
 
 
 @dataclass
 class Entry:
-    """One kind of call: its last answer, and the one question that may be under way."""
+    """The last answer for one key, and the call to the target that is pending, if there is one."""
 
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     answer: Answer | None = None
-    question: Future[Any] | None = None
+    pending: Future[Any] | None = None
     last_error: BaseException | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 class Cache:
-    """Answers calls from copies, and keeps the copies fresh.
+    """Answers calls from copies, and refreshes the copies.
 
-    Questions to the target are futures, side by side: one that it takes long over, or never answers,
-    makes no other answer stale.
+    Calls to the target are concurrent futures: one that takes long, or is never answered, makes no other
+    answer stale.
     """
 
     def __init__(
@@ -122,51 +122,6 @@ class Cache:
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer, from the copy if there is a fresh one; the first one whatever its age."""
-        entry = self._entry(method, args, kwargs)
-        with entry.lock:
-            answer, question = entry.answer, None if entry.answer else self._ask(entry)
-        if question is not None:
-            return _check(question.result(), method)
-        assert answer is not None
-        return self._fresh(answer, entry)
-
-    def refresh_all(self) -> None:
-        """Asks the target anew for all that it has answered; an error is noted, and the answer ages."""
-        for entry in list(self._entries.values()):
-            with entry.lock:
-                if entry.answer is None:
-                    continue  # those who wait for the first one have asked for it
-                try:
-                    self._ask(entry)
-                except Exception as error:
-                    entry.last_error = error
-
-    def refresh_until(self, stop: threading.Event) -> None:
-        """The background thread."""
-        while not stop.wait(self._refresh_s):
-            self.refresh_all()
-
-    def _ask(self, entry: Entry) -> Future[Any]:
-        """The question that is under way; asked now if there is none. The entry is locked."""
-        if entry.question is not None:
-            return entry.question
-        asked_at = self._clock()
-        question = getattr(self._target.futures, entry.method)(*entry.args, **entry.kwargs)
-        entry.question = question
-        question.add_done_callback(lambda done: _take(entry, done, asked_at))
-        return question  # type: ignore[no-any-return]
-
-    def _fresh(self, answer: Answer, entry: Entry) -> Any:
-        age = self._clock() - answer.asked_at
-        if age <= self._stale_s:
-            return answer.value
-        raise StaleError(
-            f"the cached answer of {entry.method}() is {age * 1000:.0f} ms old, more than the"
-            f" {self._stale_s * 1000:.0f} ms allowed; the last refresh"
-            + (f" failed: {entry.last_error!r}" if entry.last_error else " has not come back")
-        )
-
-    def _entry(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
         import cloudpickle
 
         key = cloudpickle.dumps((method, args, sorted(kwargs.items())))
@@ -175,21 +130,60 @@ class Cache:
             self._entries.move_to_end(key)
             if len(self._entries) > _KEPT:
                 self._entries.popitem(last=False)
-        return entry
+        with entry.lock:
+            answer, pending = entry.answer, None if entry.answer else self._call_target(entry)
+        if pending is not None:
+            return _check(pending.result(), method)
+        assert answer is not None
+        age = self._clock() - answer.called_at
+        if age <= self._stale_s:
+            return answer.value
+        raise StaleError(
+            f"the cached answer of {method}() is {age * 1000:.0f} ms old, more than the"
+            f" {self._stale_s * 1000:.0f} ms allowed; the last refresh"
+            + (f" failed: {entry.last_error!r}" if entry.last_error else " has not come back")
+        )
 
+    def refresh_all(self) -> None:
+        """Calls the target again for each answer; after an error the old answer stays, and ages."""
+        for entry in list(self._entries.values()):
+            with entry.lock:
+                if entry.answer is None:
+                    continue  # the first call is still pending
+                try:
+                    self._call_target(entry)
+                except Exception as error:
+                    entry.last_error = error
 
-def _take(entry: Entry, question: Future[Any], asked_at: float) -> None:
-    with entry.lock:
-        entry.question = None
-        try:
-            value = _check(question.result(), entry.method)
-            entry.answer, entry.last_error = Answer(value, asked_at), None
-        except BaseException as error:  # a cancelled question too
-            entry.last_error = error
+    def refresh_until(self, stop: threading.Event) -> None:
+        """Runs in the background thread."""
+        while not stop.wait(self._refresh_s):
+            self.refresh_all()
+
+    def _call_target(self, entry: Entry) -> Future[Any]:
+        """The pending call to the target; made now if there is none. The caller has locked the entry."""
+        if entry.pending is not None:
+            return entry.pending
+        called_at = self._clock()
+
+        def store(done: Future[Any]) -> None:
+            with entry.lock:
+                entry.pending = None
+                try:
+                    value = _check(done.result(), entry.method)
+                    entry.answer, entry.last_error = Answer(value, called_at), None
+                except BaseException as error:  # a cancelled call too
+                    entry.last_error = error
+
+        pending: Future[Any]
+        pending = getattr(self._target.futures, entry.method)(*entry.args, **entry.kwargs)
+        entry.pending = pending
+        pending.add_done_callback(store)
+        return pending
 
 
 def _check(value: Any, method: str) -> Any:
-    """The value, if it can be given out more than once."""
+    """The value, if it can be returned more than once."""
     if not isinstance(value, Stream):
         return value
     value.close()
@@ -228,7 +222,7 @@ class ServeCache(Executable):
             self._server.stop(0.0)
 
     def close(self) -> None:
-        """Stops serving and asking; the thread ends with the worker."""
+        """Stops serving and refreshing; the thread ends with the worker."""
         if self._server is not None:
             self._server.stop()
         close(self.target)

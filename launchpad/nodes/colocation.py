@@ -1,4 +1,4 @@
-"""Colocations: several nodes in one place."""
+"""Colocations: several nodes in one worker, or in processes on one host."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from launchpad.errors import DefinitionError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
-from launchpad.nodes.members import RunThreads
 from launchpad.nodes.python import PyHandle
+from launchpad.nodes.thread_group import RunColocated
 from launchpad.restart_policy import RestartPolicy
 
 
 class Colocation(Node[PyHandle]):
-    """Nodes that run in one place. Ask the nodes in it for their handles, not the colocation."""
+    """Nodes that run together. Their handles are made by the nodes in it, not by the colocation."""
 
     def __init__(self, nodes: Sequence[Node[Any]]) -> None:
         super().__init__()
@@ -53,13 +53,13 @@ class MultiThreadingColocation(Colocation):
     without any the worker ends.
 
     Example:
-      replay, learner = lp.CourierNode(Replay), lp.CourierNode(Learner)
-      learner.configure(replay.create_handle())
-      program.add_node(lp.MultiThreadingColocation([replay, learner]), label="learner")
+        replay, learner = lp.CourierNode(Replay), lp.CourierNode(Learner)
+        learner.configure(replay.create_handle())
+        program.add_node(lp.MultiThreadingColocation([replay, learner]), label="learner")
 
     Args:
-      nodes: What runs in it.
-      return_on_first_completed: Ends when the first `run()` ends, not the last.
+        nodes: What runs in it.
+        return_on_first_completed: Ends when the first `run()` ends, not the last.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], return_on_first_completed: bool = False) -> None:
@@ -68,21 +68,21 @@ class MultiThreadingColocation(Colocation):
 
     def to_executable(self) -> Executable:
         """Its nodes, as threads."""
-        return RunThreads([node.to_executable() for node in self._nodes], self._first)
+        return RunColocated([node.to_executable() for node in self._nodes], self._first)
 
 
 class MultiProcessingColocation(Colocation):
-    """Runs several nodes as processes that belong together: one host, one place in a listing.
+    """Runs several nodes as processes on one host, which are listed together.
 
     Each node in it is a worker of its own, `trainer-0.0`, `trainer-0.1`.
 
     Example:
-      program.add_node(lp.MultiProcessingColocation([loader, trainer]), label="trainer")
+        program.add_node(lp.MultiProcessingColocation([loader, trainer]), label="trainer")
 
     Args:
-      nodes: What runs in it.
-      num_retries_on_failure: How often each of them is started again after a failure, in place of the
-        group's restart policy.
+        nodes: What runs in it.
+        num_retries_on_failure: How often each of them is started again after a failure, in place of the
+          group's restart policy.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], num_retries_on_failure: int = 0) -> None:
@@ -91,13 +91,10 @@ class MultiProcessingColocation(Colocation):
             raise ValueError(
                 f"num_retries_on_failure cannot be negative, got {num_retries_on_failure}"
             )
-        self.restart = _retries(num_retries_on_failure) if num_retries_on_failure else None
+        # So many in all, each at once.
+        policy = RestartPolicy(max_restarts=num_retries_on_failure, within_s=math.inf, backoff=0.0)
+        self.restart = policy if num_retries_on_failure else None
 
     def to_executable(self) -> Executable:
-        """Never reached: its nodes are workers of their own, and setup asks each of them."""
+        """Never reached: its nodes are workers of their own, and setup makes an executable of each."""
         raise AssertionError("setup takes a colocation of processes apart")
-
-
-def _retries(count: int) -> RestartPolicy:
-    """So many in all, each at once."""
-    return RestartPolicy(max_restarts=count, within_s=math.inf, backoff=0.0)

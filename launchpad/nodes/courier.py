@@ -10,14 +10,13 @@ from typing import Any, Generic, cast
 from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, WorkerFailed
-from launchpad.courier.clients.client import T
-from launchpad.courier.clients.typed import CourierClient
-from launchpad.courier.servers.served import idempotent_methods
+from launchpad.courier.client.client import T
+from launchpad.courier.client.typed import CourierClient
+from launchpad.courier.server.decorators import idempotent_methods
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
-from launchpad.nodes import hooks
 from launchpad.nodes.base import Node
-from launchpad.nodes.python import RunnableNode, run_method
+from launchpad.nodes.python import RunnableNode, call_hook, call_restore, run_method
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes"})
@@ -48,12 +47,19 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         """The client. Connects when it is first used.
 
         Raises:
-          NotRunningError: outside a running program.
+            NotRunningError: outside a running program.
         """
-        worker, verdict = _who_answers(self._address)
+        me, address = context.try_current(), self._address
+        worker: str | None = None
+        verdict: Callable[[], Exception | None] | None = None
+        if me is not None and address.name:
+            worker = address.name.partition("/")[0]
+            verdict = _WorkerFailureCheck(me, worker)
+        elif (launched := context.find_published(address.uid)) is not None:
+            worker, verdict = launched.worker, launched.verdict
         client = Client(
-            self._address.whereabouts(),
-            name=worker or None,
+            address.lookup(),
+            name=worker,
             verdict=verdict,
             idempotent=self._idempotent,
             **self._client_kwargs,
@@ -68,14 +74,14 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
     Not served: `run`, names that begin with an underscore, properties.
 
     Example:
-      learner = program.add_node(lp.CourierNode(Learner, lr=0.1), label="learner")
-      program.add_node(lp.CourierNode(Actor, learner), label="actor")   # in Actor: learner.step(batch)
+        learner = program.add_node(lp.CourierNode(Learner, lr=0.1), label="learner")
+        program.add_node(lp.CourierNode(Actor, learner), label="actor")   # in Actor: learner.step(batch)
 
     Args:
-      constructor: A class, or a function that returns an object.
-      courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
-      courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
-        `wait_for_ready`.
+        constructor: A class, or a function that returns an object.
+        courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
+        courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
+          `wait_for_ready`.
     """
 
     def __init__(
@@ -101,7 +107,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         self._args, self._kwargs = args, kwargs
 
     def create_handle(self) -> CourierHandle[T]:
-        """A handle; may be asked for before the node is in a program."""
+        """A handle; may be made before the node is in a program."""
         kind = self._code.function
         may_repeat = idempotent_methods(kind) if isinstance(kind, type) else ()
         return CourierHandle(self, self._address, self._client_kwargs, may_repeat)
@@ -127,18 +133,24 @@ class ServeObject(Executable):
     _built: object = field(default=None, init=False)
 
     def open(self) -> Run | None:
-        """Builds the object, then serves it: nobody ever reaches one that is half built."""
+        """Builds the object, then serves it: no call reaches one that is half built."""
         built = self.constructor(*self.args, **self.kwargs)
-        hooks.restore(built)
+        call_restore(built)
         self._built = built
         with context.current().interruption.forbidden():
-            self._server = serve(self.address, built, self.server_kwargs)
+            server = new_server(self.address, self.server_kwargs)
+            server.bind_object(built)
+            hook = getattr(built, "set_courier_server", None)
+            if callable(hook):
+                hook(server)
+            start(server, self.address)
+            self._server = server
         return run_method(built, self.runs)
 
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""
         self.close()
-        hooks.save(self._built)
+        call_hook(self._built, "save")
 
     def abandon(self) -> None:
         """Gives up the calls that run."""
@@ -151,53 +163,32 @@ class ServeObject(Executable):
             self._server.stop()
 
 
-def serve(address: Address, built: object, server_kwargs: Mapping[str, Any]) -> Server:
-    """A started server of the object's public methods at the address."""
-    server = new_server(address, server_kwargs)
-    server.bind_object(built)
-    hook = getattr(built, "set_courier_server", None)
-    if callable(hook):
-        hook(server)
-    start(server, address)
-    return server
-
-
 def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxyType({})) -> Server:
-    """A server at the address, and at another one for workers on other hosts if there may be such."""
+    """A server at the address, and at another one for workers on other hosts if there can be any."""
     me = context.current()
     also_at = (*server_kwargs.get("also_at", ()), *([me.listens_at] if me.listens_at else []))
     known_as = [me.known_as[address.name]] if address.name in me.known_as else []
-    places = {"also_at": also_at, "known_as": known_as}
-    return Server(me.name, address=address.resolve(), **{**server_kwargs, **places})
+    options = {**server_kwargs, "also_at": also_at, "known_as": known_as}
+    return Server(me.name, address=address.resolve(), **options)
 
 
 def start(server: Server, address: Address) -> None:
-    """Starts it, and tells where it is those who could not know."""
+    """Starts it, and reports its endpoints for workers that do not have them from the plan."""
     server.start()
     context.current().note_bound(address.name, server.addresses)
 
 
-def _who_answers(address: Address) -> tuple[str, Callable[[], Exception | None] | None]:
-    """The worker behind an address, and what a waiting call asks about it: has it ended?"""
-    me = context.try_current()
-    if me is not None and address.name:
-        worker = address.name.partition("/")[0]
-        return worker, _Verdict(me, worker)
-    place = context.published(address.uid)
-    return (place.worker, place.verdict) if place is not None else ("", None)
-
-
-class _Verdict:
-    """Polled by a client while it waits for a server."""
+class _WorkerFailureCheck:
+    """Whether the worker of a server has ended: polled by a client that waits for the server."""
 
     def __init__(self, me: context.RunContext, worker: str) -> None:
         self._me, self._worker = me, worker
 
     def __call__(self) -> Exception | None:
-        why = self._me.why_gone(self._worker)
+        why = self._me.gone_reason(self._worker)
         if why:
             return WorkerFailed(why, server=self._worker)
-        if self._me.stop_event.is_set():  # who is not there by now will not come any more
+        if self._me.stop_event.is_set():  # a server that is not up by now does not start any more
             why = f"{self._worker} does not serve, and {self._me.name} was asked to stop"
             return WorkerFailed(why, server=self._worker)
         self._me.note_waiting(self._worker)

@@ -1,32 +1,34 @@
-"""PyNode and PyClassNode: a function, or an object with a run method, that serves nobody."""
+"""PyNode and PyClassNode: a function, or an object with a run method, that serves no calls."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from launchpad import context
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
-from launchpad.nodes import hooks
 from launchpad.nodes.base import HandleT, Node
 
 
 class PyHandle(Handle[NoReturn]):
-    """The handle of a node that serves nobody."""
+    """The handle of a node that serves no calls."""
 
     can_be_dereferenced = False
 
     def dereference(self) -> NoReturn:
         """Always a TypeError: there is nothing to call."""
         raise TypeError(
-            f"{self!r} cannot be dereferenced: a PyNode or PyClassNode serves nobody. Use a CourierNode"
-            " if others are to call it."
+            f"{self!r} cannot be dereferenced: a PyNode or PyClassNode serves no calls. Use a"
+            " CourierNode if others are to call it."
         )
 
 
 class ConstructorNode(Node[HandleT]):
-    """A node described by a constructor and its arguments; what the common kinds have in common."""
+    """A node described by a constructor and its arguments: the base of the common kinds."""
 
     def __init__(self, constructor: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         if not callable(constructor):
@@ -50,7 +52,7 @@ class PyNode(ConstructorNode[PyHandle]):
     """Runs a function once.
 
     Example:
-      program.add_node(lp.PyNode(train, learner, num_steps=1000), label="trainer")
+        program.add_node(lp.PyNode(train, learner, num_steps=1000), label="trainer")
     """
 
     def create_handle(self) -> PyHandle:
@@ -72,7 +74,7 @@ class RunnableNode(ConstructorNode[HandleT]):
         self._runs = False
 
     def enable_run(self) -> None:
-        """Takes `disable_run` back."""
+        """Undoes `disable_run`."""
         self._runs = True
 
 
@@ -80,7 +82,7 @@ class PyClassNode(RunnableNode[PyHandle]):
     """Builds an object, then calls its `run()` if there is one.
 
     Example:
-      program.add_node(lp.PyClassNode(Actor, learner, seed=1), label="actor")
+        program.add_node(lp.PyClassNode(Actor, learner, seed=1), label="actor")
     """
 
     def create_handle(self) -> PyHandle:
@@ -102,10 +104,7 @@ class CallFunction(Executable):
 
     def open(self) -> Run:
         """Nothing to build."""
-        return self._call
-
-    def _call(self) -> None:
-        self.function(*self.args, **self.kwargs)
+        return functools.partial(self.function, *self.args, **self.kwargs)
 
 
 @dataclass
@@ -121,16 +120,34 @@ class BuildObject(Executable):
     def open(self) -> Run | None:
         """Builds the object."""
         built = self.constructor(*self.args, **self.kwargs)
-        hooks.restore(built)
+        call_restore(built)
         self._built = built
         return run_method(built, self.runs)
 
     def save(self) -> None:
         """Lets the object save itself."""
-        hooks.save(self._built)
+        call_hook(self._built, "save")
 
 
 def run_method(built: object, runs: bool) -> Run | None:
     """The object's `run`, if it has one and it is to be run."""
     run = getattr(built, "run", None) if runs else None
     return run if callable(run) else None
+
+
+def call_restore(built: object) -> None:
+    """Calls `built.restore()`, unless this is the first attempt."""
+    if context.current().attempt > 1:
+        call_hook(built, "restore")
+
+
+def call_hook(built: object, name: str) -> None:
+    """Calls this method of the object, if it has one that takes no arguments."""
+    hook = getattr(built, name, None)
+    if not callable(hook):
+        return
+    try:
+        inspect.signature(hook).bind()
+    except (TypeError, ValueError):  # a model's `save(path)` is not meant for us
+        return
+    hook()

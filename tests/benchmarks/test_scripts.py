@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.helpers import scripts
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = [
@@ -31,7 +32,7 @@ def run(*command: str, ok: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=scripts.environment(),
         capture_output=True,
         text=True,
         timeout=100,
@@ -68,6 +69,7 @@ def test_every_script_runs_quickly_and_says_where_it_was_measured(
     assert len(report) > 1
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_courier_is_measured_beside_ray_on_ray(results: Path) -> None:
     pytest.importorskip("ray")

@@ -18,10 +18,12 @@ import pytest
 
 import launchpad as lp
 from launchpad.cli import logs, main, ps, runs, stacks
-from launchpad.launch import bases, registry
+from launchpad.launch import registry
 from launchpad.launch.detached import Detached
-from launchpad.launch.record import RunRecord
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.rundir import locations
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.record import RunRecord
+from tests.helpers import scripts
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +33,8 @@ both = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 SCRIPT = """
 import sys
 import launchpad as lp
-from tests import nodes, talkers
+from tests import nodes
+from tests.helpers import endless_printer
 
 program = lp.Program(sys.argv[1])
 policy = lp.RestartPolicy(max_restarts=100) if sys.argv[1] == "clumsy" else None
@@ -39,7 +42,7 @@ server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
 resources = lp.Resources(gpus=0.5) if sys.argv[1] == "training" else None
 with program.group("talker", restart=policy, resources=resources):
     for number in range(2):
-        program.add_node(lp.PyNode(talkers.talk, server, number))
+        program.add_node(lp.PyNode(endless_printer.talk, server, number))
 lp.launch(program, sys.argv[2])
 """
 
@@ -181,9 +184,9 @@ def test_a_launcher_that_does_not_answer_is_listed_as_such(
     launch: Launch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from launchpad.cli.main import main
-    from launchpad.launch import control
+    from launchpad.launch.rundir import control_server
 
-    monkeypatch.setattr(control, "_CALL_S", 0.2)
+    monkeypatch.setattr(control_server, "_CALL_S", 0.2)
     process = launch("local_mt")
     process.send_signal(signal.SIGSTOP)
 
@@ -313,7 +316,7 @@ def test_stacks_show_where_each_worker_is(launch: Launch, launch_type: str) -> N
     text = output_of("stacks", "demo", "talker-0")
 
     assert re.match(r"=== talker-0 \(pid \d+, running\)\n", text)
-    assert "talkers.py" in text
+    assert "endless_printer.py" in text
     assert "in talk" in text
     assert "_watch" not in text
     assert "threads of launchpad's own; --all shows them" in text or launch_type == "local_mt"
@@ -326,7 +329,7 @@ def test_all_stacks_are_shown_when_asked_and_a_label_alone_is_enough(launch: Lau
     text = output_of("stacks", "--all", "server")
 
     assert "=== server-0" in text
-    assert "launchpad/courier/servers" in text
+    assert "launchpad/courier/server" in text
 
 
 def test_stacks_leave_nothing_in_the_logs(launch: Launch) -> None:
@@ -453,7 +456,7 @@ def test_threads_without_code_of_the_users_are_only_counted() -> None:
     )
     theirs = 'Thread 0x2 (most recent call first):\n  File "/home/me/train.py", line 7 in step'
 
-    assert stacks.without_ours(f"{ours}\n\n{theirs}\n\n{ours}") == (
+    assert stacks.without_launchpad_frames(f"{ours}\n\n{theirs}\n\n{ours}") == (
         f"{theirs}\n\n(2 threads of launchpad's own; --all shows them)"
     )
 
@@ -517,7 +520,7 @@ def test_flags_after_two_dashes_are_the_programs(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "--launch_type=local_mt", "--", "--n=3"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=scripts.environment(),
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -571,13 +574,13 @@ def test_a_run_on_a_cluster_is_away_unless_its_launcher_holds_its_directory_here
 ) -> None:
     of_the_dead = tmp_path / "dead"
     of_the_dead.mkdir()
-    (of_the_dead / bases.LOCK).touch()
+    (of_the_dead / locations.LOCK).touch()
     run = RunDirectory("alive", tmp_path / "alive", tmp_path)
     run.make_runtime()
     try:
-        assert not runs.is_away(record_of("alive", run.runtime))
-        assert runs.is_away(record_of("dead", of_the_dead))
-        assert runs.is_away(record_of("elsewhere", tmp_path / "elsewhere"))
+        assert not runs.is_detached(record_of("alive", run.runtime))
+        assert runs.is_detached(record_of("dead", of_the_dead))
+        assert runs.is_detached(record_of("elsewhere", tmp_path / "elsewhere"))
     finally:
         run.remove()
 
@@ -593,12 +596,12 @@ def test_a_run_that_cannot_be_asked_hides_no_other(
         Detached(record_of("well", tmp_path), lambda *_: False),
     ]
     monkeypatch.setattr(registry, "detached", lambda tell: found)
-    runs.away.cache_clear()
+    runs.detached_runs.cache_clear()
 
     try:
-        assert list(runs.away()) == ["well"]
+        assert list(runs.detached_runs()) == ["well"]
     finally:
-        runs.away.cache_clear()
+        runs.detached_runs.cache_clear()
     assert capsys.readouterr().err == "launchpad: deaf: nobody answers\n"
 
 

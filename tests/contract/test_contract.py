@@ -19,6 +19,7 @@ import pytest
 
 import launchpad as lp
 from tests import nodes
+from tests.waiting import until
 
 DEADLINE_S = 60
 
@@ -370,8 +371,7 @@ def test_a_run_that_waits_in_a_method_of_another_worker_is_unwound(
 
     with lp.launch(program, launch_type) as running:
         client = running.client("numbers")
-        while client.n_left():
-            pass
+        until(lambda: not client.n_left())
     (taker,) = (status for status in running.status() if status.worker == "taker-0")
 
     assert (taker.state, taker.cause) == ("stopped", "interrupted by the program's stop")
@@ -615,8 +615,8 @@ def test_a_cacher_answers_from_its_copy_and_refreshes_it(launch_type: str) -> No
         cached, real = running.client("cacher"), running.client("counter")
         first = cached.add(0)
         real.add(10)
-        while (second := cached.add(0)) == first:
-            pass
+        until(lambda: cached.add(0) != first)
+        second = cached.add(0)
 
     assert (first, second) == (0, 10)
 

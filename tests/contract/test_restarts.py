@@ -12,7 +12,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier import CourierError
-from tests.contract import restarted
+from tests.helpers import restarting_nodes
 from tests.waiting import until
 
 DEADLINE_S = 90
@@ -43,7 +43,7 @@ def call_until_answered(call: Callable[[], Any]) -> Any:
 
 
 def test_a_failed_worker_is_started_again_and_its_clients_find_it(launch_type: str) -> None:
-    with lp.launch(program_of(AT_ONCE, restarted.Tally), launch_type) as running:
+    with lp.launch(program_of(AT_ONCE, restarting_nodes.Tally), launch_type) as running:
         client: Any = running.client("tally")
         assert (client.attempt(), client.add(), client.add()) == (1, 1, 2)
 
@@ -59,7 +59,7 @@ def test_the_status_says_which_process_each_attempt_has_and_when_it_began(
     launch_type: str,
 ) -> None:
     before = time.monotonic()
-    with lp.launch(program_of(AT_ONCE, restarted.Tally), launch_type) as running:
+    with lp.launch(program_of(AT_ONCE, restarting_nodes.Tally), launch_type) as running:
         client: Any = running.client("tally")
         client.fail()
         until(lambda: states(running) == [("running", 2)])
@@ -74,7 +74,7 @@ def test_the_status_says_which_process_each_attempt_has_and_when_it_began(
 
 
 def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: str) -> None:
-    with lp.launch(program_of(AT_ONCE, restarted.Tally), launch_type) as running:
+    with lp.launch(program_of(AT_ONCE, restarting_nodes.Tally), launch_type) as running:
         running.client("tally").fail()
         until(lambda: states(running) == [("running", 2)])
 
@@ -85,7 +85,13 @@ def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: s
 def test_a_group_is_restarted_together_and_what_it_saved_is_restored(launch_type: str) -> None:
     policy = lp.RestartPolicy(scope="group", backoff=0)
     with lp.launch(
-        program_of(policy, restarted.Keeper, restarted.Keeper, restarted.Tally), launch_type
+        program_of(
+            policy,
+            restarting_nodes.Keeper,
+            restarting_nodes.Keeper,
+            restarting_nodes.Tally,
+        ),
+        launch_type,
     ) as running:
         keepers: list[Any] = [running.client("tally", i) for i in range(2)]
         for _ in range(3):
@@ -101,8 +107,8 @@ def test_a_group_is_restarted_together_and_what_it_saved_is_restored(launch_type
 def test_the_whole_program_is_restarted_with_a_worker_whose_policy_says_so(
     launch_type: str,
 ) -> None:
-    program = program_of(lp.RestartPolicy(scope="program", backoff=0), restarted.Tally)
-    program.add_node(lp.CourierNode(restarted.Tally), label="other")
+    program = program_of(lp.RestartPolicy(scope="program", backoff=0), restarting_nodes.Tally)
+    program.add_node(lp.CourierNode(restarting_nodes.Tally), label="other")
 
     with lp.launch(program, launch_type) as running:
         running.client("tally").fail()
@@ -113,7 +119,7 @@ def test_f25_a_crash_loop_ends_the_program_and_all_deaths_are_listed(launch_type
     program = lp.Program("loop")
     policy = lp.RestartPolicy(max_restarts=2, backoff=0)
     with program.group("bad", restart=policy):
-        program.add_node(lp.PyNode(restarted.fail_with_attempt))
+        program.add_node(lp.PyNode(restarting_nodes.fail_with_attempt))
 
     with pytest.raises(lp.ProgramFailed) as failed:
         lp.testing.run(program, DEADLINE_S, launch_type)
@@ -130,7 +136,7 @@ def test_f25_a_crash_loop_ends_the_program_and_all_deaths_are_listed(launch_type
 def test_who_opts_out_is_not_started_again(launch_type: str, how: str) -> None:
     program = lp.Program("opts out")
     with program.group("bad", restart=AT_ONCE):
-        program.add_node(lp.PyNode(restarted.opt_out, how))
+        program.add_node(lp.PyNode(restarting_nodes.opt_out, how))
 
     with pytest.raises(lp.ProgramFailed) as failed:
         lp.testing.run(program, DEADLINE_S, launch_type)
@@ -147,7 +153,7 @@ def limit_s(launch_type: str) -> float:
 def test_f15_a_constructor_that_takes_too_long_is_ended_and_may_try_again(launch_type: str) -> None:
     policy = lp.RestartPolicy(max_restarts=1, backoff=0, start_timeout_s=limit_s(launch_type))
 
-    with lp.launch(program_of(policy, restarted.SlowAtFirst), launch_type) as running:
+    with lp.launch(program_of(policy, restarting_nodes.SlowAtFirst), launch_type) as running:
         until(lambda: states(running) == [("running", 2)])
 
         assert call_until_answered(running.client("tally").attempt) == 2
@@ -160,7 +166,7 @@ def test_f15_a_constructor_that_is_too_slow_for_good_is_named_with_its_stack(
     policy = lp.RestartPolicy(max_restarts=0, start_timeout_s=limit_s(launch_type))
 
     with pytest.raises(lp.ProgramFailed) as failed:
-        lp.testing.run(program_of(policy, restarted.SlowAtFirst), DEADLINE_S, launch_type)
+        lp.testing.run(program_of(policy, restarting_nodes.SlowAtFirst), DEADLINE_S, launch_type)
 
     ended = failed.value.outcome
     assert (ended.worker, ended.phase, ended.error_type) == ("tally-0", "init", "StartTimeout")
@@ -171,7 +177,7 @@ def test_work_that_is_done_is_begun_again_when_the_policy_says_always(launch_typ
     program = lp.Program("always")
     always = lp.RestartPolicy(mode="always", max_restarts=100, backoff=0)
     with program.group("worker", restart=always):
-        program.add_node(lp.PyNode(restarted.stop_at_third))
+        program.add_node(lp.PyNode(restarting_nodes.stop_at_third))
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 
@@ -182,7 +188,7 @@ def test_the_state_directory_is_each_worker_s_own_and_survives(launch_type: str)
     program = lp.Program("state")
     with program.group("worker", restart=AT_ONCE):
         for _ in range(2):
-            program.add_node(lp.PyNode(restarted.remember))
+            program.add_node(lp.PyNode(restarting_nodes.remember))
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 
@@ -193,7 +199,9 @@ def test_the_state_directory_is_each_worker_s_own_and_survives(launch_type: str)
 
 def test_hooks_that_want_arguments_are_not_ours(launch_type: str) -> None:
     policy = lp.RestartPolicy(scope="group", backoff=0)
-    with lp.launch(program_of(policy, restarted.Loader, restarted.Tally), launch_type) as running:
+    with lp.launch(
+        program_of(policy, restarting_nodes.Loader, restarting_nodes.Tally), launch_type
+    ) as running:
         running.client("tally", 1).fail()
         until(lambda: states(running) == [("running", 2)] * 2)
 
@@ -204,9 +212,9 @@ def test_a_restarted_caller_fails_at_once_when_it_calls_who_had_ended_before(
     launch_type: str,
 ) -> None:
     program = lp.Program("gone")
-    short = program.add_node(lp.CourierNode(restarted.Short), label="short")
+    short = program.add_node(lp.CourierNode(restarting_nodes.Short), label="short")
     with program.group("caller", restart=AT_ONCE):
-        program.add_node(lp.PyNode(restarted.call_the_gone, short))
+        program.add_node(lp.PyNode(restarting_nodes.call_the_gone, short))
 
     with pytest.raises(lp.ProgramFailed, match="WorkerFailed") as failed:
         lp.testing.run(program, DEADLINE_S, launch_type)

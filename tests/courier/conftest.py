@@ -17,10 +17,12 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import keyring
-from launchpad.courier.trust import certificates
+from launchpad.courier.security import certificates
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0
+TRANSPORTS = ["unix", "inproc", "tcp", "tls"]
+OTHERS = os.environ.get("LP_TRANSPORTS", "unix").split(",")
 CREDENTIALS = certificates.make_credentials()
 
 ECHO_SERVER = """
@@ -55,9 +57,20 @@ def short_directory() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture(params=["unix", "inproc", "tcp", "tls"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    given = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "address" in metafunc.fixturenames and "address" not in str(given):
+        is_of_transports = metafunc.definition.get_closest_marker("every_transport") is not None
+        metafunc.parametrize("address", TRANSPORTS if is_of_transports else OTHERS, indirect=True)
+
+
+@pytest.fixture
 def address(request: pytest.FixtureRequest) -> str:
-    """An address for each carrier: what holds for calls holds for all of them."""
+    """An address for each transport in tests marked `every_transport`, of a Unix socket in all others.
+
+    The former are what a transport has to do. The latter are of what is built on it, whichever that is:
+    LP_TRANSPORTS=unix,inproc,tcp,tls runs them on each.
+    """
     found: str = request.getfixturevalue(f"{request.param}_address")
     return found
 
@@ -164,9 +177,9 @@ def begin_source() -> str:
     source = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
     source += "from launchpad import courier\n"
     if found is not None:
-        source += "from launchpad.courier.trust import credentials, keyring\n"
+        source += "from launchpad.courier.security import keyring\n"
         pems = (found.ca_pem, found.cert_pem, found.key_pem)
-        source += f"keyring.add('tcp:', b'', credentials.Credentials(*{pems!r}))\n"
+        source += f"keyring.add('tcp:', b'', keyring.Credentials(*{pems!r}))\n"
     return source
 
 

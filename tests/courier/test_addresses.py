@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier.carriers import sockets
-from launchpad.courier.clients import patience, rings
-from launchpad.courier.servers import poller
+from launchpad.courier import call_deadlock
+from launchpad.courier.client import slow_call
+from launchpad.courier.server import poller
+from launchpad.courier.transport import stream_socket
 from tests.courier.conftest import CREDENTIALS, reach
 
 
@@ -70,6 +71,7 @@ def test_paths_up_to_the_limit_work(serve, connect, short_directory, length) -> 
     assert connect(f"unix:{path}").echo(1) == 1
 
 
+@pytest.mark.every_transport
 def test_a_living_server_is_not_replaced(serve, connect, address) -> None:
     serve(address, who=lambda: "first")
 
@@ -166,7 +168,7 @@ def test_the_directory_of_an_address_is_made_if_need_be(serve, connect, short_di
 def test_skipping_what_was_sent_counts_across_pieces() -> None:
     rest = [memoryview(b"abc"), memoryview(b"de"), memoryview(b"fgh")]
 
-    sockets.skip_sent(rest, 6)
+    stream_socket.skip_sent(rest, 6)
 
     assert [bytes(piece) for piece in rest] == [b"gh"]
 
@@ -176,7 +178,7 @@ def test_skipping_what_was_sent_counts_across_pieces() -> None:
 
 @pytest.fixture
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poller, "_LOOK_S", 0.01)
+    monkeypatch.setattr(poller, "_POLL_S", 0.01)
 
 
 def test_f17_a_socket_that_was_removed_is_published_again_loudly(
@@ -370,10 +372,10 @@ def test_another_address_that_cannot_be_is_refused_where_it_is_written(also_at, 
 def test_f30_a_ring_is_named_through_any_of_its_servers_addresses(
     serve_at, connect, short_directory, monkeypatch
 ) -> None:
-    monkeypatch.setattr(patience, "RING_AFTER_S", 0.5)
+    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
     texts: list[str] = []
     said, release = threading.Event(), threading.Event()
-    monkeypatch.setattr(rings, "warn", lambda text: (texts.append(text), said.set()))
+    monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
     depth: list[int] = []
 
     def f() -> None:

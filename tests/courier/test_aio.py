@@ -20,6 +20,7 @@ def test_a_call_is_awaited(serve, connect, address) -> None:
     assert asyncio.run(main()) == 3
 
 
+@pytest.mark.every_transport
 def test_many_calls_are_under_way_at_once(serve, connect, address) -> None:
     barrier = threading.Barrier(20)
     serve(address, meet=lambda: barrier.wait(10))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.streams.incoming import WINDOW_ITEMS
+from launchpad.courier.streams.receiver import WINDOW_ITEMS
 from tests.waiting import until
 
 SOON_S = 1.0
@@ -73,6 +73,7 @@ def add_up(request: pytest.FixtureRequest) -> Callable[..., object]:
     return total if request.param == "method" else atotal
 
 
+@pytest.mark.every_transport
 def test_a_method_iterates_over_what_the_client_gives(
     serve, connect, address, count, add_up
 ) -> None:
@@ -100,6 +101,7 @@ def test_an_iterator_that_is_given_twice_is_one(serve, connect, address) -> None
     assert connect(address).pairs(items, items) == [(0, 1), (2, 3), (4, 5)]
 
 
+@pytest.mark.every_transport
 def test_arrays_and_other_arguments_go_with_it(serve, connect, address) -> None:
     def scale(batches, by):
         return np.sum([(batch * by).sum() for batch in batches])
@@ -135,6 +137,7 @@ def test_after_the_call_the_same_connection_makes_others(serve, connect, address
 # Back-pressure.
 
 
+@pytest.mark.every_transport
 def test_a_client_is_no_more_than_a_window_ahead_of_the_method(
     serve, connect, address, count, source, gate
 ) -> None:
@@ -174,6 +177,7 @@ def test_nothing_is_made_for_a_method_that_asks_for_nothing(
 # Ends.
 
 
+@pytest.mark.every_transport
 def test_an_iterator_is_closed_when_the_method_returns_early(
     serve, connect, address, count, source
 ) -> None:
@@ -242,6 +246,7 @@ def test_an_async_iterator_that_waits_is_closed_all_the_same(serve, connect, add
     assert closed.is_set()
 
 
+@pytest.mark.every_transport
 def test_what_a_clients_iterator_raises_reaches_the_method_and_then_the_caller(
     serve, connect, address
 ) -> None:
@@ -419,6 +424,7 @@ def test_a_stop_gives_the_method_its_grace_to_read_on(serve, connect, address, g
     assert not stopper.is_alive()
 
 
+@pytest.mark.every_transport
 def test_after_the_grace_the_caller_is_told(serve, connect, address, gate, source) -> None:
     begun = threading.Event()
 
@@ -447,6 +453,7 @@ def test_after_the_grace_the_caller_is_told(serve, connect, address, gate, sourc
     assert source.closed.wait(SOON_S)
 
 
+@pytest.mark.every_transport
 def test_the_timeout_limits_the_whole_call(serve, connect, address, add_up, source) -> None:
     def slow():
         try:
@@ -497,6 +504,7 @@ def test_both_ways_at_once(serve, connect, address, size, is_async) -> None:
     assert found == [2 * i for i in range(50)]
 
 
+@pytest.mark.every_transport
 @pytest.mark.parametrize("is_async", [False, True])
 def test_both_sides_may_make_many_large_items_before_they_take_any(
     serve, connect, address, is_async
@@ -524,6 +532,7 @@ def test_both_sides_may_make_many_large_items_before_they_take_any(
     assert last == 190
 
 
+@pytest.mark.every_transport
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_dialogue_in_which_each_question_depends_on_the_last_answer(
     serve, connect, address, is_async
@@ -635,6 +644,7 @@ def test_a_future_may_be_fed(serve, connect, address, count, add_up) -> None:
     assert [future.result(10) for future in futures] == [4950] * 10
 
 
+@pytest.mark.every_transport
 def test_cancelling_a_future_ends_what_it_is_fed_with(
     serve, connect, address, source, add_up
 ) -> None:

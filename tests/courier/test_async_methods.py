@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from launchpad import courier
+from tests.waiting import until
 
 
 async def add(a: int, b: int) -> int:
@@ -22,6 +23,7 @@ async def fail() -> None:
     raise LookupError("not there")
 
 
+@pytest.mark.every_transport
 def test_a_coroutine_method_is_called_like_any_other(serve, connect, address) -> None:
     serve(address, add=add)
 
@@ -84,8 +86,7 @@ def test_many_clients_may_wait_for_coroutines_without_a_thread_each(serve, conne
     for caller in callers:
         caller.start()
     other = connect(address)
-    while other.count() < 40:
-        pass
+    until(lambda: other.count() >= 40)
     servers = [t for t in threading.enumerate() if t.name.startswith("server-")]
     assert other.release() == 40
     for caller in callers:
@@ -115,6 +116,7 @@ def test_a_coroutine_is_cancelled_when_its_caller_is_gone(serve, unix_address, p
         assert ended.wait(10)
 
 
+@pytest.mark.every_transport
 def test_a_stop_gives_coroutines_their_grace_and_then_cancels_them(serve, connect, address):
     begun = threading.Event()
 
@@ -145,7 +147,7 @@ def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace_too
         return "in time"
 
     server = serve(address, wait=wait)
-    house, owe = server._house, server._house.owe
+    house, owe = server._core, server._core.send_when_done
 
     def owe_late(*args: object) -> None:
         while house.pool._is_stopping is False:
@@ -153,7 +155,7 @@ def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace_too
         owe(*args)
         owed.set()
 
-    house.owe = owe_late
+    house.send_when_done = owe_late
     client = connect(address)
     answers: list[str] = []
     caller = threading.Thread(target=lambda: answers.append(client.wait()))

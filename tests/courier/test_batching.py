@@ -21,7 +21,7 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.courier.batching import queue as batch_queue
-from launchpad.courier.servers.serving import serving
+from launchpad.courier.call_context import current_call
 
 REPOSITORY = Path(__file__).parent.parent.parent
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run
@@ -85,6 +85,7 @@ def test_calls_are_answered_together_and_each_gets_its_own_result(serve, connect
     assert [result.tolist() for result in results] == [[2.0 * i] * 3 for i in range(8)]
 
 
+@pytest.mark.every_transport
 def test_calls_of_many_clients_meet_in_one_batch(serve, connect, address) -> None:
     doubler = Doubler()
     serve(address, double=doubler.double)
@@ -152,9 +153,9 @@ def test_without_a_timeout_a_batch_is_what_came_while_the_last_one_ran(gate) -> 
         gate.wait(20)
         return [len(x)] * len(x)
 
-    first = count.courier_later(0)
+    first = count.courier_promise(0)
     assert begun.wait(20)
-    others = [count.courier_later(i) for i in range(3)]
+    others = [count.courier_promise(i) for i in range(3)]
     gate.set()
 
     assert all(later.wait(20) for later in (first, *others))
@@ -222,7 +223,7 @@ def test_as_many_batches_run_side_by_side_as_allowed_and_no_more() -> None:
         running.pop()
         return x
 
-    laters = [meet.courier_later(i) for i in range(12)]
+    laters = [meet.courier_promise(i) for i in range(12)]
 
     assert all(later.wait(20) for later in laters)
     assert [later.result() for later in laters] == list(range(12))
@@ -275,10 +276,10 @@ def test_nothing_of_one_callers_context_reaches_a_batch(serve, connect, unix_add
 
     @lp.batched_handler(1)
     def look(x: Any) -> Any:
-        seen.append(serving.get())
+        seen.append(current_call.get())
         return x
 
-    serve(unix_address, look=look, plain=lambda: seen.append(serving.get()))
+    serve(unix_address, look=look, plain=lambda: seen.append(current_call.get()))
     client = connect(unix_address, call_timeout=20.0)
 
     client.plain()
@@ -359,7 +360,7 @@ def test_a_call_that_differs_from_the_others_fails_alone(serve, connect, address
 def test_the_largest_group_wins_though_a_misfit_came_first() -> None:
     doubler = Doubler()
 
-    laters = [doubler.double.courier_later(each) for each in ("a", 1, 2, 3)]
+    laters = [doubler.double.courier_promise(each) for each in ("a", 1, 2, 3)]
     _ = [later.wait(20) for later in laters]
 
     with pytest.raises(ValueError, match="type str given"):
@@ -372,8 +373,8 @@ def test_of_two_equal_groups_the_one_wins_that_is_like_the_batch_before() -> Non
     def double(x: Any) -> Any:
         return x * 2
 
-    before = [double.courier_later(i) for i in range(2)]
-    misfit, good = double.courier_later("a"), double.courier_later(3)
+    before = [double.courier_promise(i) for i in range(2)]
+    misfit, good = double.courier_promise("a"), double.courier_promise(3)
     _ = [later.wait(20) for later in (*before, misfit, good)]
 
     assert good.result() == 6
@@ -384,8 +385,8 @@ def test_of_two_equal_groups_the_one_wins_that_is_like_the_batch_before() -> Non
 def test_arguments_given_in_another_way_are_a_difference_too() -> None:
     doubler = Doubler()
 
-    laters = [doubler.double.courier_later(i) for i in range(3)]
-    laters.append(doubler.double.courier_later(x=3))
+    laters = [doubler.double.courier_promise(i) for i in range(3)]
+    laters.append(doubler.double.courier_promise(x=3))
     _ = [later.wait(20) for later in laters]
 
     with pytest.raises(ValueError, match="args: a tuple of 1 expected, a tuple of 0 given"):
@@ -397,7 +398,7 @@ def test_a_call_whose_arguments_cannot_be_looked_into_fails_alone() -> None:
     endless: dict[str, Any] = {}
     endless["self"] = endless
 
-    laters = [doubler.double.courier_later(each) for each in (endless, 1, 2, 3)]
+    laters = [doubler.double.courier_promise(each) for each in (endless, 1, 2, 3)]
     _ = [later.wait(20) for later in laters]
 
     with pytest.raises(RecursionError):
@@ -494,9 +495,9 @@ def test_a_cancelled_call_does_not_reach_the_method(gate) -> None:
         gate.wait(20)
         return x
 
-    laters = [record.courier_later(0)]
+    laters = [record.courier_promise(0)]
     assert begun.wait(20)
-    laters += [record.courier_later(i) for i in (1, 2, 3)]
+    laters += [record.courier_promise(i) for i in (1, 2, 3)]
     is_cancelled = laters[2].cancel()
     gate.set()
     _ = [later.wait(20) for later in laters]
@@ -540,7 +541,7 @@ def test_an_exception_keeps_no_arguments_alive_once_it_is_gone() -> None:
 def test_each_object_has_batches_of_its_own() -> None:
     one, other = Doubler(), Doubler()
 
-    laters = [each.double.courier_later(i) for i in range(4) for each in (one, other)]
+    laters = [each.double.courier_promise(i) for i in range(4) for each in (one, other)]
     _ = [later.wait(20) for later in laters]
 
     assert [batch.tolist() for batch in one.batches] == [[0, 1, 2, 3]]
@@ -723,9 +724,9 @@ def test_batches_fill_up_while_all_threads_are_busy(gate) -> None:
         gate.wait(20)
         return x
 
-    laters = [count.courier_later(0)]
+    laters = [count.courier_promise(0)]
     assert begun.wait(20)
-    laters += [count.courier_later(i) for i in range(8)]
+    laters += [count.courier_promise(i) for i in range(8)]
     gate.set()
 
     assert all(later.wait(20) for later in laters)

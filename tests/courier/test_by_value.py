@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launchpad.courier.values import by_value
+from launchpad.courier.codec import by_value
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,4 +116,4 @@ def test_plain_cloudpickle_is_used_should_it_keep_its_classes_elsewhere(
 
     body = by_value.dumps(a_class(), 5, lambda _: True)
 
-    assert b"launchpad.courier.values.by_value" not in body
+    assert b"launchpad.courier.codec.by_value" not in body

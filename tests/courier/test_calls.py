@@ -55,6 +55,7 @@ class Learner:
         return cls.__name__
 
 
+@pytest.mark.every_transport
 def test_a_call_returns_what_the_method_returns(serve, connect, address) -> None:
     serve(address, add=lambda a, b=0, *c, **d: (a, b, c, d))
 
@@ -98,6 +99,7 @@ def test_methods_can_be_excluded(serve, connect, address) -> None:
     assert names == ["add", "name", "running_average"]
 
 
+@pytest.mark.every_transport
 def test_a_missing_method_names_itself_the_server_and_near_names(serve, connect, address) -> None:
     serve(address, name="learner-0", get_weights=lambda: 1, save=lambda: 2)
 
@@ -126,6 +128,7 @@ def test_an_attribute_error_inside_a_method_is_not_a_missing_method(
     assert not isinstance(caught.value, courier.MethodNotFound)
 
 
+@pytest.mark.every_transport
 def test_rebinding_and_unbinding_take_effect_with_the_next_call(serve, connect, address) -> None:
     server = serve(address, m=lambda: "old")
     client = connect(address)
@@ -159,6 +162,7 @@ def test_binding_something_that_cannot_be_called_is_a_mistake() -> None:
         courier.Server().bind("m", 3)
 
 
+@pytest.mark.every_transport
 def test_arguments_and_results_are_copies(serve, connect, address) -> None:
     kept: list[list[int]] = []
 
@@ -176,6 +180,7 @@ def test_arguments_and_results_are_copies(serve, connect, address) -> None:
     assert kept == [[1]]
 
 
+@pytest.mark.every_transport
 @pytest.mark.parametrize("size", [0, 10, 5_000, 3_000_000])
 def test_arrays_arrive_private_and_writable(serve, connect, address, size) -> None:
     kept: list[np.ndarray] = []
@@ -199,6 +204,7 @@ def test_arrays_arrive_private_and_writable(serve, connect, address, size) -> No
     assert np.array_equal(of_future, returned)
 
 
+@pytest.mark.every_transport
 def test_many_arrays_in_one_call_arrive_in_order(serve, connect, address) -> None:
     serve(address, echo=lambda value: value)
     arrays = [np.full(n % 7 * 1000, n) for n in range(3000)]
@@ -225,6 +231,7 @@ with courier.Client({unix_address!r}) as client:
     assert output == "2 Local 7\n"
 
 
+@pytest.mark.every_transport
 def test_arguments_that_cannot_be_pickled_fail_in_the_caller(serve, connect, address) -> None:
     ran = threading.Event()
     serve(address, m=lambda value: ran.set())
@@ -294,6 +301,7 @@ def test_a_servers_own_close_is_called_like_any_other_method(serve, connect, add
     assert connect(address).close() == "closed by the server"
 
 
+@pytest.mark.every_transport
 def test_a_closed_client_opens_again_with_the_next_call(serve, connect, address) -> None:
     serve(address, echo=lambda value: value)
     client = connect(address)
@@ -305,6 +313,7 @@ def test_a_closed_client_opens_again_with_the_next_call(serve, connect, address)
     assert client.futures.echo(3).result(10) == 3
 
 
+@pytest.mark.every_transport
 def test_many_threads_share_one_client(serve, connect, address) -> None:
     serve(address, echo=lambda value: value)
     client = connect(address)

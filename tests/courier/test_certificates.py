@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from launchpad.courier import keyring
-from launchpad.courier.carriers import tls_context
-from launchpad.courier.trust import certificates
-from launchpad.courier.trust.credentials import Credentials
+from launchpad.courier.security import certificates
+from launchpad.courier.security.keyring import Credentials
+from launchpad.courier.transport import tls_context
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
@@ -123,7 +123,7 @@ def test_who_only_uses_credentials_needs_no_package() -> None:
 import pickle, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 sys.modules["cryptography"] = None
-from launchpad.courier.carriers import tls_context
+from launchpad.courier.transport import tls_context
 credentials = pickle.load(sys.stdin.buffer)
 tls_context.for_client(credentials), tls_context.for_server(credentials)
 """

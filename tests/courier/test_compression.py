@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launchpad import courier
+from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.protocol import compression
 
 parts = st.binary(max_size=300) | st.integers(0, 5000).map(bytes)
 
@@ -42,6 +42,7 @@ def test_a_bomb_is_not_blown_up() -> None:
         compression.unpack((10).to_bytes(8, "little"), packed, [], 1 << 20)
 
 
+@pytest.mark.every_transport
 def test_calls_and_results_arrive_the_same_compressed(serve, connect, address) -> None:
     serve(address, echo=lambda value: value)
     client = connect(address).with_options(compress=True)
@@ -88,7 +89,7 @@ def test_too_large_a_call_is_refused_before_it_is_sent_and_the_connection_surviv
             client.size(bytes(2 << 20))
 
         assert client.size(b"next") == 4
-        assert client._channel._connections.idle[0].was_used
+        assert client._channel.connections.idle_connections[0].was_used
     finally:
         server.stop()
 

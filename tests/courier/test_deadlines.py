@@ -8,9 +8,12 @@ import time
 import pytest
 
 from launchpad import courier
-from launchpad.courier.servers.serving import Serving, serving
+from launchpad.courier.call_context import CallContext, current_call
+from launchpad.courier.client.pending_calls import DeadlineHeap
 
 
+@pytest.mark.every_transport
+@pytest.mark.timing
 def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate) -> None:
     serve(address, name="slow", hang=gate.wait, echo=lambda value: value)
     client = connect(address, call_timeout=0.15)
@@ -27,6 +30,7 @@ def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate
     assert (caught.value.server, caught.value.method) == ("slow", "hang")
 
 
+@pytest.mark.every_transport
 def test_the_late_answer_is_not_taken_for_the_next_one(serve, connect, address, gate) -> None:
     serve(address, hang=lambda: gate.wait() and "late", echo=lambda value: value)
     client = connect(address, call_timeout=0.1)
@@ -38,6 +42,8 @@ def test_the_late_answer_is_not_taken_for_the_next_one(serve, connect, address, 
     assert [client.echo(i) for i in range(20)] == list(range(20))
 
 
+@pytest.mark.every_transport
+@pytest.mark.timing
 def test_futures_have_deadlines_too(serve, connect, address, gate) -> None:
     serve(address, hang=gate.wait, echo=lambda value: value)
     client = connect(address, call_timeout=0.15)
@@ -64,7 +70,7 @@ def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
         late=lambda: began.append("late"),
     )
     client = connect(unix_address, call_timeout=0.05)
-    pool = server._house.pool  # whose growth is switched off, so that the call has to wait
+    pool = server._core.pool  # whose growth is switched off, so that the call has to wait
     pool._may_grow = lambda: False
     busy = connect(unix_address).futures.hang()
     assert entered.wait(10)
@@ -78,6 +84,7 @@ def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
     assert began == []
 
 
+@pytest.mark.every_transport
 def test_large_results_within_the_deadline_arrive_whole(serve, connect, address) -> None:
     serve(address, echo=lambda value: value)
     value = b"x" * 30_000_000
@@ -95,18 +102,44 @@ def test_many_calls_each_have_the_whole_time(serve, connect, address) -> None:
         client.nap(0.1)
 
 
+@pytest.mark.every_transport
 def test_a_call_made_after_the_inherited_deadline_is_not_sent(serve, connect, address) -> None:
     ran: list[int] = []
     serve(address, note=ran.append)
     client = connect(address)
     client.note(1)
-    token = serving.set(Serving(time.monotonic() - 1.0))
+    token = current_call.set(CallContext(time.monotonic() - 1.0))
     try:
         with pytest.raises(courier.DeadlineExceeded, match="the call that it was made for"):
             client.note(2)
         with pytest.raises(courier.DeadlineExceeded, match="the call that it was made for"):
             client.futures.note(3).result(10)
     finally:
-        serving.reset(token)
+        current_call.reset(token)
 
     assert ran == [1]
+
+
+def test_deadlines_come_back_in_order_when_their_time_has_come() -> None:
+    deadlines = DeadlineHeap({1, 2, 3, 4})
+
+    were_first = [deadlines.add(at, call) for at, call in [(5.0, 1), (3.0, 2), (4.0, 3), (2.0, 4)]]
+
+    assert were_first == [True, True, False, True]
+    assert deadlines.first() == 2.0
+    assert deadlines.pop_expired(4.0) == [4, 2, 3]
+    assert deadlines.pop_expired(4.0) == []
+    assert deadlines.first() == 5.0
+
+
+def test_deadlines_of_calls_that_are_done_are_not_kept() -> None:
+    open_calls: set[int] = set()
+    deadlines = DeadlineHeap(open_calls)
+
+    for call in range(100_000):
+        open_calls.add(call)
+        deadlines.add(float(call), call)
+        open_calls.discard(call - 10)
+
+    assert len(deadlines) < 2000
+    assert set(deadlines.pop_expired(1e9)) >= open_calls

@@ -9,8 +9,10 @@ import time
 import pytest
 
 from launchpad import courier
+from tests.waiting import until
 
 
+@pytest.mark.timing
 def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
     spawn_server, connect, socket_address
 ) -> None:
@@ -19,11 +21,9 @@ def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
     blocked: list[Exception] = []
     thread = threading.Thread(target=lambda: blocked.append(_error_of(client.hang)))
     thread.start()
-    while not client.n_hanging():
-        pass
+    until(client.n_hanging)
     futures = [client.futures.hang() for _ in range(1000)]
-    while client.n_hanging() < 1001:
-        pass
+    until(lambda: client.n_hanging() >= 1001)
 
     process.kill()
     process.wait(10)
@@ -49,8 +49,7 @@ def test_the_supervisors_verdict_replaces_an_unknown_outcome(
     verdicts: list[Exception] = []
     client = connect(socket_address, verdict=lambda: verdicts[0] if verdicts else None)
     future = client.futures.hang()
-    while not client.n_hanging():
-        pass
+    until(client.n_hanging)
 
     verdicts.append(courier.WorkerFailed("victim was killed by SIGKILL"))
     process.kill()
@@ -94,6 +93,7 @@ def test_a_call_while_the_server_is_down_waits_for_its_successor(
     assert future.result(10) == "waited too"
 
 
+@pytest.mark.every_transport
 def test_after_an_orderly_restart_the_next_call_works(serve, connect, address) -> None:
     first = serve(address, who=lambda: "first")
     client = connect(address)
@@ -106,6 +106,7 @@ def test_after_an_orderly_restart_the_next_call_works(serve, connect, address) -
     assert answers == ["first", "first", "second", "second"]
 
 
+@pytest.mark.every_transport
 def test_no_call_is_lost_or_run_twice_over_orderly_restarts(serve, connect, address) -> None:
     """Every call that came back ran once; a stop gives time enough for all that run."""
     ran: list[int] = []
@@ -143,6 +144,7 @@ def test_no_call_is_lost_or_run_twice_over_orderly_restarts(serve, connect, addr
     assert sorted(ran) == sorted(made)
 
 
+@pytest.mark.every_transport
 def test_calls_that_run_at_the_end_of_the_grace_period_are_unknown(
     serve, connect, address, gate
 ) -> None:

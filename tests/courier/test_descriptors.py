@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.courier.conftest import begin_source, reach
+from tests.waiting import until
 
 MOST = 40  # descriptors
 SERVER = """{begin}
@@ -61,8 +62,7 @@ def test_f44_old_clients_are_served_while_there_are_no_descriptors_and_new_ones_
     newcomer = threading.Thread(target=lambda: answers.append(connect(poor_server).echo("new")))
 
     with silent_connections(poor_server):
-        while not has_run_out(old):
-            pass
+        until(lambda: has_run_out(old))
         newcomer.start()
         assert [old.echo(i) for i in range(200)] == [*range(200)]
         futures = [old.futures.echo(i) for i in range(200)]
@@ -80,8 +80,7 @@ def test_f44_a_server_without_descriptors_does_not_spin(poor_server, connect) ->
     client.echo(1)
 
     with silent_connections(poor_server):
-        while not has_run_out(client):
-            pass
+        until(lambda: has_run_out(client))
         before = client.cpu_s()
         threading.Event().wait(0.5)  # no order is awaited: this is the time that it could spin
         used_s = client.cpu_s() - before

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.protocol import greeting, wire
-from launchpad.courier.values import codec
+from launchpad.courier.codec import pickling
+from launchpad.courier.protocol import framing, handshake
 
 
+@pytest.mark.every_transport
 def test_ten_thousand_futures_all_give_their_own_result(serve, connect, address) -> None:
     serve(address, square=lambda x: x * x)
     client = connect(address)
@@ -36,6 +37,7 @@ def test_futures_are_the_standard_librarys(serve, connect, address) -> None:
     assert sorted(f.result() for f in concurrent.futures.as_completed(futures, 10)) == [*range(10)]
 
 
+@pytest.mark.every_transport
 def test_a_method_that_blocks_does_not_hold_back_those_behind_it(
     serve, connect, address, gate
 ) -> None:
@@ -80,6 +82,7 @@ def test_slow_methods_run_side_by_side(serve, connect, address) -> None:
     assert all(future.result(20) for future in futures)
 
 
+@pytest.mark.every_transport
 def test_large_and_small_calls_mix(serve, connect, address) -> None:
     serve(address, total=lambda a: float(a.sum()), echo=lambda value: value)
     client = connect(address)
@@ -92,6 +95,7 @@ def test_large_and_small_calls_mix(serve, connect, address) -> None:
     assert [future.result(20) for future in small] == list(range(200))
 
 
+@pytest.mark.every_transport
 def test_arguments_may_be_changed_as_soon_as_the_future_is_there(serve, connect, address) -> None:
     client = connect(address)
     array = np.zeros(100_000)
@@ -119,6 +123,7 @@ def test_a_callback_may_make_further_calls(serve, connect, address) -> None:
     assert finished.wait(20)
 
 
+@pytest.mark.every_transport
 def test_callbacks_that_answer_floods_with_floods_do_not_deadlock(serve, connect, address) -> None:
     serve(address, echo=lambda value: value)
     client = connect(address)
@@ -134,6 +139,7 @@ def test_callbacks_that_answer_floods_with_floods_do_not_deadlock(serve, connect
     assert all(finished.acquire(timeout=20) for _ in range(1000))
 
 
+@pytest.mark.every_transport
 def test_a_call_cancelled_before_it_is_sent_never_runs(serve, connect, address) -> None:
     ran: list[str] = []
     client = connect(address)
@@ -152,6 +158,7 @@ def test_a_call_cancelled_before_it_is_sent_never_runs(serve, connect, address) 
         cancelled.result(1)
 
 
+@pytest.mark.every_transport
 def test_cancelling_a_running_call_releases_the_caller_only(serve, connect, address, gate) -> None:
     entered, left = threading.Event(), threading.Event()
 
@@ -188,18 +195,18 @@ def test_a_cancellation_that_arrives_in_time_keeps_the_server_from_running_it(
     ran: list[int] = []
     serve(unix_address, m=ran.append)
     calls = [
-        b"".join(map(bytes, wire.encode(wire.CALL, i, b"m", codec.encode(((i,), {}))[0])))
+        b"".join(map(bytes, framing.encode(framing.CALL, i, b"m", pickling.encode(((i,), {}))[0])))
         for i in (1, 2, 3)
     ]
-    cancel = bytes(wire.encode(wire.CANCEL, 2)[0])
+    cancel = bytes(framing.encode(framing.CANCEL, 2)[0])
 
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(10)
         sock.connect(unix_address.removeprefix("unix:"))
-        sock.sendall(greeting.encode_greeting(b"", "test", greeting.OVERLAP))
-        sock.recv(greeting.WELCOME_SIZE, socket.MSG_WAITALL)
+        sock.sendall(handshake.encode_client_hello(b"", "test", handshake.OVERLAP))
+        sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         sock.sendall(b"".join([*calls, cancel]))
-        frames, decoder = [], wire.Decoder()
+        frames, decoder = [], framing.FrameDecoder()
         while len(frames) < 2:
             frames += decoder.received(sock.recv_into(decoder.buffer))
 
@@ -207,6 +214,7 @@ def test_a_cancellation_that_arrives_in_time_keeps_the_server_from_running_it(
     assert ran == [1, 3]
 
 
+@pytest.mark.every_transport
 def test_closing_the_client_ends_futures_in_flight(serve, connect, address, gate) -> None:
     entered = threading.Event()
     serve(address, hang=lambda: entered.set() or gate.wait())
@@ -222,7 +230,7 @@ def test_closing_the_client_ends_futures_in_flight(serve, connect, address, gate
 def test_an_idle_connection_is_given_up_and_opened_again(
     serve, connect, unix_address, monkeypatch
 ) -> None:
-    monkeypatch.setattr("launchpad.courier.clients.reader._IDLE_S", 0.05)
+    monkeypatch.setattr("launchpad.courier.client.reader._IDLE_S", 0.05)
     serve(unix_address, echo=lambda value: value)
     client = connect(unix_address)
 

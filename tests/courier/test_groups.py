@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier.groups.shard import shard_of
+from launchpad.courier.client.group import shard_of
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_keys_belong_to_the_same_shard_in_every_process() -> None:
         ("a", (None, b"x")),
     ]
     code = (
-        "import numpy as np; from launchpad.courier.groups.shard import shard_of;"
+        "import numpy as np; from launchpad.courier.client.group import shard_of;"
         f"print([shard_of(key, 1000) for key in {keys!r}])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}

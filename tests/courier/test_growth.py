@@ -9,6 +9,7 @@ import pytest
 from launchpad import courier
 
 
+@pytest.mark.every_transport
 @pytest.mark.parametrize("use_futures", [False, True])
 def test_nodes_that_call_each_other_do_not_deadlock(
     serve, connect, address, other_address, use_futures
@@ -49,6 +50,7 @@ def test_more_callers_than_threads_all_meet(serve, connect, address) -> None:
     assert met == [True] * 40
 
 
+@pytest.mark.every_transport
 def test_a_method_may_call_its_own_server(serve, connect, address) -> None:
     client = connect(address, call_timeout=20)
     serve(address, size=1, outer=lambda: client.inner() + 1, inner=lambda: 1)

@@ -27,12 +27,13 @@ from opentelemetry.trace import SpanKind
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier import keyring
-from launchpad.courier.over_grpc import frames, json_values, package
-from launchpad.courier.over_grpc.courier_service import carried
-from launchpad.courier.protocol import wire
-from launchpad.courier.trust.certificates import make_credentials
-from launchpad.courier.values import codec
+from launchpad.courier import call_deadlock, keyring
+from launchpad.courier.client import slow_call
+from launchpad.courier.codec import pickling
+from launchpad.courier.grpc import common, json_service
+from launchpad.courier.grpc.courier_service import carried
+from launchpad.courier.protocol import framing
+from launchpad.courier.security.certificates import make_credentials
 from tests.courier.conftest import DEADLINE_S, Connect
 from tests.waiting import until
 
@@ -338,8 +339,8 @@ def test_what_json_cannot_express_is_an_error_that_says_where(result: Any, where
         code, text = status_of(lambda: call_json(channel, "get", []))
 
     assert code is grpc.StatusCode.INTERNAL
-    with pytest.raises(json_values.NotJson, match=where):
-        json_values.to_value(result)
+    with pytest.raises(json_service.NotJson, match=where):
+        json_service.to_value(result)
     assert "the method has run, but the result" in text
 
 
@@ -527,8 +528,7 @@ def test_coroutines_and_batched_methods_hold_no_thread(connect: Connect) -> None
     server = start(ANY_PORT, hold=hold, release=release, n=lambda: len(released))
     client = connect(server.address)
     futures = [client.futures.hold() for _ in range(200)]
-    while client.n() < 200:
-        pass
+    until(lambda: client.n() >= 200)
     client.release()
 
     assert max(future.result(DEADLINE_S) for future in futures) < 60
@@ -594,11 +594,11 @@ def test_a_wrong_token_is_refused_before_anything_is_unpickled(token: bytes) -> 
     with courier.Client(server.address, token=token) as client, pytest.raises(courier.Refused):
         client.take(1)
     body = pickle.dumps(((Canary(),), {}))
-    frame = frames.seal(1, b"take", body, [])
+    frame = common.encode_frame(1, b"take", body, [])
     with channel_to(server) as channel:
-        call = channel.unary_unary(package.CALL)
+        call = channel.unary_unary(common.CALL)
         for _ in range(100):
-            code, _ = status_of(lambda: call(frame, metadata=((package.TOKEN, token),)))
+            code, _ = status_of(lambda: call(frame, metadata=((common.TOKEN, token),)))
             assert code is grpc.StatusCode.UNAUTHENTICATED
     assert canary == []
 
@@ -615,7 +615,7 @@ def test_the_body_of_a_refused_call_is_not_read() -> None:
             yield bytes(1 << 20)
 
     with channel_to(server) as channel:
-        call = channel.stream_unary(package.CALL)
+        call = channel.stream_unary(common.CALL)
         code, _ = status_of(lambda: call(body()))
 
     assert code is grpc.StatusCode.UNAUTHENTICATED
@@ -625,11 +625,11 @@ def test_the_body_of_a_refused_call_is_not_read() -> None:
 def test_a_call_meant_for_another_incarnation_does_not_run() -> None:
     ran: list[int] = []
     server = start(ANY_PORT, note=ran.append)
-    frame = frames.seal(1, b"note", pickle.dumps(((1,), {})), [])
+    frame = common.encode_frame(1, b"note", pickle.dumps(((1,), {})), [])
     with channel_to(server) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(package.CALL)(frame, metadata=((package.INCARNATION, b"x" * 16),))
+        channel.unary_unary(common.CALL)(frame, metadata=((common.INCARNATION, b"x" * 16),))
 
-    assert (package.NOT_RUN, "incarnation") in caught.value.trailing_metadata()
+    assert (common.NOT_RUN, "incarnation") in caught.value.trailing_metadata()
     assert ran == []
 
 
@@ -650,10 +650,10 @@ def test_a_stream_is_an_error_that_says_so(connect: Connect) -> None:
 
 
 def test_a_kind_of_reply_that_grpc_does_not_carry_becomes_an_error() -> None:
-    kind, body, _ = carried((wire.STREAM, object(), []))
+    kind, body, _ = carried((framing.STREAM, object(), []))
 
-    assert kind == wire.ERROR
-    assert "does not travel by gRPC" in codec.describe_error(body)[1]
+    assert kind == framing.ERROR
+    assert "does not travel by gRPC" in pickling.describe_error(body)[1]
 
 
 def test_too_large_arguments_are_an_error_of_the_caller(connect: Connect) -> None:
@@ -678,8 +678,7 @@ def test_a_killed_server_leaves_no_call_without_an_outcome(
     process = spawn_server(address)
     client = connect(address)
     futures = [client.futures.hang() for _ in range(100)]
-    while client.n_hanging() < 100:
-        pass
+    until(lambda: client.n_hanging() >= 100)
 
     process.kill()
 
@@ -717,8 +716,7 @@ def test_idempotent_calls_survive_the_death_of_their_server(
     process = spawn_server(address)
     client = connect(address).with_options(idempotent=True)
     future = client.futures.hang()
-    while client.n_hanging() < 1:
-        pass
+    until(client.n_hanging)
     process.kill()
     process.wait()
     spawn_server(address)
@@ -864,3 +862,37 @@ def free_address() -> str:
     server = start(ANY_PORT)
     _servers.pop().stop()
     return server.address
+
+
+# --- rings -----------------------------------------------------------------------------------------
+
+
+def test_f30_a_ring_through_a_server_that_is_reached_by_grpc_is_named(
+    unix_address: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
+    said, release = threading.Event(), threading.Event()
+    texts: list[str] = []
+    monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
+    depth: list[int] = []
+
+    def f() -> None:
+        depth.append(1)
+        if len(depth) > 1:
+            release.wait(20)  # as if a lock were held, or all threads were taken
+        else:
+            connect(b.address).g()
+
+    b = start(ANY_PORT, g=lambda: connect(unix_address).f())
+    start(unix_address, f=f)
+    caller = threading.Thread(target=connect(unix_address).f)
+    caller.start()
+    try:
+        assert said.wait(15)
+    finally:
+        release.set()
+        caller.join(10)
+
+    assert "learner.f → learner.g → learner.f" in texts[0] or (
+        "learner.g → learner.f → learner.g" in texts[0]
+    )

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.clients import reader
-from launchpad.courier.sharing import segments
+from launchpad.courier.client import reader
+from launchpad.courier.shm import segments
 from tests.courier.conftest import CREDENTIALS, reserve_port
-from tests.courier.test_waiting import call_in_thread
+from tests.courier.test_wait_for_ready import call_in_thread
+from tests.waiting import until
 
 LARGE = np.arange(1 << 20, dtype=np.uint8)
 
@@ -152,8 +153,7 @@ def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_a
     client = connect(board)
     future = client.futures.hang()
     thread, outcome = call_in_thread(client.hang)
-    while client.n_hanging() < 2:
-        pass
+    until(lambda: client.n_hanging() >= 2)
 
     board.address = places[1]
     assert client.address == places[1]
@@ -173,16 +173,14 @@ def test_f28_a_call_in_flight_that_may_run_twice_goes_on_at_the_new_address(
     board = Board(places[0])
     client = connect(board, call_timeout=20, idempotent=["hang"])
     future = client.futures.hang()
-    while not client.n_hanging():
-        pass
+    until(client.n_hanging)
 
     first.kill()
     first.wait(10)
     board.address = ""
     spawn_server(places[1])
     board.address = places[1]
-    while not client.n_hanging():
-        pass
+    until(client.n_hanging)
 
     assert not future.done()
     courier.close(client)
@@ -378,10 +376,10 @@ def test_the_verdict_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None
 def test_who_does_not_wait_hears_that_nobody_knows_where_the_server_is(connect) -> None:
     client = connect(Board(), name="learner-0", wait_for_ready=False)
 
-    with pytest.raises(courier.NotSent, match="nobody knows yet where it is") as caught:
+    with pytest.raises(courier.NotSent, match="its address is not known yet") as caught:
         client.m()
 
-    assert str(caught.value).startswith("learner-0 (nobody knows yet where it is) is not up")
+    assert str(caught.value).startswith("learner-0 (its address is not known yet) is not up")
     assert caught.value.address == client.address == ""
     assert isinstance(client.futures.m().exception(10), courier.NotSent)
 
@@ -390,7 +388,7 @@ def test_the_deadline_ends_the_wait_for_a_server_that_is_nowhere(connect) -> Non
     client = connect(Board(), call_timeout=0.1)
 
     with pytest.raises(
-        courier.DeadlineExceeded, match=r"the server \(nobody knows yet where it is"
+        courier.DeadlineExceeded, match=r"the server \(its address is not known yet"
     ):
         client.m()
     assert isinstance(client.futures.m().exception(10), courier.DeadlineExceeded)
@@ -400,7 +398,7 @@ def test_the_deadline_ends_the_wait_for_a_server_that_is_nowhere(connect) -> Non
 
 
 def n_sharing(client: courier.Client[Any]) -> int:
-    return sum(line.shares_memory for line in client._channel._connections.wide)  # type: ignore
+    return sum(line.shares_memory for line in client._channel.connections.shm_connections)  # type: ignore
 
 
 def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
@@ -518,7 +516,7 @@ def test_a_moving_client_shows_where_its_server_is_now(unix_address) -> None:
 
     board.address = unix_address
 
-    assert before == f"Client({board!r}, now at a place that nobody knows)"
+    assert before == f"Client({board!r}, now at an unknown address)"
     assert repr(client) == f"Client({board!r}, now at {unix_address})"
     assert client.stats().address == client.address == unix_address
 

@@ -51,6 +51,7 @@ def fails_with(client: courier.Client, *args: object) -> Exception:
     return caught.value
 
 
+@pytest.mark.every_transport
 def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(
     serve, connect, address
 ) -> None:
@@ -67,7 +68,7 @@ def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(
     assert isinstance(error.__cause__, courier.RemoteTraceback)
     assert "In 'm' of parser" in text
     assert "return json.loads(text)" in text
-    assert "launchpad/courier/servers/methods.py" not in text
+    assert "launchpad/courier/server/dispatcher.py" not in text
     assert "".join(traceback.format_exception(error)).count("JSONDecodeError") == 2
 
 
@@ -120,6 +121,7 @@ def test_f31_endless_recursion_is_a_recursion_error_and_the_server_lives(
     assert client.echo(1) == 1
 
 
+@pytest.mark.every_transport
 def test_f32_a_result_that_cannot_be_pickled_is_described(serve, connect, address) -> None:
     serve(address, name="server", m=threading.Lock, n=lambda: 1)
 
@@ -155,6 +157,7 @@ def test_f32_even_a_repr_that_raises_does_not_matter(serve, connect, address) ->
     assert "whose repr raises RuntimeError" in error.remote_repr
 
 
+@pytest.mark.every_transport
 def test_f33_an_exception_that_does_not_unpickle_is_still_caught_by_its_type(
     serve, connect, address
 ) -> None:
@@ -204,6 +207,7 @@ server.join()
     assert "Alien" in str(error.__cause__)
 
 
+@pytest.mark.every_transport
 def test_f34_a_traceback_of_200_kb_arrives_whole(serve, connect, address) -> None:
     serve(address, m=lambda: fail(ValueError("begin " + "x" * 200_000 + " end")))
 
@@ -241,6 +245,7 @@ def test_a_courier_error_inside_a_method_does_not_look_like_one_of_this_call(
     assert error.type_name.endswith("NotSent")
 
 
+@pytest.mark.every_transport
 def test_arguments_that_do_not_unpickle_over_there_are_named_and_nothing_runs(
     serve, connect, address
 ) -> None:

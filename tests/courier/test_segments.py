@@ -17,9 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.sharing import leases, segments
-from launchpad.courier.sharing.mappings import Mappings
-from launchpad.courier.sharing.pool import IDLE_S, MAX_SEGMENTS, Borrower, Loan, SegmentPool
+from launchpad.courier.shm import receiver, segments
+from launchpad.courier.shm.receiver import MappedSegments
+from launchpad.courier.shm.sender import (
+    IDLE_S,
+    MAX_SEGMENTS,
+    PeerSegments,
+    SegmentLease,
+    SegmentPool,
+)
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
@@ -33,24 +39,24 @@ class Pair:
 
     def __init__(self, pool: SegmentPool) -> None:
         self.pool = pool
-        self.borrower = Borrower(pool)
-        self.mappings = Mappings()
+        self.peer_segments = PeerSegments(pool)
+        self.mappings = MappedSegments()
         self.n_fds_sent = 0
 
     def send(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        loan = self.lend(*arrays)
+        loan = self.store(*arrays)
         try:
             return self.deliver(loan)
         finally:
             loan.release()
 
-    def lend(self, *arrays: np.ndarray) -> Loan:
-        loan = self.pool.lend([memoryview(array).cast("B") for array in arrays])
+    def store(self, *arrays: np.ndarray) -> SegmentLease:
+        loan = self.pool.store([memoryview(array).cast("B") for array in arrays])
         assert loan is not None
         return loan
 
-    def deliver(self, loan: Loan) -> list[np.ndarray]:
-        descriptor, fd = self.borrower.describe(loan)
+    def deliver(self, loan: SegmentLease) -> list[np.ndarray]:
+        descriptor, fd = self.peer_segments.describe(loan)
         self.n_fds_sent += fd is not None
         if fd is not None:
             self.mappings.take(os.dup(fd))
@@ -58,7 +64,7 @@ class Pair:
         return [np.frombuffer(view, np.uint8) for view in received]
 
     def close(self) -> None:
-        self.borrower.close()
+        self.peer_segments.close()
         self.mappings.close()
 
 
@@ -144,8 +150,8 @@ def test_an_array_of_many_types_survives_with_pickle(pair) -> None:
     value = {"a": np.arange(300_000, dtype=np.float32).reshape(3, -1), "b": np.ones(9, np.int16)}
     buffers: list[pickle.PickleBuffer] = []
     body = pickle.dumps(value, 5, buffer_callback=buffers.append)
-    loan = pair.pool.lend([buffer.raw() for buffer in buffers])
-    descriptor, fd = pair.borrower.describe(loan)
+    loan = pair.pool.store([buffer.raw() for buffer in buffers])
+    descriptor, fd = pair.peer_segments.describe(loan)
 
     pair.mappings.take(os.dup(fd))
     views = pair.mappings.receive(descriptor, loan.lengths)
@@ -216,7 +222,7 @@ def test_one_buffer_of_a_message_keeps_the_segment_for_all(pair) -> None:
 
 
 def test_a_loan_that_is_held_is_not_written_over(pair) -> None:
-    loan = pair.lend(numbers(MB))
+    loan = pair.store(numbers(MB))
     pair.deliver(loan)
 
     pair.send(numbers(MB, first=1))
@@ -227,7 +233,7 @@ def test_a_loan_that_is_held_is_not_written_over(pair) -> None:
 
 
 def test_the_end_of_an_earlier_delivery_does_not_free_a_later_one(pair) -> None:
-    loan = pair.lend(numbers(MB))
+    loan = pair.store(numbers(MB))
     (early,) = pair.deliver(loan)
     (late,) = pair.deliver(loan)
     loan.release()
@@ -239,9 +245,9 @@ def test_the_end_of_an_earlier_delivery_does_not_free_a_later_one(pair) -> None:
 
 
 def test_a_loan_released_twice_ends_once(pair) -> None:
-    loan = pair.lend(numbers(MB))
+    loan = pair.store(numbers(MB))
     loan.release()
-    other = pair.lend(numbers(MB, first=1))  # the same segment
+    other = pair.store(numbers(MB, first=1))  # the same segment
     loan.release()
 
     pair.send(numbers(MB, first=2))
@@ -296,27 +302,27 @@ def test_threads_that_send_at_once_do_not_mix_their_buffers(connect_pair, pool) 
 
 
 def test_who_keeps_all_that_arrives_gets_copies_after_a_while(pair) -> None:
-    kept = [pair.send(numbers(MB, first=i))[0] for i in range(leases.MAX_LEASES + 20)]
+    kept = [pair.send(numbers(MB, first=i))[0] for i in range(receiver.MAX_LEASES + 20)]
 
     assert all(np.array_equal(array, numbers(MB, first=i)) for i, array in enumerate(kept))
-    assert n_open() == leases.MAX_LEASES + 1
+    assert n_open() == receiver.MAX_LEASES + 1
 
 
 def test_nothing_is_lent_beyond_the_limit(connect_pair) -> None:
     pair = connect_pair(SegmentPool(max_bytes=4 * MB))
     kept = pair.send(numbers(2 * MB))
 
-    assert pair.pool.lend([memoryview(numbers(3 * MB))]) is None
-    assert pair.pool.lend([memoryview(numbers(5 * MB))]) is None
+    assert pair.pool.store([memoryview(numbers(3 * MB))]) is None
+    assert pair.pool.store([memoryview(numbers(5 * MB))]) is None
     kept.clear()
     assert pair.send(numbers(3 * MB))  # the free segment made room
     assert n_open() == 1
 
 
 def test_the_number_of_segments_is_limited(pair) -> None:
-    held = [pair.lend(numbers(1)) for _ in range(MAX_SEGMENTS)]
+    held = [pair.store(numbers(1)) for _ in range(MAX_SEGMENTS)]
 
-    assert pair.pool.lend([memoryview(numbers(1))]) is None
+    assert pair.pool.store([memoryview(numbers(1))]) is None
     for loan in held:
         loan.release()
 
@@ -325,9 +331,9 @@ def test_the_number_of_segments_is_limited(pair) -> None:
 def test_nothing_is_lent_where_the_system_has_no_room(python, limit) -> None:
     source = f"""
 import resource, sys, threading; sys.path.insert(0, {str(REPOSITORY)!r})
-from launchpad.courier.sharing.pool import pool
+from launchpad.courier.shm.sender import pool
 resource.setrlimit(resource.{limit})
-print(pool.lend([memoryview(bytes(1 << 20))]), threading.active_count())
+print(pool.store([memoryview(bytes(1 << 20))]), threading.active_count())
 """
 
     with python(source) as process:
@@ -341,7 +347,7 @@ print(pool.lend([memoryview(bytes(1 << 20))]), threading.active_count())
 
 def test_a_segment_that_was_idle_gives_its_memory_back(pair, later) -> None:
     pair.send(numbers(MB))
-    loan = pair.lend(numbers(MB))
+    loan = pair.store(numbers(MB))
     fd = os.dup(loan.segment.fd)
     loan.release()
     del loan
@@ -357,7 +363,7 @@ def test_a_segment_that_was_idle_gives_its_memory_back(pair, later) -> None:
 
 
 def test_a_segment_that_was_kept_for_long_becomes_the_receivers(pair, later) -> None:
-    loan = pair.lend(numbers(MB))
+    loan = pair.store(numbers(MB))
     fd = os.dup(loan.segment.fd)
     (received,) = pair.deliver(loan)
     loan.release()
@@ -375,7 +381,7 @@ def test_a_segment_that_was_kept_for_long_becomes_the_receivers(pair, later) -> 
 
 
 def test_a_loan_that_is_held_is_not_idle(pair, later) -> None:
-    loan = pair.lend(numbers(MB))
+    loan = pair.store(numbers(MB))
 
     pair.pool.trim(later)
     (received,) = pair.deliver(loan)
@@ -385,7 +391,7 @@ def test_a_loan_that_is_held_is_not_idle(pair, later) -> None:
 
 
 def test_memory_comes_back_without_anybody_asking(connect_pair, pool, monkeypatch) -> None:
-    monkeypatch.setattr("launchpad.courier.sharing.pool.IDLE_S", 0.0)
+    monkeypatch.setattr("launchpad.courier.shm.sender.IDLE_S", 0.0)
     pair = connect_pair(pool)
     pair.send(numbers(MB))
 
@@ -429,8 +435,8 @@ def test_a_closed_connection_leaves_the_segments_of_others(connect_pair, pool) -
 
 def test_a_loan_outlives_the_connection_it_was_first_sent_on(connect_pair, pool) -> None:
     first, second = connect_pair(pool), connect_pair(pool)
-    loan = first.lend(numbers(MB))
-    first.borrower.describe(loan)  # it does not arrive
+    loan = first.store(numbers(MB))
+    first.peer_segments.describe(loan)  # it does not arrive
     first.close()
 
     (received,) = second.deliver(loan)
@@ -442,15 +448,15 @@ def test_a_loan_outlives_the_connection_it_was_first_sent_on(connect_pair, pool)
 CHILD = """
 import os, pickle, socket, struct, sys, time; sys.path.insert(0, {repository!r})
 import numpy as np
-from launchpad.courier.sharing.mappings import Mappings
-from launchpad.courier.sharing.pool import Borrower, pool
+from launchpad.courier.shm.receiver import MappedSegments
+from launchpad.courier.shm.sender import PeerSegments, pool
 
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 sock.connect({path!r})
-borrower, mappings = Borrower(pool), Mappings()
+borrower, mappings = PeerSegments(pool), MappedSegments()
 
 def send(array):
-    loan = pool.lend([memoryview(array).cast("B")])
+    loan = pool.store([memoryview(array).cast("B")])
     descriptor, fd = borrower.describe(loan)
     loan.release()
     socket.send_fds(sock, [descriptor + struct.pack("<Q", array.nbytes)], [] if fd is None else [fd])
@@ -471,14 +477,14 @@ class Other:
     def __init__(self, sock: socket.socket, process) -> None:
         self._sock = sock
         self.process = process
-        self.borrower = Borrower(pool := SegmentPool())
+        self.peer_segments = PeerSegments(pool := SegmentPool())
         self.pool = pool
-        self.mappings = Mappings(self._is_gone)
+        self.mappings = MappedSegments(self._is_gone)
 
     def send(self, array: np.ndarray) -> None:
-        loan = self.pool.lend([memoryview(array).cast("B")])
+        loan = self.pool.store([memoryview(array).cast("B")])
         assert loan is not None
-        descriptor, fd = self.borrower.describe(loan)
+        descriptor, fd = self.peer_segments.describe(loan)
         loan.release()
         message = descriptor + struct.pack("<Q", array.nbytes)
         socket.send_fds(self._sock, [message], [] if fd is None else [fd])
@@ -499,7 +505,7 @@ class Other:
         self.process.wait()
 
     def close(self) -> None:
-        self.borrower.close()
+        self.peer_segments.close()
         self.mappings.close()
         self._sock.close()
 
@@ -561,7 +567,7 @@ def test_nothing_is_left_of_a_receiver_that_was_killed_with_arrays(run_other) ->
     fds = [os.dup(segment.fd) for segment in other.pool._segments]
 
     other.kill()
-    other.borrower.close()
+    other.peer_segments.close()
     until(lambda: n_open() == len(fds) == 3)
 
     assert n_mapped() == 0  # whatever nobody has open or mapped is gone, says the kernel
@@ -666,13 +672,13 @@ def test_a_fork_of_the_sender_has_no_part_in_its_segments(pair) -> None:
 )
 def test_a_descriptor_that_is_none_is_refused(descriptor) -> None:
     with pytest.raises(ProtocolError):
-        Mappings().receive(descriptor, [10])
+        MappedSegments().receive(descriptor, [10])
 
 
 @pytest.mark.parametrize("lengths", [[MB + 1], [2**64 - 1], [MB, 1], [2**63, 2**63]])
 def test_buffers_outside_of_the_segment_are_refused(pair, lengths) -> None:
-    loan = pair.lend(numbers(MB))
-    descriptor, fd = pair.borrower.describe(loan)
+    loan = pair.store(numbers(MB))
+    descriptor, fd = pair.peer_segments.describe(loan)
     loan.release()
     pair.mappings.take(os.dup(fd))
 
@@ -720,7 +726,7 @@ def _read_only() -> int:
 )
 def test_a_file_that_is_no_segment_is_closed_and_counts_as_lost(make) -> None:
     fd = make()
-    mappings = Mappings()
+    mappings = MappedSegments()
 
     mappings.take(fd)
 
@@ -732,15 +738,15 @@ def test_a_file_that_is_no_segment_is_closed_and_counts_as_lost(make) -> None:
 
 def test_a_descriptor_that_comes_twice_changes_nothing(pair) -> None:
     first = pair.send(numbers(MB))
-    pair.mappings.take(os.dup(pair.lend(numbers(MB)).segment.fd))
+    pair.mappings.take(os.dup(pair.store(numbers(MB)).segment.fd))
 
     assert np.array_equal(first[0], numbers(MB))
     assert np.array_equal(pair.send(numbers(MB, first=1))[0], numbers(MB, first=1))
 
 
 def test_another_segment_is_not_taken_for_one_that_got_lost(pair) -> None:
-    lost, found = pair.lend(numbers(MB)), pair.lend(numbers(MB, first=1))
-    (lost_descriptor, _), (descriptor, fd) = map(pair.borrower.describe, (lost, found))
+    lost, found = pair.store(numbers(MB)), pair.store(numbers(MB, first=1))
+    (lost_descriptor, _), (descriptor, fd) = map(pair.peer_segments.describe, (lost, found))
     pair.mappings.take(os.dup(fd))
 
     with pytest.raises(OSError, match="could not be received"):
@@ -750,14 +756,14 @@ def test_another_segment_is_not_taken_for_one_that_got_lost(pair) -> None:
 
 
 def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pair) -> None:
-    loan = pair.lend(numbers(MB))
-    descriptor, _ = pair.borrower.describe(loan)
+    loan = pair.store(numbers(MB))
+    descriptor, _ = pair.peer_segments.describe(loan)
     loan.release()
 
     with pytest.raises(OSError, match="could not be received"):
         pair.mappings.receive(descriptor, loan.lengths)
     with pytest.raises(OSError, match="could not be received"):
-        pair.mappings.receive(pair.borrower.describe(loan)[0], loan.lengths)
+        pair.mappings.receive(pair.peer_segments.describe(loan)[0], loan.lengths)
 
 
 @settings(deadline=None)
@@ -770,7 +776,7 @@ def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pai
     comes_with_fd=st.booleans(),
 )
 def test_whatever_a_peer_says_nothing_breaks(descriptor, lengths, comes_with_fd) -> None:
-    mappings = Mappings()
+    mappings = MappedSegments()
     if comes_with_fd:
         mappings.take(segments.create_file(MB))
 

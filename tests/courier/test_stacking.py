@@ -84,12 +84,14 @@ def structures(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-ALIKE = st.recursive(LEAVES, structures, max_leaves=6)  # strategies, each for values that stack
+VERSION_HINT = st.recursive(
+    LEAVES, structures, max_leaves=6
+)  # strategies, each for values that stack
 
 
 @st.composite
 def values_alike(draw: st.DrawFn) -> list[Any]:
-    return draw(st.lists(draw(ALIKE), min_size=1, max_size=5))
+    return draw(st.lists(draw(VERSION_HINT), min_size=1, max_size=5))
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -129,7 +131,7 @@ def test_values_that_stack_are_described_alike(values: list[Any]) -> None:
     assert all(difference(values[0], value, "x") == "" for value in values)
 
 
-@given(ALIKE.flatmap(lambda it: it), ALIKE.flatmap(lambda it: it))
+@given(VERSION_HINT.flatmap(lambda it: it), VERSION_HINT.flatmap(lambda it: it))
 def test_a_difference_is_found_exactly_where_descriptions_differ(one: Any, other: Any) -> None:
     is_alike = describe(one) == describe(other)
 

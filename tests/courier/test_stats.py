@@ -19,14 +19,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from launchpad import courier
-from launchpad.courier import identity
-from launchpad.courier.clients.channel import SocketChannel
-from launchpad.courier.local import visit
-from launchpad.courier.local.channel import LocalChannel
-from launchpad.courier.servers.session import Session
-from launchpad.courier.watching import counts
-from launchpad.courier.watching.call_stats import ClientStats, MethodStats, ServerStats
-from launchpad.courier.watching.counts import Counts, EdgeCounts, MethodCounts
+from launchpad.courier.client.channel import SocketChannel
+from launchpad.courier.protocol import handshake
+from launchpad.courier.server.serial_connection import SerialConnection
+from launchpad.courier.telemetry import counters
+from launchpad.courier.telemetry.call_stats import ClientStats, MethodStats, ServerStats
+from launchpad.courier.telemetry.counters import Counts, EdgeCounts, MethodCounts
 from tests.courier.conftest import DEADLINE_S, Connect, Serve
 
 ME = f"pid {os.getpid()}"
@@ -97,6 +95,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.every_transport
 @pytest.mark.parametrize("call", KINDS)
 @pytest.mark.parametrize("failing", [fail, fail_async])
 def test_both_sides_count_every_call_and_every_error(
@@ -145,6 +144,7 @@ def test_calls_are_in_flight_while_they_are(
     assert settled(client.stats, "block").calls == settled(server.stats, "block").calls == 3
 
 
+@pytest.mark.every_transport
 def test_bytes_are_those_of_arguments_and_results_arrays_included(
     address: str, serve: Serve, connect: Connect
 ) -> None:
@@ -280,7 +280,7 @@ def test_names_that_a_fallback_takes_are_counted_apart_up_to_a_limit() -> None:
         by_method[b"%d" % number].finish(0.0, 0, 0)
 
     assert len(by_method) == Counts.MAX_METHODS + 1
-    assert by_method[counts.UNKNOWN].finished == 5
+    assert by_method[counters.UNKNOWN].finished == 5
 
 
 # --- by edge -----------------------------------------------------------------------------------
@@ -290,10 +290,11 @@ def test_names_that_a_fallback_takes_are_counted_apart_up_to_a_limit() -> None:
 def named(monkeypatch: pytest.MonkeyPatch) -> threading.local:
     """Threads say who they are."""
     name = threading.local()
-    monkeypatch.setattr(identity, "_provider", lambda: getattr(name, "is_", ""))
+    monkeypatch.setattr(handshake, "_provider", lambda: getattr(name, "is_", ""))
     return name
 
 
+@pytest.mark.every_transport
 def test_a_server_counts_by_client_too(
     address: str, serve: Serve, connect: Connect, named: threading.local
 ) -> None:
@@ -392,7 +393,7 @@ def method_stats(*took_s: float) -> MethodStats:
         method.finish(each, 10, 20)
     by_method = Counts()
     by_method[b"m"] = method
-    from launchpad.courier.watching import call_stats
+    from launchpad.courier.telemetry import call_stats
 
     return call_stats.read(by_method)["m"]
 
@@ -578,7 +579,7 @@ def test_no_count_of_four_threads_is_lost() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [MethodCounts.finish, SocketChannel.call, Session._answer, LocalChannel.call, visit._visit],
+    [MethodCounts.finish, SocketChannel.call, SerialConnection._answer],
 )
 def test_nothing_is_called_between_reading_a_count_and_writing_it(
     function: Callable[..., Any],

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from launchpad import courier
-from launchpad.courier.servers import pool
+from launchpad.courier.server import thread_pool
 
 
 def threads_of(name: str) -> list[str]:
@@ -31,6 +31,8 @@ def test_stop_leaves_no_thread_no_socket_and_no_file(serve, connect) -> None:
     assert not os.path.exists(os.path.dirname(path))
 
 
+@pytest.mark.every_transport
+@pytest.mark.timing
 def test_stop_is_quick_when_nothing_runs(serve, connect, address) -> None:
     server = serve(address, echo=lambda value: value)
     clients = [connect(address) for _ in range(20)]
@@ -43,6 +45,7 @@ def test_stop_is_quick_when_nothing_runs(serve, connect, address) -> None:
     assert time.monotonic() - began < 1
 
 
+@pytest.mark.every_transport
 def test_running_calls_finish_and_are_answered(serve, connect, address, gate) -> None:
     entered = threading.Semaphore(0)
     server = serve(address, m=lambda: entered.release() or (gate.wait() and "finished"))
@@ -63,6 +66,8 @@ def test_running_calls_finish_and_are_answered(serve, connect, address, gate) ->
     assert answers == [future.result(10)] == ["finished"]
 
 
+@pytest.mark.every_transport
+@pytest.mark.timing
 def test_stop_returns_at_the_end_of_the_grace_period(serve, connect, address, gate) -> None:
     entered = threading.Event()
     server = serve(address, name="stuck", hang=lambda: entered.set() or gate.wait())
@@ -89,6 +94,8 @@ def test_stop_may_be_called_twice_and_from_several_threads(serve, address) -> No
     assert not server.has_started
 
 
+@pytest.mark.every_transport
+@pytest.mark.timing
 def test_a_method_may_stop_its_own_server(serve, connect, address) -> None:
     server = serve(address)
     server.bind("stop", server.stop)
@@ -140,6 +147,7 @@ def test_methods_can_be_bound_before_and_after_start(serve, connect, address) ->
     assert answers == [1, 2]
 
 
+@pytest.mark.every_transport
 def test_threads_are_daemons_named_after_the_server(serve, connect, address) -> None:
     serve(address, name="learner-0", who=lambda: threading.current_thread().name)
 
@@ -160,7 +168,7 @@ def test_health_is_what_it_was_set_to(serve, address) -> None:
 
 
 def test_extra_threads_retire(serve, connect, address, gate, monkeypatch) -> None:
-    monkeypatch.setattr(pool, "IDLE_S", 0.1)
+    monkeypatch.setattr(thread_pool, "IDLE_S", 0.1)
     serve(address, name="grown", hang=gate.wait)
     futures = [connect(address).futures.hang() for _ in range(30)]
     deadline = time.monotonic() + 10

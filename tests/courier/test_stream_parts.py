@@ -11,28 +11,32 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.protocol import greeting, wire
+from launchpad.courier.codec import pickling
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.server.unclaimed_streams import UnclaimedStreams
 from launchpad.courier.streams import arguments
-from launchpad.courier.streams.incoming import WINDOW_BYTES, WINDOW_ITEMS, Incoming, decode_credit
-from launchpad.courier.streams.outgoing import Outgoing
-from launchpad.courier.streams.outlet import Outlet
-from launchpad.courier.streams.tickets import Tickets
-from launchpad.courier.values import codec
-from launchpad.courier.watching.counts import MethodCounts
+from launchpad.courier.streams.receiver import (
+    WINDOW_BYTES,
+    WINDOW_ITEMS,
+    StreamReceiver,
+    decode_credit,
+)
+from launchpad.courier.streams.sender import StreamSender
+from launchpad.courier.telemetry.counters import MethodCounts
 
 
 class Wire:
     """Carries frames from an Outgoing to an Incoming, and the credit back."""
 
     def __init__(self, items: object) -> None:
-        self.outgoing = Outgoing(iter(items))
-        self.incoming = Incoming(0, self._credit, MethodCounts())
+        self.outgoing = StreamSender(iter(items))
+        self.incoming = StreamReceiver(0, self._credit, MethodCounts())
         self.incoming.open()
 
     def pump(self) -> int:
         """Sends all that there is room for; returns how many frames that were."""
         n = 0
-        while self.outgoing.has_room:
+        while self.outgoing.has_credit:
             self.incoming.receive(decode(self.outgoing.step()))
             n += 1
         return n
@@ -41,8 +45,8 @@ class Wire:
         self.outgoing.allow(*decode_credit(decode(chunks)))
 
 
-def decode(chunks) -> wire.Fields:
-    decoder = wire.Decoder()
+def decode(chunks) -> framing.Fields:
+    decoder = framing.FrameDecoder()
     data = b"".join(chunks)
     frames = []
     while data:
@@ -54,7 +58,7 @@ def decode(chunks) -> wire.Fields:
     return frame
 
 
-def value(frame: wire.Fields) -> object:
+def value(frame: framing.Fields) -> object:
     import pickle
 
     return pickle.loads(frame[3], buffers=frame[4])
@@ -101,7 +105,7 @@ def test_items_of_any_size_get_through(size: int) -> None:
         ends.pump()
         frame = ends.incoming.take()
         assert frame is not None
-        if frame[0] == wire.END:
+        if frame[0] == framing.END:
             break
         taken.append(value(frame)[0])
 
@@ -114,8 +118,8 @@ def test_an_end_follows_the_items_before_it() -> None:
     ends.pump()
 
     assert [value(ends.incoming.take()) for _ in range(3)] == [0, 1, 2]
-    assert ends.incoming.take()[0] == wire.END
-    assert ends.incoming.take()[0] == wire.END
+    assert ends.incoming.take()[0] == framing.END
+    assert ends.incoming.take()[0] == framing.END
 
 
 def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
@@ -123,10 +127,10 @@ def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
     ends.pump()
     first, second = ConnectionError("first"), ConnectionError("second")
 
-    ends.incoming.break_off(first)
-    ends.incoming.break_off(second)
+    ends.incoming.abort(first)
+    ends.incoming.abort(second)
 
-    assert ends.incoming.take()[0] != wire.END
+    assert ends.incoming.take()[0] != framing.END
     assert ends.incoming.error is first
 
 
@@ -144,8 +148,8 @@ def test_who_waits_is_told_once_and_at_once_if_there_is_something() -> None:
 
 
 def test_an_item_without_credit_is_a_breach_of_the_protocol() -> None:
-    incoming = Incoming(1, lambda chunks: None, MethodCounts())
-    item = decode(wire.encode(wire.ITEM, 1, b"", codec.encode(1)[0]))
+    incoming = StreamReceiver(1, lambda chunks: None, MethodCounts())
+    item = decode(framing.encode(framing.ITEM, 1, b"", pickling.encode(1)[0]))
 
     with pytest.raises(courier.ProtocolError, match="no credit"):
         incoming.receive(item)
@@ -154,78 +158,15 @@ def test_an_item_without_credit_is_a_breach_of_the_protocol() -> None:
 @pytest.mark.parametrize("body", [b"", b"123", bytes(13)])
 def test_a_credit_that_is_none_is_a_breach_of_the_protocol(body: bytes) -> None:
     with pytest.raises(courier.ProtocolError):
-        decode_credit((wire.CREDIT, 0, b"", body, (), 0, b""))
-
-
-# The way out.
-
-
-def test_an_outlet_keeps_what_the_socket_does_not_take() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        outlet = Outlet(ours)
-        data = bytes(range(256)) * 40_000
-        outlet.put([b"head", memoryview(data)])
-
-        has_written = outlet.flush()
-        received = bytearray()
-        while len(received) < len(data) + 4:
-            received += theirs.recv(1 << 20)
-            outlet.flush()
-
-        assert not has_written
-        assert received == b"head" + data
-        assert outlet.flush()
-        assert outlet.close()
-
-
-def test_frames_of_many_threads_do_not_mix() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        outlet = Outlet(ours)
-
-        def write(mark: int) -> None:
-            for _ in range(200):
-                outlet.put([bytes([mark]) * 1000, memoryview(bytes([mark]) * 9000)])
-                while not outlet.flush():
-                    outlet.wait_for_room(1.0)
-
-        threads = [threading.Thread(target=write, args=(mark,)) for mark in range(4)]
-        for thread in threads:
-            thread.start()
-        counts = dict.fromkeys(range(4), 0)
-        for _ in range(800):
-            frame = bytearray()
-            while len(frame) < 10_000:
-                frame += theirs.recv(10_000 - len(frame))
-            assert len(set(frame)) == 1
-            counts[frame[0]] += 1
-        for thread in threads:
-            thread.join(10)
-
-        assert counts == dict.fromkeys(range(4), 200)
-
-
-def test_a_closed_outlet_writes_nothing_and_says_whether_something_was_left() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        outlet = Outlet(ours)
-        outlet.put([b"never"])
-
-        assert not outlet.close()
-        outlet.put([b"nor this"])
-        assert outlet.flush()
-        theirs.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            theirs.recv(1)
+        decode_credit((framing.CREDIT, 0, b"", body, (), 0, b""))
 
 
 # Tickets.
 
 
 def test_a_ticket_is_good_for_one_time() -> None:
-    tickets = Tickets()
-    outgoing = Outgoing(iter([1]))
+    tickets = UnclaimedStreams()
+    outgoing = StreamSender(iter([1]))
 
     ticket = tickets.put(outgoing, "owner", MethodCounts())
 
@@ -244,10 +185,10 @@ def test_streams_that_nobody_comes_for_are_closed() -> None:
         def __next__(self) -> int:
             return 1
 
-    tickets = Tickets()
-    kept = tickets.put(Outgoing(Items("kept")), "other", MethodCounts(), 1)
-    tickets.put(Outgoing(Items("dropped")), "owner", MethodCounts(), 1)
-    tickets.put(Outgoing(Items("dropped later")), "owner", MethodCounts(), 2)
+    tickets = UnclaimedStreams()
+    kept = tickets.put(StreamSender(Items("kept")), "other", MethodCounts(), 1)
+    tickets.put(StreamSender(Items("dropped")), "owner", MethodCounts(), 1)
+    tickets.put(StreamSender(Items("dropped later")), "owner", MethodCounts(), 2)
 
     tickets.drop("owner", 1)
     tickets.drop("owner")
@@ -266,13 +207,13 @@ class Stranger:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(10)
         self.sock.connect(address.removeprefix("unix:"))
-        self.sock.sendall(greeting.encode_greeting(b"", "stranger"))
-        self._receive(greeting.WELCOME_SIZE)
+        self.sock.sendall(handshake.encode_client_hello(b"", "stranger"))
+        self._receive(handshake.SERVER_HELLO_SIZE)
 
     def say(
         self, kind: int, number: int = 0, body: bytes = b"", notes: bytes = b"", name=b""
     ) -> None:
-        self.sock.sendall(b"".join(wire.encode(kind, number, name, body, (), 0, notes)))
+        self.sock.sendall(b"".join(framing.encode(kind, number, name, body, (), 0, notes)))
 
     def is_hung_up_on(self) -> bool:
         try:
@@ -288,8 +229,14 @@ class Stranger:
 
 
 @pytest.fixture
-def stranger(serve, unix_address):
-    serve(unix_address, rows=lambda: iter(range(10**9)), total=sum, echo=lambda value: value)
+def stranger(serve, unix_address, gate):
+    serve(
+        unix_address,
+        rows=lambda: iter(range(10**9)),
+        total=sum,
+        total_later=lambda items: gate.wait() and sum(items),
+        echo=lambda value: value,
+    )
     found = Stranger(unix_address)
     yield found
     found.sock.close()
@@ -297,17 +244,17 @@ def stranger(serve, unix_address):
 
 def call_of(args: tuple, n_streams: int) -> tuple[bytes, bytes]:
     taken, kwargs, _ = arguments.take_out(args, {})
-    return codec.encode((taken, kwargs))[0], arguments.encode_count(n_streams)
+    return pickling.encode((taken, kwargs))[0], arguments.encode_count(n_streams)
 
 
 @pytest.mark.parametrize(
     ("kind", "number", "body"),
     [
-        (wire.ITEM, 0, b""),
-        (wire.ITEM, 7, b""),
-        (wire.CREDIT, 3, struct.pack("<IQ", 1, 1)),
-        (wire.CREDIT, 0, b"short"),
-        (wire.STREAM, 0, b""),
+        (framing.ITEM, 0, b""),
+        (framing.ITEM, 7, b""),
+        (framing.CREDIT, 3, struct.pack("<IQ", 1, 1)),
+        (framing.CREDIT, 0, b"short"),
+        (framing.STREAM, 0, b""),
     ],
 )
 def test_frames_that_no_stream_expects_end_that_connection_only(
@@ -315,7 +262,7 @@ def test_frames_that_no_stream_expects_end_that_connection_only(
 ) -> None:
     good = connect(unix_address)
     good.echo(1)
-    stranger.say(wire.CALL, 0, codec.encode(((), {}))[0], name=b"rows")
+    stranger.say(framing.CALL, 0, pickling.encode(((), {}))[0], name=b"rows")
 
     stranger.say(kind, number, body)
 
@@ -327,12 +274,12 @@ def test_items_without_credit_end_that_connection_only(stranger, connect, unix_a
     good = connect(unix_address)
     good.echo(1)
     body, notes = call_of((iter([]),), 1)
-    stranger.say(wire.CALL, 0, body, notes, b"total")
+    stranger.say(framing.CALL, 0, body, notes, b"total_later")
 
-    item = codec.encode(1)[0]
+    item = pickling.encode(1)[0]
     with contextlib.suppress(OSError):  # the server may have hung up by now
         for _ in range(WINDOW_ITEMS + 1):
-            stranger.say(wire.ITEM, 1, item)
+            stranger.say(framing.ITEM, 1, item)
 
     assert stranger.is_hung_up_on()
     assert good.echo(2) == 2
@@ -341,18 +288,18 @@ def test_items_without_credit_end_that_connection_only(stranger, connect, unix_a
 def test_placeholders_without_streams_are_bad_arguments(stranger, connect, unix_address) -> None:
     body, _ = call_of((iter([]),), 1)
 
-    stranger.say(wire.CALL, 0, body, b"", b"total")
+    stranger.say(framing.CALL, 0, body, b"", b"total")
     head = stranger.sock.recv(1 << 16)
 
-    assert head[1] == wire.ERROR
+    assert head[1] == framing.ERROR
     assert b"an argument that is a stream, in a call that has none" in head
 
 
 def test_a_stream_that_is_asked_for_but_never_read_is_no_burden(
     stranger, connect, unix_address
 ) -> None:
-    stranger.say(wire.CALL, 0, codec.encode(((), {}))[0], name=b"rows")
-    stranger.say(wire.CREDIT, 0, struct.pack("<IQ", 2**32 - 1, 2**63))
+    stranger.say(framing.CALL, 0, pickling.encode(((), {}))[0], name=b"rows")
+    stranger.say(framing.CREDIT, 0, struct.pack("<IQ", 2**32 - 1, 2**63))
     good = connect(unix_address, call_timeout=10)
 
     assert [good.echo(i) for i in range(100)] == list(range(100))
@@ -374,11 +321,11 @@ def test_a_server_that_sends_without_credit_breaks_its_stream(connect, unix_addr
 def _send_too_much(listener: socket.socket) -> None:
     sock, _ = listener.accept()
     with sock:
-        sock.recv(greeting.GREETING_SIZE, socket.MSG_WAITALL)
-        sock.sendall(greeting.encode_welcome(greeting.WELCOME, b"i" * 16, "rogue"))
+        sock.recv(handshake.CLIENT_HELLO_SIZE, socket.MSG_WAITALL)
+        sock.sendall(handshake.encode_server_hello(handshake.ACCEPTED, b"i" * 16, "rogue"))
         sock.recv(1 << 16)
-        sock.sendall(b"".join(wire.encode(wire.STREAM, 0)))
-        item = b"".join(wire.encode(wire.ITEM, 0, b"", codec.encode(1)[0]))
+        sock.sendall(b"".join(framing.encode(framing.STREAM, 0)))
+        item = b"".join(framing.encode(framing.ITEM, 0, b"", pickling.encode(1)[0]))
         with contextlib.suppress(OSError):  # the client may have hung up by now
             sock.sendall(item * 10 * WINDOW_ITEMS)
             sock.recv(1 << 16)

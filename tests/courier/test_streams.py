@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.streams.incoming import WINDOW_BYTES, WINDOW_ITEMS
+from launchpad.courier.streams.receiver import WINDOW_BYTES, WINDOW_ITEMS
 from tests.waiting import until
 
 SOON_S = 1.0  # within which a server's iterator is closed
@@ -72,6 +72,7 @@ def append_all(stream: Iterator[int], items: list[int]) -> None:
 # What arrives.
 
 
+@pytest.mark.every_transport
 def test_the_items_of_a_generator_arrive_in_their_order(serve, connect, address, count) -> None:
     serve(address, count=count)
 
@@ -120,6 +121,7 @@ def test_after_a_stream_the_same_connection_makes_other_calls(serve, connect, ad
         assert client.pid() == os.getpid()
 
 
+@pytest.mark.every_transport
 def test_two_streams_of_one_client_do_not_disturb_each_other(serve, connect, address, numbers):
     serve(address, count=numbers.count, pid=os.getpid)
     client = connect(address)
@@ -132,6 +134,7 @@ def test_two_streams_of_one_client_do_not_disturb_each_other(serve, connect, add
     assert pairs == [(i, i) for i in range(500)]
 
 
+@pytest.mark.every_transport
 def test_arrays_arrive_whole_private_and_writable(serve, connect, address) -> None:
     """The generator may even use one array for all its items."""
 
@@ -183,6 +186,7 @@ def test_several_threads_share_the_items_of_a_stream(serve, connect, address, co
 # Back-pressure.
 
 
+@pytest.mark.every_transport
 def test_f35_a_server_is_no_more_than_a_window_ahead_of_the_consumer(
     serve, connect, address, count, numbers
 ) -> None:
@@ -199,6 +203,7 @@ def test_f35_a_server_is_no_more_than_a_window_ahead_of_the_consumer(
     stream.close()
 
 
+@pytest.mark.every_transport
 def test_of_large_items_few_are_made_ahead(serve, connect, address, numbers) -> None:
     def batches():
         for _ in numbers.count():
@@ -214,6 +219,7 @@ def test_of_large_items_few_are_made_ahead(serve, connect, address, numbers) -> 
     stream.close()
 
 
+@pytest.mark.every_transport
 def test_an_item_larger_than_the_window_passes(serve, connect, address) -> None:
     def batches():
         for i in range(3):
@@ -267,6 +273,7 @@ def n_threads(prefix: str) -> int:
 # Closed by the consumer.
 
 
+@pytest.mark.every_transport
 def test_leaving_the_loop_closes_the_generator(serve, connect, address, count, numbers) -> None:
     serve(address, count=count)
 
@@ -368,6 +375,7 @@ def test_a_generator_is_closed_when_its_consumer_is_killed(
         assert numbers.closed.wait(SOON_S)
 
 
+@pytest.mark.every_transport
 def test_a_client_that_is_closed_takes_its_streams_with_it(
     serve, connect, address, count, numbers
 ) -> None:
@@ -430,6 +438,7 @@ def test_an_exception_follows_the_items_before_it_as_its_own_type(
         assert list(stream) == []
 
 
+@pytest.mark.every_transport
 def test_all_items_before_an_exception_arrive(serve, connect, address) -> None:
     def rows():
         yield from range(200)
@@ -473,6 +482,7 @@ def _refuse() -> None:
     raise ImportError("not here")
 
 
+@pytest.mark.every_transport
 def test_an_item_that_cannot_be_unpickled_closes_the_stream(
     serve, connect, address, numbers
 ) -> None:
@@ -565,6 +575,7 @@ def test_a_stop_gives_streams_their_grace(serve, connect, address, count) -> Non
     assert not stopper.is_alive()
 
 
+@pytest.mark.every_transport
 def test_after_the_grace_a_stop_closes_streams(serve, connect, address, count, numbers) -> None:
     server = serve(address, count=count)
     stream = connect(address).count()
@@ -577,6 +588,7 @@ def test_after_the_grace_a_stop_closes_streams(serve, connect, address, count, n
         list(stream)
 
 
+@pytest.mark.every_transport
 def test_a_stop_ends_although_nobody_reads(serve, connect, address, numbers) -> None:
     """A generator with its items written to a socket that is full."""
 
@@ -597,6 +609,7 @@ def test_a_stop_ends_although_nobody_reads(serve, connect, address, numbers) -> 
 # Deadlines.
 
 
+@pytest.mark.every_transport
 def test_the_timeout_limits_each_wait_and_not_the_whole(serve, connect, address, gate) -> None:
     def rows():
         for i in range(4):
@@ -714,6 +727,7 @@ def test_a_stream_whose_future_was_cancelled_is_never_begun(serve, connect, addr
     assert begun == []
 
 
+@pytest.mark.every_transport
 def test_an_event_loop_iterates_over_a_stream(serve, connect, address, count) -> None:
     serve(address, count=count)
     client = connect(address)

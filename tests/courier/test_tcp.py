@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from launchpad.courier import keyring
-from launchpad.courier.carriers import endpoint, lookout, tcp
-from launchpad.courier.carriers.tls import TlsSocket
-from launchpad.courier.trust import certificates
-from tests.courier import far_hosts
-from tests.courier.far_hosts import FarHost
+from launchpad.courier.security import certificates
+from launchpad.courier.transport import network_address, peer_liveness, tcp
+from launchpad.courier.transport.tls import TlsSocket
+from tests.helpers import network_namespace
+from tests.helpers.network_namespace import FarHost
 
 REPOSITORY = Path(__file__).parent.parent.parent
 CREDENTIALS = certificates.make_credentials()
@@ -27,11 +27,11 @@ ANYWHERE = "tcp:127.0.0.1:0"
 
 
 @pytest.fixture
-def listen() -> Iterator[Callable[[str], tcp.Listener]]:
+def listen() -> Iterator[Callable[[str], tcp.TcpListener]]:
     with contextlib.ExitStack() as stack:
 
-        def open_listener(address: str) -> tcp.Listener:
-            listener = tcp.Listener(address)
+        def open_listener(address: str) -> tcp.TcpListener:
+            listener = tcp.TcpListener(address)
             stack.callback(listener.close)
             return listener
 
@@ -46,12 +46,12 @@ def with_tls() -> Iterator[None]:
     keyring.remove("tcp:")
 
 
-def accept(listener: tcp.Listener) -> Any:
+def accept(listener: tcp.TcpListener) -> Any:
     assert select.select([listener.sock], [], [], 10)[0]
     return listener.accept()
 
 
-def echo_once(listener: tcp.Listener) -> threading.Thread:
+def echo_once(listener: tcp.TcpListener) -> threading.Thread:
     def serve() -> None:
         with accept(listener) as sock:
             sock.sendall(sock.recv(100))
@@ -82,7 +82,7 @@ def ask(address: str) -> tuple[type, bytes]:
     ],
 )
 def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> None:
-    parsed = endpoint.parse(address)
+    parsed = network_address.parse(address)
 
     assert (parsed.host, parsed.port) == (host, port)
     assert str(parsed) == address
@@ -172,7 +172,7 @@ def test_a_second_server_is_told_that_the_first_one_lives(listen) -> None:
     first = listen(ANYWHERE)
 
     with pytest.raises(OSError, match="a living server has this address") as caught:
-        tcp.Listener(first.address)
+        tcp.TcpListener(first.address)
 
     assert caught.value.errno == errno.EADDRINUSE
     assert first.address in str(caught.value)
@@ -208,7 +208,7 @@ def test_a_client_that_has_gone_again_costs_nothing(listen) -> None:
     listener = listen(ANYWHERE)
     for _ in range(20):
         sock = socket.create_connection(listener.sock.getsockname())
-        lookout.cut(sock)
+        peer_liveness.cut(sock)
         sock.close()
 
     for _ in range(20):
@@ -224,7 +224,7 @@ def test_a_client_that_has_gone_again_costs_nothing(listen) -> None:
 
 def test_a_server_beyond_loopback_needs_credentials_or_has_to_ask_for_plaintext_by_name() -> None:
     with pytest.raises(PermissionError) as caught:
-        tcp.Listener("tcp:0.0.0.0:0")
+        tcp.TcpListener("tcp:0.0.0.0:0")
 
     assert "ask for it by name: tcp+plaintext:0.0.0.0:0" in str(caught.value)
     assert "make_credentials()" in str(caught.value)
@@ -252,7 +252,7 @@ def test_the_name_of_a_host_is_judged_by_where_it_leads(listen) -> None:
     listener = listen("tcp:localhost:0")
 
     with tcp.connect(listener.address, 10), accept(listener) as sock:
-        assert endpoint.is_loopback(sock.getpeername()[0])
+        assert network_address.is_loopback(sock.getpeername()[0])
 
 
 # Connections that have ended meanwhile.
@@ -309,8 +309,8 @@ def test_a_connection_on_which_something_unexpected_has_arrived_is_stale(idle_pa
 
 def suspect(*looks: tuple[int, int, int]) -> list[bool]:
     """What is thought at each look, half a second apart: (last ack ms, repeats, probes)."""
-    suspicion = lookout.Suspicion()
-    return [suspicion.has_vanished(lookout.Info(p, ack, r), 500) for ack, r, p in looks]
+    suspicion = peer_liveness.PeerSilence()
+    return [suspicion.is_dead(peer_liveness.Info(p, ack, r), 500) for ack, r, p in looks]
 
 
 def test_a_peer_that_leaves_repeats_unanswered_has_vanished() -> None:
@@ -332,9 +332,9 @@ def test_a_peer_that_leaves_probes_of_its_full_window_unanswered_has_vanished() 
 FAR_END = """
 import sys, threading
 sys.path.insert(0, {repository!r})
-from launchpad.courier.carriers import tcp
+from launchpad.courier.transport import tcp
 address = sys.stdin.readline().strip()
-listener = tcp.Listener(address)
+listener = tcp.TcpListener(address)
 listener.sock.setblocking(True)
 print(listener.address, flush=True)
 kept = []
@@ -348,10 +348,11 @@ while True:
 
 @pytest.fixture
 def far_host() -> Iterator[FarHost]:
-    with far_hosts.start(FAR_END.format(repository=str(REPOSITORY))) as host:
+    with network_namespace.start(FAR_END.format(repository=str(REPOSITORY))) as host:
         yield host
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_host_that_vanishes_is_noticed_whatever_the_connection_was_waiting_for(far_host) -> None:
     address = far_host.connect_cable("tcp+plaintext")

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launchpad.courier.values import codec
+from launchpad.courier.codec import pickling
 
 BIG = 100_000  # elements
 
 
 def travel(value):
     """There: the value as it arrives, and how many bytes went in band and out of band."""
-    body, views = codec.encode(value)
+    body, views = pickling.encode(value)
     buffers = [bytearray(view) for view in views]
-    return codec._loads(body, buffers=buffers), len(body), sum(map(len, buffers))
+    return pickling._loads(body, buffers=buffers), len(body), sum(map(len, buffers))
 
 
 def test_an_array_arrives_writable_and_out_of_band() -> None:
@@ -126,8 +126,8 @@ def test_neither_torch_nor_jax_is_imported_by_sending_arrays() -> None:
     source = """
 import sys
 import numpy
-from launchpad.courier.values import codec
-codec.encode({"a": numpy.ones(10_000)})
+from launchpad.courier.codec import pickling
+pickling.encode({"a": numpy.ones(10_000)})
 print("torch" in sys.modules, "jax" in sys.modules)
 """
     root = Path(__file__).parents[2]

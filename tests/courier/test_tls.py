@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier.carriers import sockets, tls, tls_context
-from launchpad.courier.carriers.tls import TlsSocket
-from launchpad.courier.trust import certificates
-from launchpad.courier.trust.credentials import Credentials
+from launchpad.courier.security import certificates
+from launchpad.courier.security.keyring import Credentials
+from launchpad.courier.transport import stream_socket, tls, tls_context
+from launchpad.courier.transport.tls import TlsSocket
 
-OURS = certificates.make_credentials()
+BUILTIN_PREFIX = certificates.make_credentials()
 THEIRS = certificates.make_credentials()
 # Of another run, though it believes in ours: only our server can tell.
-INTRUDER = Credentials(OURS.ca_pem, THEIRS.cert_pem, THEIRS.key_pem)
+INTRUDER = Credentials(BUILTIN_PREFIX.ca_pem, THEIRS.cert_pem, THEIRS.key_pem)
 
 Pair = tuple[TlsSocket, TlsSocket]
 DONTWAIT = socket.MSG_DONTWAIT
@@ -83,10 +83,10 @@ def pair(raw_pair: tuple[socket.socket, socket.socket]) -> Iterator[Pair]:
 
 @contextlib.contextmanager
 def make_pair(one: socket.socket, other: socket.socket) -> Iterator[Pair]:
-    server = tls.accept(other, OURS)
+    server = tls.accept(other, BUILTIN_PREFIX)
     heard: list[bytes] = []
     thread = run(lambda: heard.append(read_patiently(server, 5)))
-    with server, tls.connect(one, OURS, "tcp:here:1", None) as client:
+    with server, tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", None) as client:
         client.sendall(b"hello")
         thread.join(10)
         assert heard == [b"hello"]
@@ -131,7 +131,7 @@ def test_both_sides_read_what_the_other_has_sent(pair) -> None:
 
 
 def test_only_tls_1_3_is_spoken_and_both_certificates_are_asked_for() -> None:
-    for context in (tls_context.for_client(OURS), tls_context.for_server(OURS)):
+    for context in (tls_context.for_client(BUILTIN_PREFIX), tls_context.for_server(BUILTIN_PREFIX)):
         assert context.minimum_version == ssl.TLSVersion.TLSv1_3
         assert context.verify_mode == ssl.CERT_REQUIRED
 
@@ -142,7 +142,7 @@ def test_a_client_that_speaks_an_older_version_is_refused(raw_pair) -> None:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    server = tls.accept(other, OURS)
+    server = tls.accept(other, BUILTIN_PREFIX)
     refusals: list[BaseException] = []
 
     def connect() -> None:
@@ -163,7 +163,7 @@ def test_a_client_that_speaks_an_older_version_is_refused(raw_pair) -> None:
 
 
 def test_a_server_of_another_run_is_refused_before_anything_is_sent() -> None:
-    refusal, reason, read = meet(OURS, THEIRS)
+    refusal, reason, read = meet(BUILTIN_PREFIX, THEIRS)
 
     assert isinstance(refusal, courier.Refused)
     assert "certificate of another run" in str(refusal)
@@ -176,7 +176,7 @@ def test_a_server_of_another_run_is_refused_before_anything_is_sent() -> None:
 def test_a_client_of_another_run_is_refused_before_anything_of_it_is_read() -> None:
     # Often, because the client may be anywhere between its greeting and its answer by then.
     for _ in range(50):
-        refusal, reason, read = meet(INTRUDER, OURS)
+        refusal, reason, read = meet(INTRUDER, BUILTIN_PREFIX)
 
         assert isinstance(refusal, courier.Refused), repr(refusal)
         assert "refuses our certificate" in str(refusal)
@@ -188,8 +188,8 @@ def test_a_client_without_a_certificate_is_refused(raw_pair) -> None:
     one, other = raw_pair
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.load_verify_locations(cadata=OURS.ca_pem.decode())
-    server = tls.accept(other, OURS)
+    context.load_verify_locations(cadata=BUILTIN_PREFIX.ca_pem.decode())
+    server = tls.accept(other, BUILTIN_PREFIX)
     refusals: list[BaseException] = []
 
     def connect() -> None:
@@ -228,7 +228,7 @@ def test_a_certificate_that_has_expired_points_at_the_clocks(monkeypatch) -> Non
 )
 def test_noise_instead_of_a_handshake_ends_the_connection(raw_pair, noise) -> None:
     one, other = raw_pair
-    server = tls.accept(other, OURS)
+    server = tls.accept(other, BUILTIN_PREFIX)
 
     one.sendall(noise)
     one.shutdown(socket.SHUT_WR)
@@ -243,7 +243,7 @@ def test_noise_instead_of_a_handshake_ends_the_connection(raw_pair, noise) -> No
 
 def test_a_client_that_speaks_no_tls_hears_an_alert(raw_pair) -> None:
     one, other = raw_pair
-    with tls.accept(other, OURS) as server:
+    with tls.accept(other, BUILTIN_PREFIX) as server:
         one.sendall(b"LPC1" + bytes(200))
         with pytest.raises(ConnectionAbortedError, match="does not speak TLS"):
             read_patiently(server, 1)
@@ -256,7 +256,7 @@ def test_a_server_that_speaks_no_tls_is_named_as_such(raw_pair) -> None:
     other.sendall(b"220 smtp ready\r\n")
 
     with pytest.raises(courier.ProtocolError, match="does not speak TLS") as caught:
-        tls.connect(one, OURS, "tcp:here:1", None)
+        tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", None)
 
     assert caught.value.address == "tcp:here:1"
 
@@ -266,7 +266,7 @@ def test_a_server_that_answers_a_handshake_with_our_alert_is_named_as_such(raw_p
     other.sendall(tls.NOT_TLS)
 
     with pytest.raises(courier.ProtocolError, match="does not speak TLS"):
-        tls.connect(one, OURS, "tcp:here:1", None)
+        tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", None)
 
 
 def test_a_server_that_says_nothing_is_waited_for_until_the_deadline(raw_pair) -> None:
@@ -275,7 +275,7 @@ def test_a_server_that_says_nothing_is_waited_for_until_the_deadline(raw_pair) -
     one, _ = raw_pair
 
     with pytest.raises(TimeoutError):
-        tls.connect(one, OURS, "tcp:here:1", time.monotonic() + 0.05)
+        tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", time.monotonic() + 0.05)
 
     assert one.fileno() == -1
 
@@ -285,16 +285,16 @@ def test_a_server_that_closes_is_not_up(raw_pair) -> None:
     other.shutdown(socket.SHUT_WR)
 
     with pytest.raises(ConnectionResetError):
-        tls.connect(one, OURS, "tcp:here:1", None)
+        tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", None)
 
 
 def test_hands_are_shaken_byte_by_byte_without_blocking() -> None:
     one, near = socket.socketpair()
     far, other = socket.socketpair()
-    server = tls.accept(other, OURS)
+    server = tls.accept(other, BUILTIN_PREFIX)
 
     def greet() -> None:
-        with tls.connect(one, OURS, "tcp:here:1", None) as client:
+        with tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", None) as client:
             client.sendall(b"hello")
 
     def relay() -> None:
@@ -338,7 +338,7 @@ def write_messages(sock: TlsSocket, seed: int, n: int) -> None:
             sock.sendall(data)
         else:
             third = size // 3
-            sockets.send_all(sock, [data[:third], data[third : 2 * third], data[2 * third :]])
+            stream_socket.send_all(sock, [data[:third], data[third : 2 * third], data[2 * third :]])
 
 
 def read_messages(sock: TlsSocket, seed: int, n: int, wrong: list[int]) -> None:
@@ -479,7 +479,7 @@ class _Failing:
 
 def test_a_send_that_was_cut_short_by_a_limit_is_gone_on_with(narrow_pair) -> None:
     client, server = narrow_pair
-    sockets.set_timeouts(client, 0.01)
+    stream_socket.set_timeouts(client, 0.01)
     data = memoryview(BLOCK)[:200_000]
     digest = hashlib.sha256()
     sent = n_late = 0
@@ -506,11 +506,11 @@ def test_sending_something_else_after_a_short_send_is_a_mistake(narrow_pair) -> 
 
 def test_a_receive_that_was_cut_short_by_a_limit_is_gone_on_with(pair) -> None:
     client, server = pair
-    sockets.set_receive_timeout(client, 0.01)
+    stream_socket.set_receive_timeout(client, 0.01)
 
     with pytest.raises(BlockingIOError):
         client.recv(10)
-    sockets.set_receive_timeout(client, 0)
+    stream_socket.set_receive_timeout(client, 0)
     server.sendall(b"late")
 
     assert client.recv(10) == b"late"
@@ -581,7 +581,7 @@ def test_waiting_for_all_waits_for_all(pair) -> None:
 
 def test_waiting_for_all_returns_what_there_is_at_the_limit(pair) -> None:
     client, server = pair
-    sockets.set_receive_timeout(server, 0.02)
+    stream_socket.set_receive_timeout(server, 0.02)
     client.sendall(b"part")
     wait_readable(server)
 

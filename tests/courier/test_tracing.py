@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode, Tracer, format_span_id, format_trace_id
 
 from launchpad import courier
-from launchpad.courier.watching import spans
+from launchpad.courier import opentelemetry
 from tests.courier.conftest import DEADLINE_S, REPOSITORY, Connect, Serve
 
 
@@ -101,6 +101,7 @@ def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
 # --- which spans -------------------------------------------------------------------------------
 
 
+@pytest.mark.every_transport
 def test_a_call_is_a_span_of_the_caller_and_one_of_the_server(
     address: str, serve: Serve, connect: Connect, traced: Traced, call: Callable[..., Any]
 ) -> None:
@@ -119,7 +120,7 @@ def test_a_call_is_a_span_of_the_caller_and_one_of_the_server(
             "rpc.system": "courier",
             "rpc.service": "learner-0",
             "rpc.method": "step",
-            **spans._place(address),
+            **opentelemetry._place(address),
         }
 
 
@@ -325,6 +326,7 @@ def rows(request: pytest.FixtureRequest, traced: Traced) -> Callable[[int], Any]
     return found
 
 
+@pytest.mark.every_transport
 @pytest.mark.parametrize("call", [wait, with_a_deadline, as_a_future])
 def test_the_spans_of_a_stream_last_as_long_as_it_does(
     address: str,
@@ -502,15 +504,15 @@ def test_what_the_caller_does_not_sample_the_server_does_not_either(
 
 @pytest.mark.parametrize("trace", [b"", b"\xff\xfe", b"00-zz-11-01", b"\n\n\n"])
 def test_a_span_of_the_caller_that_makes_no_sense_is_passed_over(trace: bytes) -> None:
-    assert spans._context_of(trace) == {}
+    assert opentelemetry._context_of(trace) == {}
 
 
 def test_the_state_of_a_trace_travels_with_it() -> None:
     trace = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\nvendor=opaque,other=1"
 
-    (span,) = spans._context_of(trace).values()
+    (span,) = opentelemetry._context_of(trace).values()
 
-    assert spans._trace_of(span) == trace
+    assert opentelemetry._trace_of(span) == trace
 
 
 @pytest.mark.parametrize(
@@ -537,7 +539,7 @@ def test_the_state_of_a_trace_travels_with_it() -> None:
     ],
 )
 def test_spans_say_where_the_server_is(address: str, place: dict[str, Any]) -> None:
-    assert spans._place(address) == place
+    assert opentelemetry._place(address) == place
 
 
 # --- off ---------------------------------------------------------------------------------------
@@ -571,7 +573,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 def test_without_opentelemetry_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "launchpad.courier.watching.spans")
+    monkeypatch.delitem(sys.modules, "launchpad.courier.opentelemetry")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
     with pytest.raises(ImportError, match=r"pip install 'launchpad\[otel\]'"):

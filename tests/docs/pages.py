@@ -74,8 +74,7 @@ def _is_mark(line: str) -> bool:
 def run(command: str) -> tuple[int, str]:
     """Exit code and output of a shell command, run as a reader would: in the checkout, with our Python."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    quiet = {k: v for k, v in os.environ.items() if not k.startswith(("LP_", "LAUNCHPAD_"))}
-    quiet |= {k: v for k, v in os.environ.items() if k == "LAUNCHPAD_CLAIMS_DIR"}
+    quiet = {k: v for k, v in os.environ.items() if _is_of_readers_or_tests(k)}
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,
@@ -88,6 +87,10 @@ def run(command: str) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def _is_of_readers_or_tests(variable: str) -> bool:
+    return variable.endswith("_DIR") or not variable.startswith(("LP_", "LAUNCHPAD_"))
 
 
 def difference(shown: str, printed: str) -> str:

@@ -5,7 +5,7 @@ Print it with: python -m tests.docs.state_picture
 
 from __future__ import annotations
 
-from launchpad.launch.watched import TRANSITIONS, State
+from launchpad.launch.supervision.worker_state import TRANSITIONS, State
 
 WORDS = {
     "start": "its turn to start",

@@ -16,7 +16,7 @@ from tests.docs import pages, state_picture
 from tests.docs.pages import PAGES, ROOT, SNIPPETS, Block, blocks
 
 KNOWN_COMMANDS = [
-    r"make( (demo|test|check|bench))?",
+    r"make( (demo|test|test-ray|test-cluster|check|bench))?",
     r"git clone \S+",
     r"cd \S+",
     r"(\.venv/bin/)?(pip|python -m pip) install \S+",

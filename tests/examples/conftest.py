@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.helpers import scripts
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 100  # less than pytest's own, so that what the example printed is shown
@@ -97,7 +98,7 @@ def _python(*arguments: str, deadline_s: float = DEADLINE_S) -> subprocess.Compl
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=scripts.environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

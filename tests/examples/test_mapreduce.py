@@ -15,7 +15,7 @@ import launchpad as lp
 from examples.mapreduce.program import Reducer, check, partition
 from examples.mapreduce.text import count_all, count_words, find_texts
 
-PATIENCE_S = 300.0
+CHECK_EVERY_S = 300.0
 """Where workers live for half a second each, on a slow machine many have to begin again."""
 
 
@@ -117,14 +117,14 @@ def test_mapreduce_counts_the_words_of_any_folder(run_example, launch_type, fold
     assert "11 words, 9 different: the counts agree" in done.stdout
 
 
-@pytest.mark.timeout(PATIENCE_S + 20)
+@pytest.mark.timeout(CHECK_EVERY_S + 20)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_mapreduce_counts_exactly_although_workers_are_killed(
     run_example, local_type, seed
 ) -> None:
     chaos = ("--chaos=0.2", f"--chaos_seed={seed}")
-    done = run_example("mapreduce", local_type, *chaos, deadline_s=PATIENCE_S)
+    done = run_example("mapreduce", local_type, *chaos, deadline_s=CHECK_EVERY_S)
 
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout

@@ -24,7 +24,8 @@ processes_by_script = on("local_mp", "ray", "kubernetes")
 
 def is_on_ray(test: pytest.Item) -> bool:
     """Whether a test launches on the Ray cluster that all of them share."""
-    return not {"ray", "test_ray"}.isdisjoint(_given(test))
+    is_on = not {"ray", "test_ray"}.isdisjoint(_given(test))
+    return is_on or "ray_cluster" in getattr(test, "fixturenames", ())
 
 
 ON_KUBERNETES = {"benchmarks", "contract", "examples", "faults", "kubernetes"}

@@ -90,7 +90,7 @@ NOT_IN_THREADS = {
 """Faults that cannot befall a thread, or not it alone, and why."""
 
 NOT_ON_RAY = {
-    41: "the carriers see it, with the TLS that they have everywhere: tests/courier/test_far_host.py",
+    41: "the carriers see it, with the TLS that they have everywhere: tests/courier/test_vanished_peers.py",
     42: "the same; what a node's death does to its workers is tested",
 }
 """Faults from 12 on, before which nothing has started, that no test on Ray is about, and why."""

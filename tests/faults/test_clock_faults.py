@@ -15,9 +15,9 @@ from tests.faults.backends import everywhere
 
 PACKAGE = Path(lp.__file__).parent
 MAY_LOOK = {
-    "courier/trust/certificates.py": "a certificate has dates, which allow for a day either way",
-    "launch/logs/sweeping.py": "logs that are days old are swept",
-    "launch/record.py": "when a run began, for people",
+    "courier/security/certificates.py": "a certificate has dates, which allow for a day either way",
+    "launch/rundir/log_cleanup.py": "logs that are days old are swept",
+    "launch/rundir/record.py": "when a run began, for people",
     "cli/ps.py": "how long ago that was",
 }
 WALL = {"time", "now", "utcnow", "today", "localtime", "gmtime", "ctime"}

@@ -12,6 +12,7 @@ from tests import nodes
 both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 
 
+@pytest.mark.timing
 @both
 def test_f06_constructors_that_call_each_other_are_named_within_5_s(launch_type: str) -> None:
     a, b = lp.CourierNode(nodes.CallsInInit), lp.CourierNode(nodes.CallsInInit)
@@ -32,6 +33,7 @@ def test_f06_constructors_that_call_each_other_are_named_within_5_s(launch_type:
     assert "run()" in caught.value.outcome.hint
 
 
+@pytest.mark.timing
 @both
 def test_f06_deferreds_that_call_each_other_are_named_within_5_s(launch_type: str) -> None:
     a, b = lp.CourierNode(nodes.CallsInDeferred), lp.CourierNode(nodes.CallsInDeferred)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ import launchpad as lp
 from launchpad import outcome
 from launchpad.outcome import Outcome
 from tests.faults.backends import both_by_script, everywhere_by_script
+from tests.helpers import scripts
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -42,18 +41,8 @@ def run(
     cgroup: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs the body as a script; in that memory cgroup, if there is one."""
-    path = tmp_path / "script.py"
-    path.write_text(PREAMBLE + body)
-    command = [sys.executable, str(path), f"--lp_launch_type={launch_type}", *flags]
-    if cgroup is not None:
-        command = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh", *command]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command = scripts.write(tmp_path, PREAMBLE + body)
+    return scripts.run(command, f"--lp_launch_type={launch_type}", *flags, cgroup=cgroup)
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ import psutil
 import pytest
 
 import launchpad as lp
-from tests import printers
 from tests.faults.backends import everywhere_by_script
+from tests.helpers import printing_nodes, scripts
 
-ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 
 
@@ -43,8 +42,8 @@ def test_f14_a_slow_constructor_is_named_while_clients_wait_for_it(
     launch_type: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = lp.Program("slow")
-    slow = program.add_node(lp.CourierNode(printers.SlowToBuild, 4.0), label="slow")
-    program.add_node(lp.PyNode(printers.calls, slow), label="caller")
+    slow = program.add_node(lp.CourierNode(printing_nodes.SlowToBuild, 4.0), label="slow")
+    program.add_node(lp.PyNode(printing_nodes.calls, slow), label="caller")
 
     with lp.launch(program, launch_type) as running:
         running.wait(DEADLINE_S)
@@ -62,7 +61,9 @@ def test_f14_a_slow_constructor_is_named_while_clients_wait_for_it(
 def test_f38_a_worker_runs_on_when_its_log_may_not_grow_and_the_user_is_told_once(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with lp.launch(program_of(lp.PyNode(printers.with_little_room, 4096)), "local_mp") as running:
+    with lp.launch(
+        program_of(lp.PyNode(printing_nodes.with_little_room, 4096)), "local_mp"
+    ) as running:
         running.wait(DEADLINE_S)
 
     shown = capfd.readouterr().out
@@ -92,9 +93,9 @@ def test_f38_a_program_runs_on_when_the_disk_of_its_logs_is_full(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(small_disk))
-    program = program_of(lp.PyNode(printers.until_it_is_full, str(tmp_path)))
+    program = program_of(lp.PyNode(printing_nodes.until_it_is_full, str(tmp_path)))
     with program.group("printer"):
-        program.add_node(lp.PyNode(printers.until_it_is_full, str(tmp_path)))
+        program.add_node(lp.PyNode(printing_nodes.until_it_is_full, str(tmp_path)))
 
     with lp.launch(program, launch_type) as running:
         running.wait(DEADLINE_S)
@@ -109,7 +110,7 @@ def test_f38_a_program_runs_on_when_the_disk_of_its_logs_is_full(
 
 def test_f46_a_worker_that_closes_its_descriptors_and_moves_away_is_still_logged() -> None:
     running = lp.testing.run(
-        program_of(lp.PyNode(printers.closes_its_descriptors)), DEADLINE_S, "test_mp"
+        program_of(lp.PyNode(printing_nodes.closes_its_descriptors)), DEADLINE_S, "test_mp"
     )
 
     assert running.logs("printer") == "before\nafter\nan error\n"
@@ -117,7 +118,9 @@ def test_f46_a_worker_that_closes_its_descriptors_and_moves_away_is_still_logged
 
 def test_f46_the_traceback_of_a_worker_that_has_closed_its_descriptors_is_in_its_log() -> None:
     with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program_of(lp.PyNode(printers.closes_them_and_fails)), DEADLINE_S, "test_mp")
+        lp.testing.run(
+            program_of(lp.PyNode(printing_nodes.closes_them_and_fails)), DEADLINE_S, "test_mp"
+        )
 
     assert "ValueError: seen all the same" in Path(caught.value.log_path).read_text()
 
@@ -136,7 +139,7 @@ def test_f37_of_ten_thousand_lines_a_second_from_each_worker_none_is_lost(
     program = lp.Program("flood")
     with program.group("printer"):
         for _ in range(workers):
-            program.add_node(lp.PyNode(printers.flood, rate, seconds))
+            program.add_node(lp.PyNode(printing_nodes.flood, rate, seconds))
 
     with lp.launch(program, launch_type) as running:
         running.wait(100)
@@ -172,7 +175,7 @@ def start(launch_type: str, stdout: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-c", SCRIPT.format(launch_type=launch_type)],
         stdout=stdout,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=scripts.environment(),
         start_new_session=True,
     )
 

@@ -16,8 +16,8 @@ import launchpad as lp
 from launchpad import outcome
 from tests import nodes
 from tests.faults.backends import processes
+from tests.helpers import scripts
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
 V1, V2 = Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")
 
@@ -50,16 +50,7 @@ def few_processes() -> Iterator[Path]:
 
 def run(tmp_path: Path, limit: str, cgroup: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", MANY.format(limit=limit)]
-    if cgroup is not None:
-        command = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh", *command]
-    return subprocess.run(
-        command,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    return scripts.run(command, cgroup=cgroup, cwd=tmp_path)
 
 
 def assert_none_left_in(directory: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.testing import Kills
+from launchpad.testing import KillWorkers
 from tests.faults.backends import both, everywhere
 
 DEADLINE_S = 60
@@ -53,7 +53,7 @@ def program_of(restart: lp.RestartPolicy | None) -> lp.Program:
 def kill(running: lp.Running) -> None:
     """Kills the server; returns when it has been noticed."""
     (before,) = running.status()
-    with Kills(running, ["server"], at_most=1):
+    with KillWorkers(running, ["server"], at_most=1):
         deadline = time.monotonic() + DEADLINE_S
         while running.status()[0].attempt == before.attempt and not running.is_done:
             assert time.monotonic() < deadline

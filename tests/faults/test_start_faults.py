@@ -34,6 +34,7 @@ def only_here() -> Iterator[types.ModuleType]:
     del sys.modules[module.__name__]
 
 
+@pytest.mark.timing
 @both
 def test_f12_an_import_error_names_worker_phase_module_and_path(launch_type: str) -> None:
     program = lp.Program("imports")
@@ -113,6 +114,7 @@ def test_f13_a_process_that_dies_in_a_deferred_dies_in_init() -> None:
     assert caught.value.phase == "init"
 
 
+@pytest.mark.timing
 @both
 def test_f13_those_who_wait_for_it_are_told_at_once(launch_type: str) -> None:
     program = lp.Program("init")
@@ -131,6 +133,7 @@ def test_f13_those_who_wait_for_it_are_told_at_once(launch_type: str) -> None:
     assert (caught.value.worker, caught.value.phase) == ("bad-0", "init")
 
 
+@pytest.mark.timing
 @everywhere
 def test_f16_a_call_made_before_the_server_is_up_is_answered_when_it_is(launch_type: str) -> None:
     takes_s = 3.0 if launch_type == "test_kubernetes" else 0.4  # till a cluster says where it is

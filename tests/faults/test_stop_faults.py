@@ -7,7 +7,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +15,10 @@ import psutil
 import pytest
 
 from tests.faults.backends import both_by_script, everywhere_by_script, on, processes_by_script
+from tests.helpers import scripts
+from tests.helpers.scripts import read_until
 from tests.waiting import until
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
@@ -47,22 +47,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start(
         body: str, launch_type: str = "local_mp", notice_s: int = 3, **options: object
     ) -> subprocess.Popen[str]:
-        path = tmp_path / "script.py"
-        path.write_text(PREAMBLE + body)
-        process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
-            [
-                sys.executable,
-                str(path),
-                f"--lp_launch_type={launch_type}",
-                f"--lp_termination_notice_secs={notice_s}",
-            ],
-            **{
-                "stdout": subprocess.PIPE,
-                "stderr": subprocess.STDOUT,
-                "text": True,
-                "env": {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-                **options,
-            },
+        process = scripts.start(
+            scripts.write(tmp_path, PREAMBLE + body),
+            f"--lp_launch_type={launch_type}",
+            f"--lp_termination_notice_secs={notice_s}",
+            **options,
         )
         started.append(process)
         return process
@@ -73,16 +62,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
-
-
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stdout is not None
-    seen = ""
-    for line in process.stdout:
-        seen += line
-        if text in line:
-            return seen
-    raise AssertionError(f"{text!r} never came:\n{seen}")
 
 
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -242,7 +221,7 @@ time.sleep(1000)
 
 
 @both_by_script
-def test_f49_a_signal_while_a_method_runs_in_the_main_thread_waits_for_its_end(
+def test_f49_a_signal_while_the_script_calls_a_method_does_not_cut_the_method_short(
     start: Start, launch_type: str
 ) -> None:
     body = """
@@ -304,12 +283,13 @@ def test_f47_ctrl_c_in_the_middle_of_launch_stops_what_it_started(
 ) -> None:
     body = """
 from launchpad.launch import running
-begin = running.Running.begin
-def begin_and_press(self):
-    begin(self)
+start = running.Running.start
+def start_and_press(*arguments):
+    started = start(*arguments)
     signal.raise_signal(signal.SIGINT)
     print("launch goes on", flush=True)
-running.Running.begin = begin_and_press
+    return started
+running.Running.start = start_and_press
 lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
 print("never")
 """
@@ -359,8 +339,9 @@ class Parent:
 lp.launch(program_of(lp.PyClassNode(Parent)), terminal="output_to_files")
 """
     runtime = tmp_path / f"launchpad-{os.getuid()}"
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    env.pop("XDG_RUNTIME_DIR", None)
+    env = scripts.environment(TMPDIR=str(tmp_path))
+    for variable in ("XDG_RUNTIME_DIR", "LAUNCHPAD_RUNTIME_DIR"):
+        env.pop(variable, None)
 
     def is_here(process: psutil.Process) -> bool:
         try:

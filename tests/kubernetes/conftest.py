@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launchpad.launch.backends.kubernetes.cluster.api import Api
+from launchpad.launch.backends.kubernetes.api.http_client import Api
 from launchpad.launch.backends.kubernetes.settings import Settings
 
 

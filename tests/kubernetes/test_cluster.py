@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.cluster.api import Api
-from tests.kubernetes import far_nodes
-from tests.kubernetes.leftovers import what_is_left
+from launchpad.launch.backends.kubernetes.api.http_client import Api
+from tests.helpers import pod_nodes
+from tests.kubernetes.leak_check import what_is_left
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]
@@ -37,9 +37,9 @@ def server_and_caller(attempt: int, memory: str | None = None) -> lp.Program:
     program = lp.Program("cluster")
     resources = lp.Resources(memory=memory)
     with program.group("server", restart=FOREVER, resources=resources):
-        server = program.add_node(lp.CourierNode(far_nodes.Server))
+        server = program.add_node(lp.CourierNode(pod_nodes.Server))
     with program.group("caller"):
-        program.add_node(lp.PyClassNode(far_nodes.Caller, server, attempt))
+        program.add_node(lp.PyClassNode(pod_nodes.Caller, server, attempt))
     return program
 
 
@@ -70,7 +70,7 @@ def test_a_call_goes_from_pod_to_pod_and_nothing_is_left(api: Api) -> None:
 
 
 def test_a_failure_is_reported_as_anywhere_else(api: Api) -> None:
-    with launched(single(far_nodes.raises)) as running, pytest.raises(lp.ProgramFailed) as caught:
+    with launched(single(pod_nodes.raises)) as running, pytest.raises(lp.ProgramFailed) as caught:
         running.wait(DEADLINE_S)
 
     report = str(caught.value)
@@ -124,7 +124,7 @@ def test_f23_a_worker_out_of_memory_is_named_and_comes_back() -> None:
 
 
 def test_what_can_be_placed_nowhere_fails_in_the_schedulers_words() -> None:
-    program = single(far_nodes.waits, cpus=500)
+    program = single(pod_nodes.waits, cpus=500)
 
     with (
         launched(program, pending_timeout_s=2) as running,
@@ -137,7 +137,7 @@ def test_what_can_be_placed_nowhere_fails_in_the_schedulers_words() -> None:
 
 
 def test_an_image_that_is_not_there_is_named() -> None:
-    program = single(far_nodes.waits)
+    program = single(pod_nodes.waits)
     complaint = r"ErrImageNeverPull.*lp\.local/none:1"
 
     with (
@@ -148,7 +148,7 @@ def test_an_image_that_is_not_there_is_named() -> None:
 
 
 def test_a_stop_leaves_nothing(api: Api) -> None:
-    with launched(single(far_nodes.waits)) as running:
+    with launched(single(pod_nodes.waits)) as running:
         until(lambda: "waiting" in running.logs("one"))
         running.stop()
 
@@ -158,7 +158,7 @@ def test_a_stop_leaves_nothing(api: Api) -> None:
 
 @pytest.mark.parametrize("size", [500_000, 3_000_000, 9_000_000])
 def test_a_payload_arrives_whole(size: int) -> None:
-    with launched(single(far_nodes.holds, os.urandom(size))) as running:
+    with launched(single(pod_nodes.holds, os.urandom(size))) as running:
         running.wait(DEADLINE_S)
 
         assert running.logs("one") == f"{size}\n"

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from tests import mad_strangers
-from tests.kubernetes import far_nodes, namespaces
-from tests.ray import far_nodes as hard_nodes
+from tests.helpers import hostile_peers, pod_nodes, remote_nodes
+from tests.kubernetes import namespaces
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]
 
@@ -20,19 +19,19 @@ DEADLINE_S = 90.0
 def pair(caller: Callable[..., None], *arguments: Any) -> lp.Program:
     """A server, and one that calls it from another pod."""
     program = lp.Program("pair")
-    hard = program.add_node(lp.CourierNode(hard_nodes.Hard), label="server")
+    hard = program.add_node(lp.CourierNode(remote_nodes.Hard), label="server")
     program.add_node(lp.PyNode(caller, hard, *arguments), label="pair")
     return program
 
 
 def test_f31_to_f35_hard_cases_are_the_same_between_pods() -> None:
-    running = lp.testing.run(pair(hard_nodes.meet_hard_cases), DEADLINE_S, "test_kubernetes")
+    running = lp.testing.run(pair(remote_nodes.meet_hard_cases), DEADLINE_S, "test_kubernetes")
 
     assert "met all hard cases" in running.logs("pair")
 
 
 def test_f36_a_large_payload_takes_little_more_memory_than_itself_in_both_pods() -> None:
-    program = pair(hard_nodes.send_much, 1 << 28)
+    program = pair(remote_nodes.send_much, 1 << 28)
 
     running = lp.testing.run(program, DEADLINE_S, "test_kubernetes")
 
@@ -43,12 +42,12 @@ def test_f36_a_large_payload_takes_little_more_memory_than_itself_in_both_pods()
 
 def test_f39_f40_f44_strangers_at_the_port_of_a_pod_do_not_disturb_it() -> None:
     program = lp.Program("apart")
-    program.add_node(lp.CourierNode(hard_nodes.Hard), label="hard")
+    program.add_node(lp.CourierNode(remote_nodes.Hard), label="hard")
 
     with lp.launch(program, "test_kubernetes") as running:
         with running.client("hard") as hard:
             assert hard.echo(1) == 1
-            mad_strangers.assert_undisturbed(hard)
+            hostile_peers.assert_undisturbed(hard)
         running.stop()
 
 
@@ -62,7 +61,7 @@ def no_more_pods() -> Iterator[None]:
 @pytest.mark.usefixtures("no_more_pods")
 def test_f20_where_no_pod_can_be_had_the_quota_is_named() -> None:
     program = lp.Program("refused")
-    program.add_node(lp.PyNode(far_nodes.waits), label="one")
+    program.add_node(lp.PyNode(pod_nodes.waits), label="one")
 
     running = lp.launch(program, "test_kubernetes", pending_timeout_s=3)
     with pytest.raises(lp.ProgramFailed) as refused, running:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launchpad.launch.backends.kubernetes.cluster.rights import AWAY, LEAVING, RIGHTS, USEFUL
+from launchpad.launch.backends.kubernetes.api.permissions import DETACHED, DETACHING, RIGHTS, USEFUL
 from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.docs import pages
 from tests.docs.pages import ROOT
@@ -288,7 +288,8 @@ def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
     }
 
     assert allowed == {
-        (verb, *_group_and_resource(kind)) for verb, kind in {*RIGHTS, *AWAY, *LEAVING, *USEFUL}
+        (verb, *_group_and_resource(kind))
+        for verb, kind in {*RIGHTS, *DETACHED, *DETACHING, *USEFUL}
     }
 
 
@@ -304,7 +305,8 @@ def _group_and_resource(kind: str) -> tuple[str, str]:
 SAID_BY_OTHERS = {"Insufficient cpu", "nvidia.com/gpu", "taint", "selector", "ModuleNotFoundError"}
 SOURCES = [
     *(ROOT / "launchpad" / "launch" / "backends" / "kubernetes").rglob("*.py"),
-    ROOT / "launchpad" / "launch" / "setup.py",
+    ROOT / "launchpad" / "launch" / "planning" / "planner.py",
+    ROOT / "launchpad" / "launch" / "backends" / "launch_origin.py",
     ROOT / "launchpad" / "courier" / "errors.py",
 ]
 

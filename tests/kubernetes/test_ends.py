@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launchpad.launch.backends.kubernetes.cluster.api import Api
-from tests.kubernetes.leftovers import end_all, what_is_left
+from launchpad.launch.backends.kubernetes.api.http_client import Api
+from tests.kubernetes.leak_check import end_all, what_is_left
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]
 
@@ -22,13 +22,13 @@ DEADLINE_S = 90.0
 SCRIPT = """
 import signal, sys
 import launchpad as lp
-from tests.kubernetes import far_nodes
+from tests.helpers import pod_nodes
 
 program = lp.Program("ends")
 with program.group("first"):
-    program.add_node(lp.PyNode(far_nodes.waits))
+    program.add_node(lp.PyNode(pod_nodes.waits))
 with program.group("second"):
-    program.add_node(lp.PyNode(getattr(far_nodes, sys.argv[1])))
+    program.add_node(lp.PyNode(getattr(pod_nodes, sys.argv[1])))
 running = lp.launch(program)
 while not all("waiting" in running.logs(label) for label in ("first", sys.argv[2])):
     signal.sigtimedwait([], 0.01)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import launchpad as lp
-from tests.kubernetes import gpu_nodes, namespaces
+from tests.helpers import gpu_nodes
+from tests.kubernetes import namespaces
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow

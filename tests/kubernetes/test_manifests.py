@@ -17,11 +17,10 @@ import pytest
 import yaml
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes import project
-from launchpad.launch.backends.kubernetes.objects import names
-from launchpad.launch.backends.kubernetes.objects.patch import patched
-from launchpad.launch.backends.kubernetes.post import parcels
-from launchpad.launch.backends.kubernetes.sender import Sender
+from launchpad.launch.backends.kubernetes.bundle import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.manifests import names
+from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from tests import nodes
 
@@ -293,12 +292,12 @@ def test_every_text_becomes_a_label(text: str) -> None:
 def test_what_is_packed_in_parts_comes_out_whole(size: int, tmp_path: Path) -> None:
     content = os.urandom(size)
 
-    parts = parcels.packed(content)
+    parts = packed_secrets.packed(content)
     for i, part in enumerate(parts):
-        assert len(part) <= parcels.PART_BYTES
-        (tmp_path / parcels.file_name("worker", i)).write_bytes(part)
+        assert len(part) <= packed_secrets.PART_BYTES
+        (tmp_path / packed_secrets.file_name("worker", i)).write_bytes(part)
 
-    assert parcels.unpacked(tmp_path, "worker") == content
+    assert packed_secrets.unpacked(tmp_path, "worker") == content
 
 
 def test_a_label_of_the_patch_is_the_jobs_too_where_queues_look_for_it() -> None:
@@ -316,18 +315,18 @@ def test_contents_are_stowed_in_few_boxes_and_each_is_found_again(
 ) -> None:
     contents = {f"worker.{i}": os.urandom(size) for i, size in enumerate(sizes)}
 
-    stowed = parcels.stowed({"shared": b"for all"}, contents)
+    stowed = packed_secrets.pack_secrets({"shared": b"for all"}, contents)
 
-    filled = [sum(map(len, box.values())) for box in stowed.boxes]
-    assert stowed.boxes[0]["shared"] == b"for all"
-    assert max(filled) <= parcels.PART_BYTES
-    assert len(filled) <= 2 + 2 * sum(sizes) // parcels.PART_BYTES
+    filled = [sum(map(len, box.values())) for box in stowed.secret_files]
+    assert stowed.secret_files[0]["shared"] == b"for all"
+    assert max(filled) <= packed_secrets.PART_BYTES
+    assert len(filled) <= 2 + 2 * sum(sizes) // packed_secrets.PART_BYTES
     for name, content in contents.items():
         folder = tmp_path / name
         folder.mkdir()
         for i, (box, file) in enumerate(stowed.places[name]):
-            (folder / parcels.file_name("it", i)).write_bytes(stowed.boxes[box][file])
-        assert parcels.unpacked(folder, "it") == content
+            (folder / packed_secrets.file_name("it", i)).write_bytes(stowed.secret_files[box][file])
+        assert packed_secrets.unpacked(folder, "it") == content
 
 
 def a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -352,9 +351,9 @@ def test_a_project_is_what_was_imported_and_its_small_data(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x = 1")
 
-    packed = project.zipped(tmp_path)
+    packed = archives.zipped(tmp_path)
 
-    assert packed == project.zipped(tmp_path)
+    assert packed == archives.zipped(tmp_path)
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         assert sorted(archive.namelist()) == sorted([*sent, f"{package.name}/__init__.py"])
 
@@ -370,14 +369,14 @@ def test_a_project_that_is_too_large_is_refused_with_its_largest_files(
     with pytest.raises(
         lp.DefinitionError, match=r"than the 8 MiB .* \S+/data01.txt 256 KiB.*send_code"
     ):
-        project.zipped(tmp_path)
+        archives.zipped(tmp_path)
 
 
 def test_what_is_not_to_be_sent_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project, "zipped", lambda folder: b"code")
+    monkeypatch.setattr(archives, "zipped", lambda folder: b"code")
 
-    assert Sender.here(Settings()).code == b"code"
-    assert Sender.here(Settings(send_code=False)).code == b""
+    assert Submitter.here(Settings()).code == b"code"
+    assert Submitter.here(Settings(send_code=False)).code == b""
 
 
 # --- patches -------------------------------------------------------------------------------------

@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import portpicker
+import psutil
 import pytest
 
 import launchpad as lp
 from launchpad import outcome
-from launchpad.courier.trust import certificates
-from launchpad.launch.backend import Ended, Ready
-from launchpad.launch.backends.kubernetes.post import baggage, letters, parcels, shared
-from launchpad.launch.backends.kubernetes.post.letters import Baggage, Stacks, Wishes
-from launchpad.launch.backends.origin import Keys, Origin
+from launchpad.courier.security import certificates
+from launchpad.events import Ended, Ready
+from launchpad.launch.backends.kubernetes import pod_messages
+from launchpad.launch.backends.kubernetes.bundle import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks, StateChunk
+from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, differences, versions
 from launchpad.outcome import Outcome
 from tests import nodes
-from tests.kubernetes import far_nodes
+from tests.helpers import pod_nodes
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -43,12 +45,14 @@ class Mounted:
         for name in ("given", "run", "state"):
             (folder / name).mkdir()
 
-    def give(self, program: lp.Program, grace_s: float = 5.0) -> None:
+    def mount(self, program: lp.Program, grace_s: float = 5.0) -> None:
         """What the launcher has for the program's only worker."""
         plan = lp.plan(program, "kubernetes", image="none")
-        keys = Keys(os.urandom(32), certificates.make_credentials())
-        ours = shared.Shared(plan.program, "kubernetes", keys, Origin.here(), {}, grace_s)
-        self.add(shared.files(ours))
+        keys = RunSecrets(os.urandom(32), certificates.make_credentials())
+        ours = packed_secrets.RunConfig(
+            plan.program, "kubernetes", keys, LauncherInfo.here(), {}, grace_s
+        )
+        self.add(ours.files())
         self.add_parts("worker", pickle.dumps(plan.workers[0]))
 
     def add(self, files: dict[str, bytes]) -> None:
@@ -57,10 +61,13 @@ class Mounted:
 
     def add_parts(self, name: str, content: bytes) -> None:
         self.add(
-            {parcels.file_name(name, i): part for i, part in enumerate(parcels.packed(content))}
+            {
+                packed_secrets.file_name(name, i): part
+                for i, part in enumerate(packed_secrets.packed(content))
+            }
         )
 
-    def wish(self, wishes: Wishes) -> None:
+    def send_commands(self, wishes: PodCommands) -> None:
         self.add({"orders": wishes.text().encode()})
 
     @property
@@ -70,16 +77,16 @@ class Mounted:
     @property
     def lines(self) -> list[str]:
         """What the user's code has printed."""
-        users = [line for line in self.printed if letters.report_in(line) is None]
-        return [letters.unescaped(line).decode() for line in users]
+        users = [line for line in self.printed if pod_messages.report_in(line) is None]
+        return [pod_messages.unescaped(line).decode() for line in users]
 
     @property
     def reports(self) -> list[Any]:
-        return [r for line in self.printed if (r := letters.report_in(line)) is not None]
+        return [r for line in self.printed if (r := pod_messages.report_in(line)) is not None]
 
     @property
-    def last_words(self) -> Outcome | None:
-        return letters.outcome_in((self.folder / "last").read_text())
+    def termination_message(self) -> Outcome | None:
+        return pod_messages.outcome_in((self.folder / "last").read_text())
 
     @property
     def ended(self) -> Outcome:
@@ -99,16 +106,16 @@ def begin(mounted: Mounted) -> Iterator[Begin]:
     begun: list[subprocess.Popen[bytes]] = []
     code = f"""
 from pathlib import Path
-from launchpad.launch.backends.kubernetes.pod import pod, readiness
+from launchpad.launch.backends.kubernetes.pod import entrypoint
 folder = Path({str(mounted.folder)!r})
-pod.GIVEN, pod.WRITABLE, pod.STATE = folder / "given", folder / "run", folder / "state"
-pod.LAST_WORDS = folder / "last"
-readiness.READY_PORT = pod.READY_PORT = {mounted.port}
+entrypoint.MOUNTED, entrypoint.WRITABLE, entrypoint.STATE = folder / "given", folder / "run", folder / "state"
+entrypoint.TERMINATION_LOG = folder / "last"
+entrypoint.READY_PORT = {mounted.port}
 """
 
     def begin(attempt: int = 1) -> subprocess.Popen[bytes]:
         with (mounted.folder / "log").open("wb") as log:
-            command = [sys.executable, "-c", f"{code}pod.main({attempt})"]
+            command = [sys.executable, "-c", f"{code}entrypoint.main({attempt})"]
             begun.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
         return begun[-1]
 
@@ -127,34 +134,34 @@ def single(function: Any, *arguments: Any) -> lp.Program:
 def test_a_worker_that_ends_well_exits_with_0_and_says_so_twice(
     mounted: Mounted, begin: Begin
 ) -> None:
-    mounted.give(single(far_nodes.holds, b"abc"))
+    mounted.mount(single(pod_nodes.holds, b"abc"))
 
     assert begin().wait(DEADLINE_S) == 0
 
     assert mounted.lines == ["3"]
     assert mounted.reports[0] == Ready("one-0", 1, runs=True)
     assert mounted.ended.kind == outcome.SUCCEEDED
-    assert mounted.last_words == mounted.ended
+    assert mounted.termination_message == mounted.ended
 
 
 def test_a_pod_that_is_sent_no_code_finds_what_is_there(mounted: Mounted, begin: Begin) -> None:
-    mounted.give(single(far_nodes.holds, b"abc"))
+    mounted.mount(single(pod_nodes.holds, b"abc"))
     mounted.add_parts("code", b"")
 
     assert begin().wait(DEADLINE_S) == 0
 
 
 def test_its_port_is_open_when_it_is_ready_and_not_before(mounted: Mounted, begin: Begin) -> None:
-    go_on = mounted.folder / "go_on"
+    resume = mounted.folder / "go_on"
     program = lp.Program("pod")
-    program.add_node(lp.PyClassNode(far_nodes.BuiltWhenToldSo, str(go_on)), label="one")
-    mounted.give(program)
+    program.add_node(lp.PyClassNode(pod_nodes.BuiltWhenToldSo, str(resume)), label="one")
+    mounted.mount(program)
     process = begin()
     until(lambda: mounted.lines == ["building"])
 
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", mounted.port), 1).close()
-    go_on.touch()
+    resume.touch()
     until(lambda: mounted.reports)
 
     for _ in range(300):  # more than wait in any queue
@@ -164,18 +171,18 @@ def test_its_port_is_open_when_it_is_ready_and_not_before(mounted: Mounted, begi
 
 
 def test_a_worker_that_raises_exits_with_1_and_tells_why(mounted: Mounted, begin: Begin) -> None:
-    mounted.give(single(far_nodes.raises))
+    mounted.mount(single(pod_nodes.raises))
 
     assert begin().wait(DEADLINE_S) == 1
 
     assert mounted.ended.cause == "ValueError: boom"
     assert 'raise ValueError("boom")' in mounted.ended.traceback
     assert mounted.lines[0] == "the last line"
-    assert mounted.last_words == mounted.ended
+    assert mounted.termination_message == mounted.ended
 
 
 def test_a_worker_that_is_killed_is_named_by_its_signal(mounted: Mounted, begin: Begin) -> None:
-    mounted.give(single(far_nodes.dies))
+    mounted.mount(single(pod_nodes.dies))
 
     assert begin().wait(DEADLINE_S) == outcome.CRASHED
 
@@ -183,7 +190,7 @@ def test_a_worker_that_is_killed_is_named_by_its_signal(mounted: Mounted, begin:
 
 
 def test_sigterm_stops_the_worker_in_good_order(mounted: Mounted, begin: Begin) -> None:
-    mounted.give(single(far_nodes.waits))
+    mounted.mount(single(pod_nodes.waits))
     process = begin()
     until(lambda: "waiting" in mounted.lines)
 
@@ -198,7 +205,7 @@ def test_a_worker_that_is_deaf_is_killed_when_its_grace_is_over(
 ) -> None:
     program = lp.Program("pod")
     program.add_node(lp.PyClassNode(nodes.DeafLoop), label="one")
-    mounted.give(program, grace_s=0.2)
+    mounted.mount(program, grace_s=0.2)
     process = begin()
     until(lambda: mounted.reports)
 
@@ -208,24 +215,70 @@ def test_a_worker_that_is_deaf_is_killed_when_its_grace_is_over(
     assert mounted.ended.kind == outcome.STOPPED
 
 
-def test_an_image_with_another_python_says_what_differs(mounted: Mounted, begin: Begin) -> None:
-    mounted.give(single(far_nodes.waits))
-    theirs = {**shared.versions(), "Python": "3.99"}
-    mounted.add({shared.VERSIONS: json.dumps(theirs).encode()})
+@pytest.mark.parametrize("name", ["Python", "cloudpickle", "launchpad"])
+def test_an_image_with_another_version_says_what_differs_and_what_to_do(
+    mounted: Mounted, begin: Begin, name: str
+) -> None:
+    mounted.mount(single(pod_nodes.waits))
+    ours = versions()
+    mounted.add({packed_secrets.VERSIONS: json.dumps({**ours, name: "99.0"}).encode()})
 
     assert begin().wait(DEADLINE_S) == outcome.NOT_THERE
 
     assert mounted.ended.phase == "start"
-    assert "the image is not like the launcher: Python 3." in mounted.ended.cause
-    assert "3.99 there" in mounted.ended.cause
+    differs = f"the image is not like the launcher: {name} {ours[name]} here, 99.0 there"
+    assert mounted.ended.cause == differs
+    assert "make an image with the launcher's versions" in mounted.ended.hint
+
+
+def test_a_launcher_that_does_not_tell_its_version_is_not_taken_for_the_same() -> None:
+    assert differences(versions()) == ""
+    told = {name: version for name, version in versions().items() if name != "launchpad"}
+
+    assert differences(told) == f"launchpad {lp.__version__} here, an unknown version there"
+
+
+def test_a_pod_has_one_process_beside_the_workers_and_that_has_one_thread(
+    mounted: Mounted, begin: Begin
+) -> None:
+    mounted.mount(single(pod_nodes.waits))
+    first = psutil.Process(begin().pid)
+    until(lambda: "waiting" in mounted.lines)
+
+    (worker,) = first.children(recursive=True)
+
+    assert worker.name() == "one-0"
+    assert first.num_threads() == 1
+
+
+def test_what_a_worker_leaves_behind_is_ended_with_it(mounted: Mounted, begin: Begin) -> None:
+    mounted.mount(single(pod_nodes.leaves_a_process))
+
+    assert begin().wait(DEADLINE_S) == 0
+
+    assert not psutil.pid_exists(int(mounted.lines[0]))
+
+
+def test_when_the_first_process_is_killed_the_worker_ends_and_what_it_has_started(
+    mounted: Mounted, begin: Begin
+) -> None:
+    mounted.mount(single(pod_nodes.starts_a_process_and_waits))
+    process = begin()
+    until(lambda: mounted.lines)
+    below = psutil.Process(process.pid).children(recursive=True)
+
+    process.kill()
+
+    assert len(below) == 2
+    until(lambda: not any(each.is_running() for each in below))
 
 
 def test_stacks_come_when_they_are_wished_for(mounted: Mounted, begin: Begin) -> None:
-    mounted.give(single(far_nodes.waits))
+    mounted.mount(single(pod_nodes.waits))
     begin()
     until(lambda: "waiting" in mounted.lines)
 
-    mounted.wish(Wishes(stacks=1))
+    mounted.send_commands(PodCommands(stacks=1))
     until(lambda: [r for r in mounted.reports if isinstance(r, Stacks)])
 
     stacks = next(r for r in mounted.reports if isinstance(r, Stacks))
@@ -236,11 +289,11 @@ def test_stacks_come_when_they_are_wished_for(mounted: Mounted, begin: Begin) ->
 def test_a_worker_that_is_to_be_killed_leaves_its_stacks_in_its_log(
     mounted: Mounted, begin: Begin
 ) -> None:
-    mounted.give(single(far_nodes.waits))
+    mounted.mount(single(pod_nodes.waits))
     process = begin()
     until(lambda: "waiting" in mounted.lines)
 
-    mounted.wish(Wishes(kill=True))
+    mounted.send_commands(PodCommands(kill=True))
 
     process.wait(DEADLINE_S)
     assert mounted.ended.kind == outcome.STOPPED
@@ -250,24 +303,24 @@ def test_a_worker_that_is_to_be_killed_leaves_its_stacks_in_its_log(
 def test_what_a_worker_leaves_in_its_state_directory_is_handed_on_to_the_next(
     mounted: Mounted, begin: Begin
 ) -> None:
-    mounted.give(single(far_nodes.remembers))
+    mounted.mount(single(pod_nodes.remembers))
     begin().wait(DEADLINE_S)
-    pieces = [r for r in mounted.reports if isinstance(r, Baggage)]
+    pieces = [r for r in mounted.reports if isinstance(r, StateChunk)]
     assert all(len(line) < 16_000 for line in mounted.printed)
 
     (mounted.folder / "state" / "notes").unlink()
-    mounted.add_parts("state", letters.joined(pieces))
+    mounted.add_parts("state", pod_messages.joined(pieces))
     begin(attempt=2).wait(DEADLINE_S)
 
     assert (mounted.folder / "state" / "notes").read_text() == "attempt 1\nattempt 2\n"
 
 
 def test_a_state_directory_on_a_volume_is_left_as_it_is(mounted: Mounted, begin: Begin) -> None:
-    mounted.give(single(far_nodes.remembers))
+    mounted.mount(single(pod_nodes.remembers))
     old = mounted.folder / "old"
     old.mkdir()
     (old / "notes").write_text("from elsewhere\n")
-    mounted.add_parts("state", baggage.packed(old))
+    mounted.add_parts("state", archives.packed(old))
     (mounted.folder / "state" / "notes").write_text("kept\n")
 
     begin().wait(DEADLINE_S)
@@ -280,15 +333,17 @@ def test_a_worker_that_is_told_who_is_gone_fails_its_calls_at_once(
 ) -> None:
     program = lp.Program("pod")
     server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
-    program.add_node(lp.PyClassNode(far_nodes.Caller, server, 1), label="one")
+    program.add_node(lp.PyClassNode(pod_nodes.Caller, server, 1), label="one")
     plan = lp.plan(program, "kubernetes", image="none")
-    keys = Keys(os.urandom(32), certificates.make_credentials())
+    keys = RunSecrets(os.urandom(32), certificates.make_credentials())
     places = {"server-0/courier": "tcp:127.0.0.1:9"}
-    ours = shared.Shared(plan.program, "kubernetes", keys, Origin.here(), places, 5.0)
-    mounted.add(shared.files(ours))
+    ours = packed_secrets.RunConfig(
+        plan.program, "kubernetes", keys, LauncherInfo.here(), places, 5.0
+    )
+    mounted.add(ours.files())
     mounted.add_parts("worker", pickle.dumps(replace(plan.workers[1], restart=lp.RestartPolicy())))
     begin()
 
-    mounted.wish(Wishes(gone={"server-0": "it has failed for good"}))
+    mounted.send_commands(PodCommands(gone={"server-0": "it has failed for good"}))
 
     until(lambda: "WorkerFailed" in mounted.lines)

@@ -8,9 +8,9 @@ import json
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.cluster.api import Api
-from tests.confidential import assert_in_none, files_below, forms_of_secrets, of_processes
-from tests.kubernetes import far_nodes
+from launchpad.launch.backends.kubernetes.api.http_client import Api
+from tests.helpers import pod_nodes
+from tests.helpers.leaked_secrets import assert_in_none, files_below, forms_of_secrets, of_processes
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -23,8 +23,8 @@ def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
     program = lp.Program("secret")
     key = "a key in the environment"
     with program.group("keeper", resources=lp.Resources(env={"API_KEY": key})):
-        program.add_node(lp.PyNode(far_nodes.keeps, password))
-    program.add_node(lp.CourierNode(far_nodes.Server), label="server")
+        program.add_node(lp.PyNode(pod_nodes.keeps, password))
+    program.add_node(lp.CourierNode(pod_nodes.Server), label="server")
 
     with lp.launch(program, "test_kubernetes") as running:
         until(lambda: f"kept {len(password)} {len(key)}" in running.logs("keeper"))

@@ -15,20 +15,21 @@ import pytest
 
 import launchpad as lp
 from launchpad import outcome
-from launchpad.launch import setup, starting
-from launchpad.launch.backend import Ended, Ready, Report, StopRequested, Workers
-from launchpad.launch.backends.kubernetes.attempts import endings, reaper, workers
-from launchpad.launch.backends.kubernetes.attempts.workers import KubernetesWorkers
+from launchpad.events import Ended, Event, Ready, StopRequested
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.backends.kubernetes import pod_messages, pod_status, pod_workers, termination
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
-from launchpad.launch.backends.kubernetes.cluster.fake import FakeCluster
-from launchpad.launch.backends.kubernetes.post import baggage, letters
+from launchpad.launch.backends.kubernetes.bundle import archives
+from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
 from launchpad.launch.backends.kubernetes.settings import FILE
-from launchpad.launch.output import Output
+from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.planning import planner
+from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.running import Running
 from launchpad.outcome import Outcome
 from tests import nodes
+from tests.kubernetes.fake_cluster import FakeCluster
 from tests.waiting import until
 
 SUCCEEDED = Outcome("loop-0", outcome.SUCCEEDED)
@@ -50,7 +51,7 @@ class OnFake(TestKubernetes):
         self._cluster = cluster
 
     def start(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         return KubernetesWorkers(plan, run, report, self._settings, self._cluster)
 
@@ -65,10 +66,10 @@ def launched(
     cluster: FakeCluster, program: lp.Program | None = None, **options: Any
 ) -> Iterator[Running]:
     backend = OnFake(cluster, **options)
-    plan = setup.plan(program or program_of(), backend, "test_kubernetes")
+    plan = planner.plan(program or program_of(), backend, "test_kubernetes")
     run = RunDirectory.create(plan.program)
     output = Output(run, [worker.name for worker in plan.workers], None)
-    running = starting.begin(plan, backend, run, output, 1.0)
+    running = Running.start(plan, backend, run, output, 1.0)
     try:
         yield running
     finally:
@@ -92,7 +93,7 @@ def begin(cluster: FakeCluster, worker: str = "loop-0", attempt: int = 1) -> str
     """Has the worker's pod run, and be ready."""
     pod = cluster.pod(worker, attempt)
     cluster.run(pod)
-    cluster.tell(pod, Ready(worker, attempt, runs=True))
+    cluster.report(pod, Ready(worker, attempt, runs=True))
     return pod
 
 
@@ -112,7 +113,7 @@ def test_a_program_whose_worker_ends_well_ends_well_and_leaves_nothing(
     with launched(cluster) as running:
         pod = begin(cluster)
         cluster.write(pod, "looping")
-        cluster.tell(pod, Ended(SUCCEEDED))
+        cluster.report(pod, Ended(SUCCEEDED))
         cluster.end(pod)
         running.wait(20)
 
@@ -138,7 +139,7 @@ def test_a_failure_is_reported_with_the_traceback_of_the_worker(cluster: FakeClu
     )
     with launched(cluster) as running:
         pod = begin(cluster)
-        cluster.tell(pod, Ended(failed))
+        cluster.report(pod, Ended(failed))
         cluster.end(pod, exit_code=1)
 
         with pytest.raises(lp.ProgramFailed, match="ValueError: boom") as caught:
@@ -164,7 +165,7 @@ def test_what_an_old_attempt_still_says_changes_nothing(cluster: FakeCluster) ->
         cluster.end(pod, exit_code=137)
         begin(cluster, attempt=2)
         late = Outcome("loop-0", outcome.SUCCEEDED, attempt=1)
-        cluster.write(pod, letters.written(Ended(late)).decode())
+        cluster.write(pod, pod_messages.written(Ended(late)).decode())
         until(lambda: running.status()[0].attempt == 2)
         time.sleep(0.3)
 
@@ -243,9 +244,9 @@ def test_a_pod_that_was_lost_while_nobody_watched_is_missed_in_the_list(
 def test_a_worker_that_asks_for_it_stops_the_program(cluster: FakeCluster) -> None:
     with launched(cluster) as running:
         pod = begin(cluster)
-        cluster.tell(pod, StopRequested("loop-0"))
+        cluster.report(pod, StopRequested("loop-0"))
         cluster.when(lambda: "deletionTimestamp" in cluster.objects["Pod", pod]["metadata"])
-        cluster.tell(pod, Ended(Outcome("loop-0", outcome.STOPPED)))
+        cluster.report(pod, Ended(Outcome("loop-0", outcome.STOPPED)))
         cluster.end(pod)
 
         running.wait(20)
@@ -273,12 +274,12 @@ def test_a_worker_learns_that_another_one_is_gone(cluster: FakeCluster) -> None:
     del server
     with launched(cluster, program):
         first, pod = begin(cluster, "server-0"), begin(cluster)
-        cluster.tell(first, Ended(Outcome("server-0", outcome.SUCCEEDED)))
+        cluster.report(first, Ended(Outcome("server-0", outcome.SUCCEEDED)))
         cluster.end(first)
 
-        def wishes() -> letters.Wishes:
+        def wishes() -> pod_messages.PodCommands:
             annotations = cluster.objects["Pod", pod]["metadata"]["annotations"]
-            return letters.wishes_in(annotations["launchpad/orders"])
+            return pod_messages.parse_commands(annotations["launchpad/orders"])
 
         cluster.when(lambda: "server-0" in wishes().gone)
         assert "it has ended and serves no more" in wishes().gone["server-0"]
@@ -291,9 +292,9 @@ def test_what_an_attempt_has_left_is_given_to_the_next_and_kept_with_the_logs(
     failed = Outcome("loop-0", outcome.FAILED, cause="ValueError: boom")
     with launched(cluster, program_of(RESTARTS)) as running:
         pod = begin(cluster)
-        for piece in letters.baggage_of("loop-0", baggage.packed(tmp_path)):
-            cluster.tell(pod, piece)
-        cluster.tell(pod, Ended(failed))
+        for piece in pod_messages.state_chunks("loop-0", archives.packed(tmp_path)):
+            cluster.report(pod, piece)
+        cluster.report(pod, Ended(failed))
         cluster.end(pod, exit_code=1)
         again = begin(cluster, attempt=2)
 
@@ -313,11 +314,11 @@ def test_a_worker_that_is_too_slow_to_start_is_ended_by_its_pod(cluster: FakeClu
 
         def is_told() -> bool:
             annotations = cluster.objects["Pod", pod]["metadata"]["annotations"]
-            return letters.wishes_in(annotations["launchpad/orders"]).kill
+            return pod_messages.parse_commands(annotations["launchpad/orders"]).kill
 
         cluster.when(is_told)
         stopped = Outcome("loop-0", outcome.STOPPED, "init", cause="killed when it did not stop")
-        cluster.tell(pod, Ended(stopped))
+        cluster.report(pod, Ended(stopped))
         cluster.end(pod)
 
         with pytest.raises(lp.ProgramFailed, match=r"was not ready within start_timeout_s=0\.5"):
@@ -333,7 +334,7 @@ def test_a_launcher_that_fails_itself_gives_up_all_its_workers(
     with launched(cluster) as running:
         pod = begin(cluster)
         until(lambda: running.status()[0].state == "running")
-        monkeypatch.setattr(endings, "ending", raises)
+        monkeypatch.setattr(pod_status, "ending", raises)
         cluster.end(pod, exit_code=1)
 
         with pytest.raises(
@@ -345,7 +346,7 @@ def test_a_launcher_that_fails_itself_gives_up_all_its_workers(
 def test_a_cluster_that_does_not_answer_keeps_nobody_from_stopping(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reaper, "_ABANDONED_S", 0.5)
+    monkeypatch.setattr(termination, "_ABANDONED_S", 0.5)
     with launched(cluster) as running:
         begin(cluster)
         until(lambda: running.status()[0].state == "running")
@@ -365,7 +366,7 @@ def test_a_worker_has_ended_when_it_says_so_however_late_its_kubelet_is(
 ) -> None:
     with launched(cluster) as running:
         pod = begin(cluster)
-        cluster.tell(pod, Ended(SUCCEEDED))  # and the pod goes on running, as far as we are told
+        cluster.report(pod, Ended(SUCCEEDED))  # and the pod goes on running, as far as we are told
         running.wait(20)
 
         assert running.status()[0].state == "succeeded"
@@ -379,7 +380,7 @@ def test_whether_sigkill_was_for_want_of_memory_is_the_clusters_to_say(
     with launched(cluster) as running:
         pod = begin(cluster)
         until(lambda: running.status()[0].state == "running")
-        cluster.tell(pod, Ended(killed))
+        cluster.report(pod, Ended(killed))
         cluster.end(pod, exit_code=1, reason="OOMKilled")
         with pytest.raises(lp.ProgramFailed, match="out of memory"):
             running.wait(20)
@@ -389,7 +390,7 @@ def test_a_worker_that_stopped_unasked_was_deleted_by_somebody(cluster: FakeClus
     with launched(cluster) as running:
         pod = begin(cluster)
         until(lambda: running.status()[0].state == "running")
-        cluster.tell(pod, Ended(Outcome("loop-0", outcome.STOPPED, "run")))
+        cluster.report(pod, Ended(Outcome("loop-0", outcome.STOPPED, "run")))
         cluster.lose(pod)
         with pytest.raises(lp.ProgramFailed, match="its pod was deleted, and not by us"):
             running.wait(20)
@@ -403,21 +404,21 @@ def test_a_worker_is_killed_for_a_test_by_its_pod(cluster: FakeCluster) -> None:
 
         assert running.crash("loop-0", "for a test") == "SIGKILL"
 
-        until(lambda: letters.wishes_in(orders_of(cluster, pod)).crash)
+        until(lambda: pod_messages.parse_commands(orders_of(cluster, pod)).crash)
 
 
 def test_what_a_kubelet_may_have_missed_is_said_once_more(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reaper, "_REPEAT_S", 0.1)
+    monkeypatch.setattr(termination, "_REPEAT_S", 0.1)
     with launched(cluster) as running:
         pod = begin(cluster)
         until(lambda: running.status()[0].state == "running")
         running.crash("loop-0", "for a test")
 
-        until(lambda: letters.wishes_in(orders_of(cluster, pod)).repeats == 1)
+        until(lambda: pod_messages.parse_commands(orders_of(cluster, pod)).repeats == 1)
 
-        assert letters.wishes_in(orders_of(cluster, pod)).crash
+        assert pod_messages.parse_commands(orders_of(cluster, pod)).crash
 
 
 def orders_of(cluster: FakeCluster, pod: str) -> str:
@@ -429,7 +430,7 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
 ) -> None:
     noted: list[str] = []
     monkeypatch.setattr(Output, "note_once", lambda self, text: noted.append(text))
-    monkeypatch.setattr(workers, "_NO_POD_S", 0.2)
+    monkeypatch.setattr(pod_workers, "_NO_POD_S", 0.2)
     monkeypatch.setattr(cluster, "_pod_of", lambda job: {**job, "kind": "NoPod"})
     event = {"kind": "Event", "type": "Warning", "reason": "FailedCreate", "message": "no quota"}
     cluster.objects["Event", "e"] = {**event, "metadata": {"name": "e"}}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launchpad.launch.gpus.allocation import UNIT, Request, allocate
-from launchpad.launch.gpus.device import Device, listed
+from launchpad.launch.devices.allocation import UNIT, GpuRequest, allocate
+from launchpad.launch.devices.device import Device, listed
 
 NAMES = ["NVIDIA A100-SXM4", "NVIDIA H100", "MIG 1g.5gb"]
 
@@ -19,8 +19,8 @@ def a_device(number: int, name: str = "A100") -> Device:
     return Device(number, f"GPU-{number}", name, whole="GPU-cut" if "MIG" in name else "")
 
 
-def requests(*gpus: float, accelerator: str | None = None) -> list[Request]:
-    return [Request(f"w-{i}", "w", n, accelerator) for i, n in enumerate(gpus)]
+def requests(*gpus: float, accelerator: str | None = None) -> list[GpuRequest]:
+    return [GpuRequest(f"w-{i}", "w", n, accelerator) for i, n in enumerate(gpus)]
 
 
 def given_to(devices: Sequence[Device], *gpus: float) -> list[list[int]] | None:
@@ -35,7 +35,7 @@ hosts = st.lists(st.sampled_from(NAMES), max_size=4).map(
 amounts = st.sampled_from([0, 0.1, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.9, 1, 2, 3])
 programs = st.lists(
     st.tuples(amounts, st.sampled_from([None, "a100", "H100", "NVIDIA"])), max_size=6
-).map(lambda asked: [Request(f"w-{i}", "w", n, kind) for i, (n, kind) in enumerate(asked)])
+).map(lambda asked: [GpuRequest(f"w-{i}", "w", n, kind) for i, (n, kind) in enumerate(asked)])
 shares_of_others = st.lists(st.sampled_from([0, 0, 2500, 5000, 10_000]), min_size=4, max_size=4)
 
 
@@ -43,12 +43,14 @@ def taken_of(devices: Sequence[Device], shares: Sequence[int]) -> dict[str, int]
     return {d.uuid: share for d, share in zip(devices, shares, strict=False)}
 
 
-def is_possible(devices: Sequence[Device], asked: Sequence[Request], free: dict[str, int]) -> bool:
+def is_possible(
+    devices: Sequence[Device], asked: Sequence[GpuRequest], free: dict[str, int]
+) -> bool:
     """Tries everything."""
     if not asked:
         return True
     first, *others = asked
-    fits = [d for d in devices if first.suits(d) and free[d.uuid] >= first.units]
+    fits = [d for d in devices if first.matches(d) and free[d.uuid] >= first.units]
     for chosen in itertools.combinations(fits, first.count if first.gpus else 0):
         left = dict(free)
         for device in chosen:
@@ -61,7 +63,7 @@ def is_possible(devices: Sequence[Device], asked: Sequence[Request], free: dict[
 @settings(max_examples=600, deadline=None)
 @given(hosts, programs, shares_of_others)
 def test_it_refuses_exactly_when_there_is_no_way(
-    devices: list[Device], asked: list[Request], shares: list[int]
+    devices: list[Device], asked: list[GpuRequest], shares: list[int]
 ) -> None:
     taken = taken_of(devices, shares)
     free = {d.uuid: UNIT - taken[d.uuid] for d in devices}
@@ -74,7 +76,7 @@ def test_it_refuses_exactly_when_there_is_no_way(
 @settings(max_examples=300, deadline=None)
 @given(hosts, programs, shares_of_others)
 def test_nobody_gets_what_is_another_s_or_not_of_the_kind_asked_for(
-    devices: list[Device], asked: list[Request], shares: list[int]
+    devices: list[Device], asked: list[GpuRequest], shares: list[int]
 ) -> None:
     taken = taken_of(devices, shares)
 
@@ -86,14 +88,16 @@ def test_nobody_gets_what_is_another_s_or_not_of_the_kind_asked_for(
         mine = found[request.worker]
         assert len(set(mine)) == len(mine) == (request.count if request.gpus else 0)
         for device in mine:
-            assert request.suits(device)
+            assert request.matches(device)
             used[device.uuid] += request.units
     assert all(units <= UNIT for units in used.values())
 
 
 @settings(max_examples=200, deadline=None)
 @given(hosts, programs)
-def test_the_same_question_has_the_same_answer(devices: list[Device], asked: list[Request]) -> None:
+def test_the_same_question_has_the_same_answer(
+    devices: list[Device], asked: list[GpuRequest]
+) -> None:
     assert allocate(devices, asked) == allocate(list(devices), list(asked))
 
 
@@ -113,7 +117,7 @@ def test_a_gpu_of_which_others_have_a_share_is_taken_before_an_empty_one() -> No
 
 def test_who_takes_any_leaves_the_rare_ones_to_those_who_need_them() -> None:
     devices = [a_device(0, "H100"), a_device(1, "A100")]
-    asked = [Request("any-0", "any", 1), Request("h-0", "h", 1, "h100")]
+    asked = [GpuRequest("any-0", "any", 1), GpuRequest("h-0", "h", 1, "h100")]
 
     found = allocate(devices, asked)
 
@@ -122,7 +126,7 @@ def test_who_takes_any_leaves_the_rare_ones_to_those_who_need_them() -> None:
 
 def test_gpus_of_one_name_are_preferred_to_a_mixture() -> None:
     devices = [a_device(0, "H100"), a_device(1, "A100"), a_device(2, "A100")]
-    asked = [Request("w-0", "w", 2), Request("h-0", "h", 0.1, "H100")]
+    asked = [GpuRequest("w-0", "w", 2), GpuRequest("h-0", "h", 0.1, "H100")]
 
     found = allocate(devices, asked)
 

@@ -19,13 +19,13 @@ import psutil
 import pytest
 
 import launchpad as lp
-from launchpad.launch import claims
-from launchpad.launch.claims import Holding
-from launchpad.launch.gpus import inventory
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.devices import inventory
+from launchpad.launch.rundir import claims
+from launchpad.launch.rundir.claims import ClaimRecord
+from launchpad.launch.rundir.directory import RunDirectory
 from tests import nodes
+from tests.helpers import scripts
 
-ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30
 both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 
@@ -62,7 +62,7 @@ def gpus_of(running: lp.Running) -> list[tuple[str, ...]]:
 
 def held() -> dict[str, int]:
     """What all runs hold now."""
-    with claims.ledger() as ledger:
+    with claims.claim_table() as ledger:
         return dict(ledger.taken())
 
 
@@ -218,7 +218,7 @@ def test_a_launch_that_is_stopped_while_it_chooses_is_named_and_not_waited_for_f
 ) -> None:
     monkeypatch.setattr(claims, "_MUTEX_S", 0.1)
 
-    with claims.ledger(), pytest.raises(lp.LaunchError, match=r"locked .*mutex\?"):
+    with claims.claim_table(), pytest.raises(lp.LaunchError, match=r"locked .*mutex for"):
         lp.launch(program_of(1), "test_mt")
 
 
@@ -260,7 +260,7 @@ class Holder:
 
     def __init__(self, launch_type: str, forks: bool = False, hogs: bool = False) -> None:
         code = HOLDER.format(launch_type=launch_type, forks=forks, hogs=hogs)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+        environment = scripts.environment(PYTHONWARNINGS="ignore")
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdout=subprocess.PIPE,
@@ -318,16 +318,16 @@ def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
     above = psutil.Process(int(holder.worker)).parents()[:2]  # the host and the keeper
     for process in above:
         process.suspend()  # until the launch has seen that the GPUs are held
-    looked = Holding.is_of_the_dead.fget
+    looked = ClaimRecord.launcher_is_dead.fget
 
-    def looks(holding: Holding) -> bool:
-        is_of_the_dead = looked(holding)
+    def looks(holding: ClaimRecord) -> bool:
+        launcher_is_dead = looked(holding)
         for process in above:
             with suppress(psutil.NoSuchProcess):
                 process.resume()
-        return bool(is_of_the_dead)
+        return bool(launcher_is_dead)
 
-    monkeypatch.setattr(Holding, "is_of_the_dead", property(looks))
+    monkeypatch.setattr(ClaimRecord, "launcher_is_dead", property(looks))
     holder.process.kill()
     holder.process.wait(DEADLINE_S)
 

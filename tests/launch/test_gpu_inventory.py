@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import launchpad as lp
-from launchpad.launch.gpus import inventory
-from launchpad.launch.gpus.device import Device
-from launchpad.launch.gpus.visible import visible
+from launchpad.launch.devices import inventory
+from launchpad.launch.devices.device import Device
+from launchpad.launch.devices.visible import visible
 
 WHOLE = [
     Device(0, "GPU-aa11", "A100"),

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import launchpad as lp
-from launchpad.launch.logs import files
+from launchpad.launch.logs import log_files
 from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.logs.tail import Tail
-from launchpad.launch.output import Output
-from launchpad.launch.run_directory import RunDirectory
-from tests import printers
+from launchpad.launch.output.printer import Output
+from launchpad.launch.rundir.directory import RunDirectory
+from tests.helpers import printing_nodes
 
 DEADLINE_S = 30.0
 both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
@@ -45,7 +45,7 @@ def names_in(running: lp.Running) -> set[str]:
 @both
 def test_each_attempt_has_a_log_of_its_own(launch_type: str) -> None:
     running = lp.testing.run(
-        program_of(lp.PyNode(printers.fails_at_first), retries=1), DEADLINE_S, launch_type
+        program_of(lp.PyNode(printing_nodes.fails_at_first), retries=1), DEADLINE_S, launch_type
     )
 
     assert names_in(running) == {"printer-0.0.log", "printer-0.0.attempt_2.log"}
@@ -71,9 +71,9 @@ def test_the_terminal_shows_one_attempt_after_the_other(tmp_path: Path) -> None:
 
 
 def test_no_worker_has_the_name_of_another_ones_attempt() -> None:
-    log_files = files.LogFiles("/logs")
+    paths = log_files.LogFiles("/logs")
 
-    names = {log_files.path(worker, n) for worker in ("a-0", "a-0.1", "a-0.2") for n in (1, 2)}
+    names = {paths.path(worker, n) for worker in ("a-0", "a-0.1", "a-0.2") for n in (1, 2)}
 
     assert len(names) == 6
 
@@ -93,7 +93,7 @@ def test_a_log_that_is_turned_over_loses_no_line_and_keeps_their_order(
     small_logs(monkeypatch, 0.02, 1000)
 
     running = lp.testing.run(
-        program_of(lp.PyNode(printers.slowly, 20_000, 0.002)), DEADLINE_S, launch_type
+        program_of(lp.PyNode(printing_nodes.slowly, 20_000, 0.002)), DEADLINE_S, launch_type
     )
 
     assert len(names_in(running)) > 2
@@ -108,7 +108,7 @@ def test_it_is_turned_over_under_c_code_and_subprocesses_too(
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
 
     running = lp.testing.run(
-        program_of(lp.PyNode(printers.in_all_ways, 2000)), DEADLINE_S, "test_mp"
+        program_of(lp.PyNode(printing_nodes.in_all_ways, 2000)), DEADLINE_S, "test_mp"
     )
 
     lines = running.logs("printer").splitlines()
@@ -129,11 +129,11 @@ def test_the_newest_parts_are_kept_and_say_where_the_others_are(
     small_logs(monkeypatch, 0.02, 3)
 
     running = lp.testing.run(
-        program_of(lp.PyNode(printers.slowly, 30_000, 0.002)), DEADLINE_S, launch_type
+        program_of(lp.PyNode(printing_nodes.slowly, 30_000, 0.002)), DEADLINE_S, launch_type
     )
 
     log = running.log_directory / "printer-0.log"
-    *older, newest = files.parts(log)
+    *older, newest = log_files.parts(log)
     assert newest == log
     assert len(older) == 2
     assert (
@@ -152,7 +152,7 @@ def test_what_user_code_has_sent_elsewhere_stays_there(
     own = tmp_path / "own"
 
     running = lp.testing.run(
-        program_of(lp.PyNode(printers.moves_its_output, str(own))), DEADLINE_S, "test_mp"
+        program_of(lp.PyNode(printing_nodes.moves_its_output, str(own))), DEADLINE_S, "test_mp"
     )
 
     assert len(names_in(running)) > 1
@@ -161,7 +161,9 @@ def test_what_user_code_has_sent_elsewhere_stays_there(
 
 def test_a_signal_handler_may_print_while_the_main_thread_does() -> None:
     running = lp.testing.run(
-        program_of(lp.PyNode(printers.prints_in_a_signal_handler, 50_000)), DEADLINE_S, "test_mp"
+        program_of(lp.PyNode(printing_nodes.prints_in_a_signal_handler, 50_000)),
+        DEADLINE_S,
+        "test_mp",
     )
 
     text = running.logs("printer")  # a handler may come between a text and the end of its line
@@ -176,11 +178,11 @@ def test_a_report_has_the_last_lines_also_when_the_log_was_just_turned_over(
 ) -> None:
     log = tmp_path / "a-0.log"
     log.write_text("".join(f"{i}\n" for i in range(30)))
-    os.close(Rotation().turn(log))
+    os.close(Rotation().rotate(log))
     with log.open("a") as file:
         file.write("last\n")
 
-    assert files.last_lines(log, 5) == ("26", "27", "28", "29", "last")
+    assert log_files.last_lines(log, 5) == ("26", "27", "28", "29", "last")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -219,7 +221,7 @@ def test_a_tail_reads_every_line_once_whenever_it_looks_and_the_log_is_turned_ov
 
 def turned(rotation: Rotation, log: Path, fd: int) -> int:
     os.close(fd)
-    return rotation.turn(log)
+    return rotation.rotate(log)
 
 
 def test_a_tail_goes_on_with_what_a_subprocess_still_writes_to_the_part_before(
@@ -230,7 +232,7 @@ def test_a_tail_goes_on_with_what_a_subprocess_still_writes_to_the_part_before(
     os.write(old, b"one\n")
     assert tail.lines() == [b"one"]
 
-    os.close(Rotation().turn(log))
+    os.close(Rotation().rotate(log))
     tail.lines()
     os.write(old, b"two\n")
     os.close(old)
@@ -244,7 +246,7 @@ def test_a_tail_says_so_when_what_it_has_not_read_was_deleted(tmp_path: Path) ->
     assert tail.lines() == [b"one"]
 
     for text in (b"two\n", b"three\n", b"four\n"):
-        fd = Rotation(files=2).turn(log)
+        fd = Rotation(files=2).rotate(log)
         os.write(fd, text)
         os.close(fd)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from launchpad.launch.output import Output
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.output.printer import Output
+from launchpad.launch.rundir.directory import RunDirectory
 
 DEADLINE_S = 10.0
 

@@ -211,7 +211,7 @@ def test_a_handle_of_a_node_that_serves_nobody_is_refused(launch_type: str) -> N
     handle = program.add_node(lp.PyNode(add_once), label="quiet")
     program.add_node(lp.PyNode(add_once, handle), label="caller")
 
-    with pytest.raises(lp.DefinitionError, match=r"caller\.args\[0\].*serves nobody"):
+    with pytest.raises(lp.DefinitionError, match=r"caller\.args\[0\].*serves nothing"):
         lp.plan(program, launch_type)
 
 

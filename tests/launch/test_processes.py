@@ -18,12 +18,13 @@ import psutil
 import pytest
 
 import launchpad as lp
-from launchpad.launch import setup
-from launchpad.launch.backend import Born, Ended, Ready, Report, StopRequested, Waiting, Workers
-from launchpad.launch.backends.processes import endings
+from launchpad.events import Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.backends.processes import exit_status
 from launchpad.launch.backends.processes.backend import Processes, ProcessWorkers
-from launchpad.launch.backends.processes.messages import Gone
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.backends.processes.messages import ChildExited
+from launchpad.launch.planning import planner
+from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 from tests.waiting import until
 
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 20.0
 KILLED_WITHIN_S = 0.25
 
-ReportT = TypeVar("ReportT", bound=Report)
+ReportT = TypeVar("ReportT", bound=Event)
 
 
 class Launched:
@@ -40,14 +41,14 @@ class Launched:
     def __init__(
         self, program: lp.Program, local: dict[str, lp.PythonProcess] | None = None
     ) -> None:
-        planned = setup.plan(program, Processes(), "local_mp", local)
+        planned = planner.plan(program, Processes(), "local_mp", local)
         self.run = RunDirectory.create(program.name, planned.endpoints)
         placed = [
             dataclasses.replace(w, endpoints={a: self.run.place(e) for a, e in w.endpoints.items()})
             for w in planned.workers
         ]
         self.plan = dataclasses.replace(planned, workers=tuple(placed))
-        self.reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self.reports: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.ended: dict[str, Outcome] = {}
         self.workers: Workers = Processes().start(self.plan, self.run, self.reports.put)
         self.run.make_runtime()
@@ -85,7 +86,7 @@ class Launched:
     @property
     def keeper(self) -> psutil.Process:
         assert isinstance(self.workers, ProcessWorkers)
-        return psutil.Process(self.workers._keeper.pid)
+        return psutil.Process(self.workers._subreaper.pid)
 
     def close(self) -> None:
         self.workers.close()
@@ -146,7 +147,7 @@ def test_a_worker_reports_that_it_is_ready_and_that_it_has_ended(launch: Launch)
 def test_a_worker_s_process_is_told_of_before_it_is_ready(launch: Launch) -> None:
     launched = launch(worker=lambda: print(os.getpid(), flush=True))
 
-    born = launched.next(Born)
+    born = launched.next(ProcessStarted)
     launched.next(Ready)
 
     assert (born.worker, born.attempt) == ("worker-0", 1)
@@ -163,7 +164,7 @@ def test_a_server_is_ready_without_anything_to_run_and_serves_until_asked(launch
     assert launched.next(Ready).runs is False
     with lp.courier.Client(launched.plan.endpoints["server-0/courier"]) as client:
         assert client.ping() != os.getpid()
-    launched.workers.ask("server-0")
+    launched.workers.request_stop("server-0")
     assert launched.outcome().kind == "stopped"
 
 
@@ -222,6 +223,7 @@ def test_an_exception_in_a_constructor_fails_in_phase_init(launch: Launch) -> No
     assert (ended.kind, ended.phase, ended.cause) == ("failed", "init", "ValueError: boom")
 
 
+@pytest.mark.timing
 def test_an_import_error_fails_in_phase_import_within_a_second(launch: Launch) -> None:
     began = time.monotonic()
     ended = launch(worker=lp.PyNode(print, Raises())).outcome()
@@ -287,7 +289,7 @@ def test_a_host_that_cannot_be_started_is_a_launch_error_that_leaves_nothing(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     with pytest.raises(lp.LaunchError, match="/nowhere/python"):
-        Processes().start(setup.plan(program, Processes(), "local_mp"), run, print)
+        Processes().start(planner.plan(program, Processes(), "local_mp"), run, print)
 
     run.remove()
 
@@ -332,7 +334,7 @@ def test_a_run_that_never_asked_about_stopping_is_interrupted(launch: Launch, bl
 
     launched = launch(worker=run)
     assert launched.wait_for_line("worker-0") == "running"
-    launched.workers.ask("worker-0")
+    launched.workers.request_stop("worker-0")
 
     ended = launched.outcome()
     assert (ended.kind, ended.exit_code) == ("stopped", 0)
@@ -348,7 +350,7 @@ def test_a_run_that_waits_for_the_stop_is_not_interrupted(launch: Launch) -> Non
 
     launched = launch(worker=run)
     launched.wait_for_line("worker-0")
-    launched.workers.ask("worker-0")
+    launched.workers.request_stop("worker-0")
 
     assert launched.outcome().kind == "stopped"
     assert launched.log("worker-0") == "running\nstopped in my own time\n"
@@ -367,7 +369,7 @@ def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
 
     launched = launch(worker=never_stops)
     assert launched.wait_for_line("worker-0") == "running"
-    launched.workers.ask("worker-0")
+    launched.workers.request_stop("worker-0")
     until(lambda: "no\n" in launched.log("worker-0"))
 
     launched.workers.kill("worker-0")
@@ -382,23 +384,23 @@ def test_a_request_for_a_worker_that_has_ended_is_passed_over(launch: Launch) ->
     launched = launch(worker=lambda: None)
     launched.outcome()
 
-    launched.workers.ask("worker-0")
+    launched.workers.request_stop("worker-0")
     launched.workers.kill("worker-0")
-    launched.workers.tell_gone("worker-0", "why")
+    launched.workers.announce_gone("worker-0", "why")
 
     assert launched.reports.empty()
 
 
 def test_a_failure_that_is_told_is_known_to_all_others(launch: Launch) -> None:
     def look() -> None:
-        while not (why := lp.current().why_gone("learner-0")):
+        while not (why := lp.current().gone_reason("learner-0")):
             time.sleep(0.001)
         print(why)
 
     launched = launch(one=look, two=look)
     launched.next(Ready)
     launched.next(Ready)
-    launched.workers.tell_gone("learner-0", "it was too warm")
+    launched.workers.announce_gone("learner-0", "it was too warm")
 
     assert {launched.outcome().kind, launched.outcome().kind} == {"succeeded"}
     assert launched.log("one-0") == launched.log("two-0") == "it was too warm\n"
@@ -406,7 +408,7 @@ def test_a_failure_that_is_told_is_known_to_all_others(launch: Launch) -> None:
 
 def test_stop_and_waiting_are_reported(launch: Launch) -> None:
     def run() -> None:
-        lp.current().report("waiting", "learner-0")
+        lp.current().report(Waiting(lp.current().name, "learner-0"))
         lp.stop("enough")
 
     launched = launch(worker=run)
@@ -573,7 +575,7 @@ def test_threads_of_a_worker_that_was_asked_to_stop_are_waited_for(launch: Launc
 
     launched = launch(worker=run)
     launched.wait_for_line("worker-0")
-    launched.workers.ask("worker-0")
+    launched.workers.request_stop("worker-0")
 
     assert launched.outcome().kind == "stopped"
     assert launched.log("worker-0") == "running\nsaved\n"
@@ -606,7 +608,7 @@ def test_a_worker_that_changes_its_process_can_still_be_stopped(launch: Launch) 
 
     launched = launch(worker=run)
     launched.next(Ready)
-    launched.workers.ask("worker-0")
+    launched.workers.request_stop("worker-0")
 
     assert launched.outcome().kind == "stopped"
 
@@ -631,6 +633,7 @@ def starts_a_sleeper(new_session: bool = False) -> Callable[[], None]:
     return run
 
 
+@pytest.mark.timing
 def test_what_a_worker_started_dies_with_it(launch: Launch) -> None:
     launched = launch(worker=starts_a_sleeper())
     worker, sleeper = map(int, launched.wait_for_line("worker-0").split())
@@ -668,6 +671,7 @@ def test_what_left_its_process_group_dies_with_the_launch(launch: Launch) -> Non
     assert is_dead(sleeper)
 
 
+@pytest.mark.timing
 def test_closing_ends_workers_that_still_run(launch: Launch) -> None:
     launched = launch(worker=starts_a_sleeper())
     pids = [int(pid) for pid in launched.wait_for_line("worker-0").split()]
@@ -678,6 +682,7 @@ def test_closing_ends_workers_that_still_run(launch: Launch) -> None:
     until(lambda: all(map(is_dead, pids)), within_s=1)
 
 
+@pytest.mark.timing
 def test_when_the_host_dies_all_workers_are_lost_and_none_survives(launch: Launch) -> None:
     launched = launch(one=starts_a_sleeper(), two=starts_a_sleeper())
     pids = [int(p) for w in ("one-0", "two-0") for p in launched.wait_for_line(w).split()]
@@ -717,6 +722,7 @@ def test_a_worker_started_after_the_host_died_is_lost(launch: Launch) -> None:
     assert (ended.kind, ended.phase, ended.attempt) == ("lost", "start", 2)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("forks", [False, True], ids=["plain", "forked a child of its own"])
 def test_f51_when_the_launcher_is_killed_nothing_is_left_250_ms_later(
     tmp_path: Path, forks: bool
@@ -729,7 +735,7 @@ while n_ready < 4: n_ready += type(reports.get()).__name__ == "Ready"
 if {forks} and os.fork() == 0:
     time.sleep(1)
     os._exit(0)
-print(os.getpid(), workers._keeper.pid, *(a.pid for a in workers._attempts.values()))
+print(os.getpid(), workers._subreaper.pid, *(a.pid for a in workers._attempts.values()))
 print(run.runtime, flush=True)
 time.sleep(1000)
 """
@@ -767,9 +773,9 @@ FAILED = Outcome("w", "failed", cause="ValueError: boom")
 def test_an_ending_is_made_of_what_the_worker_said_and_what_the_kernel_says(
     said: Outcome | None, status: int, killed: bool, kind: str, cause: str
 ) -> None:
-    attempt = endings.Attempt("w", 1, pid=7, phase="run", killed=killed, said=said)
+    attempt = exit_status.ProcessAttempt("w", 1, pid=7, phase="run", killed=killed, reported=said)
 
-    ended = endings.ending(attempt, Gone("w", status, peak_bytes=1 << 20))
+    ended = exit_status.ending(attempt, ChildExited("w", status, peak_bytes=1 << 20))
 
     assert (ended.kind, ended.cause, ended.pid) == (kind, cause, 7)
 
@@ -781,16 +787,16 @@ import os, sys
 sys.path.insert(0, {root!r})
 import queue, time
 import launchpad as lp
-from launchpad.launch import setup
+from launchpad.launch.planning import planner
 from launchpad.launch.backends.processes.backend import Processes
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.rundir.directory import RunDirectory
 
 def with_workers(count):
     global workers, reports, run
     program = lp.Program("script")
     for _ in range(count):
         program.add_node(lp.PyNode(time.sleep, 1000), label="w")
-    plan = setup.plan(program, Processes(), "local_mp")
+    plan = planner.plan(program, Processes(), "local_mp")
     run, reports = RunDirectory.create("script"), queue.SimpleQueue()
     workers = Processes().start(plan, run, reports.put)
     run.make_runtime()

@@ -6,20 +6,20 @@ import itertools
 from collections.abc import Callable
 
 from launchpad.launch.plan import WorkerPlan
-from launchpad.launch.progress import Progress
-from launchpad.launch.watched import Watched
+from launchpad.launch.supervision.progress import Progress
+from launchpad.launch.supervision.worker_state import WorkerState
 
 
-def workers(count: int) -> list[Watched]:
+def workers(count: int) -> list[WorkerState]:
     plans = [WorkerPlan(f"w-{i}", "w", i, count, "", 0) for i in range(count)]
-    watched = [Watched(plan) for plan in plans]
+    watched = [WorkerState(plan) for plan in plans]
     for worker in watched:
-        worker.begin(0.0)
+        worker.next_attempt(0.0)
     return watched
 
 
 def said(
-    program: list[Watched], until_s: int, change: Callable[[float], None] = lambda now: None
+    program: list[WorkerState], until_s: int, change: Callable[[float], None] = lambda now: None
 ) -> list[tuple[float, str]]:
     """All that is said in so many seconds, and when, looking twice a second."""
     progress = Progress(lambda: program)
@@ -85,7 +85,7 @@ def test_a_worker_that_was_started_again_is_said_to_be_ready() -> None:
         if now == 5:
             program[0].move("end")
             program[0].move("restart")
-            program[0].begin(now)
+            program[0].next_attempt(now)
 
     assert [line for _, line in said(program, 10, change)] == ["ready again: w-0 (attempt 2)"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad.launch.restarts import Reason, Verdict, decide, within
+from launchpad.launch.supervision.restart import Reason, RestartAction, decide, within
 from launchpad.outcome import FAILED, LOST, PHASES, STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import MODES, SCOPES
 
@@ -28,14 +28,14 @@ def policy(**options: Any) -> lp.RestartPolicy:
     return lp.RestartPolicy(**{"max_restarts": 2, "within_s": WINDOW_S, "backoff": 0.5, **options})
 
 
-def expected_for_failure(mode: str, phase: str, n_before: int) -> tuple[Verdict, Reason]:
+def expected_for_failure(mode: str, phase: str, n_before: int) -> tuple[RestartAction, Reason]:
     if mode == "never":
-        return Verdict.GIVE_UP, Reason.NO_POLICY
+        return RestartAction.GIVE_UP, Reason.NO_POLICY
     if phase == "import":
-        return Verdict.GIVE_UP, Reason.CANNOT_IMPORT
+        return RestartAction.GIVE_UP, Reason.CANNOT_IMPORT
     if n_before >= 2:
-        return Verdict.GIVE_UP, Reason.TOO_OFTEN
-    return Verdict.RESTART, Reason.FAILED
+        return RestartAction.GIVE_UP, Reason.TOO_OFTEN
+    return RestartAction.RESTART, Reason.FAILED
 
 
 @pytest.mark.parametrize(
@@ -49,38 +49,40 @@ def test_a_failure_is_restarted_as_its_policy_says(
 
     decision = decide(policy(mode=mode, scope=scope), failed, before, NOW)
 
-    assert (decision.verdict, decision.reason) == expected_for_failure(mode, phase, n_before)
-    assert decision.delay_s == (0.5 if decision.verdict is Verdict.RESTART and n_before else 0.0)
+    assert (decision.action, decision.reason) == expected_for_failure(mode, phase, n_before)
+    assert decision.delay_s == (
+        0.5 if decision.action is RestartAction.RESTART and n_before else 0.0
+    )
 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "is_stopping", "verdict", "reason"),
     [
-        ("never", SUCCEEDED, False, Verdict.LEAVE, Reason.WORK_IS_DONE),
-        ("on_failure", SUCCEEDED, False, Verdict.LEAVE, Reason.WORK_IS_DONE),
-        ("always", SUCCEEDED, False, Verdict.RESTART, Reason.ALWAYS),
-        ("never", SUCCEEDED, True, Verdict.LEAVE, Reason.WORK_IS_DONE),
-        ("on_failure", SUCCEEDED, True, Verdict.LEAVE, Reason.WORK_IS_DONE),
-        ("always", SUCCEEDED, True, Verdict.LEAVE, Reason.WORK_IS_DONE),
-        ("never", STOPPED, False, Verdict.LEAVE, Reason.TOLD_TO),
-        ("on_failure", STOPPED, True, Verdict.LEAVE, Reason.TOLD_TO),
-        ("always", STOPPED, True, Verdict.LEAVE, Reason.TOLD_TO),
-        ("always", STOPPED, False, Verdict.LEAVE, Reason.TOLD_TO),
-        ("never", FAILED, True, Verdict.GIVE_UP, Reason.STOPPING),
-        ("on_failure", FAILED, True, Verdict.LEAVE, Reason.STOPPING),
-        ("always", FAILED, True, Verdict.LEAVE, Reason.STOPPING),
-        ("never", LOST, False, Verdict.GIVE_UP, Reason.NO_POLICY),
-        ("on_failure", LOST, False, Verdict.RESTART, Reason.FAILED),
-        ("always", LOST, False, Verdict.RESTART, Reason.FAILED),
-        ("always", LOST, True, Verdict.LEAVE, Reason.STOPPING),
+        ("never", SUCCEEDED, False, RestartAction.LEAVE, Reason.WORK_IS_DONE),
+        ("on_failure", SUCCEEDED, False, RestartAction.LEAVE, Reason.WORK_IS_DONE),
+        ("always", SUCCEEDED, False, RestartAction.RESTART, Reason.ALWAYS),
+        ("never", SUCCEEDED, True, RestartAction.LEAVE, Reason.WORK_IS_DONE),
+        ("on_failure", SUCCEEDED, True, RestartAction.LEAVE, Reason.WORK_IS_DONE),
+        ("always", SUCCEEDED, True, RestartAction.LEAVE, Reason.WORK_IS_DONE),
+        ("never", STOPPED, False, RestartAction.LEAVE, Reason.REQUESTED),
+        ("on_failure", STOPPED, True, RestartAction.LEAVE, Reason.REQUESTED),
+        ("always", STOPPED, True, RestartAction.LEAVE, Reason.REQUESTED),
+        ("always", STOPPED, False, RestartAction.LEAVE, Reason.REQUESTED),
+        ("never", FAILED, True, RestartAction.GIVE_UP, Reason.STOPPING),
+        ("on_failure", FAILED, True, RestartAction.LEAVE, Reason.STOPPING),
+        ("always", FAILED, True, RestartAction.LEAVE, Reason.STOPPING),
+        ("never", LOST, False, RestartAction.GIVE_UP, Reason.NO_POLICY),
+        ("on_failure", LOST, False, RestartAction.RESTART, Reason.FAILED),
+        ("always", LOST, False, RestartAction.RESTART, Reason.FAILED),
+        ("always", LOST, True, RestartAction.LEAVE, Reason.STOPPING),
     ],
 )
 def test_other_ends_are_judged_by_kind_and_by_what_the_program_does(
-    mode: str, kind: str, is_stopping: bool, verdict: Verdict, reason: Reason
+    mode: str, kind: str, is_stopping: bool, verdict: RestartAction, reason: Reason
 ) -> None:
     decision = decide(policy(mode=mode), Outcome("a-0", kind), [], NOW, is_stopping=is_stopping)
 
-    assert (decision.verdict, decision.reason) == (verdict, reason)
+    assert (decision.action, decision.reason) == (verdict, reason)
 
 
 @pytest.mark.parametrize("mode", ["on_failure", "always"])
@@ -90,19 +92,19 @@ def test_who_asks_not_to_be_started_again_is_not(mode: str, scope: str) -> None:
 
     decision = decide(policy(mode=mode, scope=scope), failed, [], NOW)
 
-    assert (decision.verdict, decision.reason) == (Verdict.GIVE_UP, Reason.OPTED_OUT)
+    assert (decision.action, decision.reason) == (RestartAction.GIVE_UP, Reason.OPTED_OUT)
 
 
 def test_who_is_killed_while_its_code_is_imported_may_be_started_again() -> None:
     killed = Outcome("a-0", FAILED, "import", signal="SIGKILL")
 
-    assert decide(policy(), killed, [], NOW).verdict is Verdict.RESTART
+    assert decide(policy(), killed, [], NOW).action is RestartAction.RESTART
 
 
 def test_who_was_too_slow_while_its_code_was_imported_may_be_started_again() -> None:
     late = Outcome("a-0", FAILED, "import", error_type="StartTimeout")
 
-    assert decide(policy(), late, [], NOW).verdict is Verdict.RESTART
+    assert decide(policy(), late, [], NOW).action is RestartAction.RESTART
 
 
 def test_a_failure_that_no_restart_would_cover_counts_also_while_the_program_stops() -> None:
@@ -110,13 +112,13 @@ def test_a_failure_that_no_restart_would_cover_counts_also_while_the_program_sto
 
     decision = decide(policy(), failed, [], NOW, is_stopping=True)
 
-    assert (decision.verdict, decision.reason) == (Verdict.GIVE_UP, Reason.STOPPING)
+    assert (decision.action, decision.reason) == (RestartAction.GIVE_UP, Reason.STOPPING)
 
 
 def test_without_restarts_the_first_failure_is_one_too_many() -> None:
     decision = decide(policy(max_restarts=0), Outcome("a-0", FAILED), [], NOW)
 
-    assert (decision.verdict, decision.reason) == (Verdict.GIVE_UP, Reason.TOO_OFTEN)
+    assert (decision.action, decision.reason) == (RestartAction.GIVE_UP, Reason.TOO_OFTEN)
 
 
 def test_the_first_restart_is_immediate_and_each_further_one_waits_twice_as_long() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
@@ -12,6 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.helpers import scripts
+from tests.helpers.scripts import read_until, run, start
 
 PREAMBLE = """
 import sys, time, threading
@@ -24,49 +26,13 @@ def program_of(*made, name="script"):
         program.add_node(node, label=label)
     return program
 """
-ROOT = Path(__file__).resolve().parents[2]
 LOCAL = ["local_mt", "local_mp"]
 both = pytest.mark.parametrize("launch_type", LOCAL)
 
 
 def script(tmp_path: Path, body: str) -> list[str]:
     """A command that runs the body as a script."""
-    path = tmp_path / "script.py"
-    path.write_text(PREAMBLE + body)
-    return [sys.executable, str(path)]
-
-
-def run(
-    command: list[str], *arguments: str, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*command, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-    )
-
-
-def start(command: list[str], *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*command, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-    )
-
-
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """What it prints, up to the line with the text."""
-    assert process.stdout is not None
-    seen = ""
-    for line in process.stdout:
-        seen += line
-        if text in line:
-            return seen
-    raise AssertionError(f"{text!r} never came:\n{seen}")
+    return scripts.write(tmp_path, PREAMBLE + body)
 
 
 COUNTS = """
@@ -699,7 +665,7 @@ print("answer", running.client("counter").add())
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=scripts.environment(),
     )
 
     assert "answer 1" in done.stdout

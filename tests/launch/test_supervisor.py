@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad.launch.backend import Born, Done, Ended, Ready, Report, StopRequested, Waiting
+from launchpad.events import Done, Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.supervisor import Ask, Kill, Note, Start, Supervisor, TellGone
+from launchpad.launch.supervision.commands import (
+    AnnounceGone,
+    KillWorker,
+    PrintNote,
+    StartWorker,
+    StopWorker,
+)
+from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
 from launchpad.restart_policy import RestartPolicy
 
@@ -37,21 +44,24 @@ def running(
 ) -> Supervisor:
     """A supervisor whose workers are all ready."""
     watcher = supervisor(*workers, grace_s=grace_s)
-    watcher.begin()
+    watcher.start_all()
     for plan in workers:
         watcher.on(ready(plan.name, plan.name not in serving), 0.0)
     return watcher
 
 
 def test_begin_starts_all_in_order() -> None:
-    assert supervisor(worker("a-0"), worker("b-0")).begin() == [Start("a-0", 1), Start("b-0", 1)]
+    assert supervisor(worker("a-0"), worker("b-0")).start_all() == [
+        StartWorker("a-0", 1),
+        StartWorker("b-0", 1),
+    ]
 
 
 def test_the_program_ends_when_all_with_something_to_run_have_ended() -> None:
     watcher = running(worker("server-0"), worker("a-0"), worker("a-1"), serving=("server-0",))
 
     assert watcher.on(ended("a-0"), 1.0) == []
-    assert watcher.on(ended("a-1"), 2.0) == [Ask("server-0")]
+    assert watcher.on(ended("a-1"), 2.0) == [StopWorker("server-0")]
 
 
 def test_deaths_that_no_policy_counts_any_more_are_forgotten() -> None:
@@ -62,20 +72,20 @@ def test_deaths_that_no_policy_counts_any_more_are_forgotten() -> None:
         watcher.on(ended("a-0", FAILED, attempt=attempt), 10.0 * attempt)
 
     assert watcher.workers["a-0"].attempt == 101
-    assert len(watcher._deaths["a-0"]) == 1
+    assert len(watcher._restart_history["a-0"]) == 1
 
 
 def test_a_worker_s_process_is_known_from_its_birth_to_its_end() -> None:
     policy = RestartPolicy(backoff=0)
     watcher = supervisor(worker("a-0", restart=policy))
-    watcher.begin(7.0)
+    watcher.start_all(7.0)
     watched = watcher.workers["a-0"]
 
     assert (watched.pid, watched.started_at) == (0, 7.0)
-    watcher.on(Born("a-0", 1, 123), 8.0)
+    watcher.on(ProcessStarted("a-0", 1, 123), 8.0)
     assert watched.pid == 123
     watcher.on(ended("a-0", FAILED), 9.0)
-    watcher.on(Born("a-0", 1, 123), 9.0)  # the first attempt's, too late
+    watcher.on(ProcessStarted("a-0", 1, 123), 9.0)  # the first attempt's, too late
     assert (watched.pid, watched.started_at, watched.attempt) == (0, 9.0, 2)
 
 
@@ -88,24 +98,24 @@ def test_servers_alone_keep_running() -> None:
 
 def test_nobody_stops_before_the_last_one_is_known_to_run_nothing() -> None:
     watcher = supervisor(worker("slow-0"), worker("a-0"))
-    watcher.begin()
+    watcher.start_all()
     watcher.on(ready("a-0"), 0.0)
 
     assert watcher.on(ended("a-0"), 1.0) == []
-    assert watcher.on(ready("slow-0", runs=False), 2.0) == [Ask("slow-0")]
+    assert watcher.on(ready("slow-0", runs=False), 2.0) == [StopWorker("slow-0")]
 
 
 def test_a_worker_that_is_done_and_only_serves_does_not_keep_the_program_alive() -> None:
     watcher = running(worker("a-0"), worker("b-0"))
 
     assert watcher.on(Done("a-0", 1), 1.0) == []
-    assert watcher.on(ended("b-0"), 2.0) == [Ask("a-0")]
+    assert watcher.on(ended("b-0"), 2.0) == [StopWorker("a-0")]
 
 
 def test_the_program_ends_when_the_main_groups_have_ended() -> None:
     watcher = running(worker("loop-0"), worker("main-0", main=True))
 
-    assert watcher.on(ended("main-0"), 1.0) == [Ask("loop-0")]
+    assert watcher.on(ended("main-0"), 1.0) == [StopWorker("loop-0")]
 
 
 def test_a_failure_is_told_to_all_and_stops_the_program() -> None:
@@ -114,9 +124,9 @@ def test_a_failure_is_told_to_all_and_stops_the_program() -> None:
     commands = watcher.on(ended("b-0", FAILED, cause="ValueError: boom"), 1.0)
 
     assert commands == [
-        Note("b-0 failed in run (attempt 1): ValueError: boom"),
-        TellGone("b-0", "b-0 failed in run (attempt 1): ValueError: boom"),
-        Ask("a-0"),
+        PrintNote("b-0 failed in run (attempt 1): ValueError: boom"),
+        AnnounceGone("b-0", "b-0 failed in run (attempt 1): ValueError: boom"),
+        StopWorker("a-0"),
     ]
     assert watcher.failures[0].worker == "b-0"
 
@@ -132,10 +142,10 @@ def test_a_lost_worker_is_a_failure() -> None:
 def test_groups_are_asked_in_reverse_order_each_when_the_former_has_ended() -> None:
     watcher = running(worker("a-0"), worker("b-0"), worker("b-1"), worker("c-0"))
 
-    assert watcher.stop("why", 1.0) == [Ask("c-0")]
-    assert watcher.on(ended("c-0", STOPPED), 1.01) == [Ask("b-0"), Ask("b-1")]
+    assert watcher.stop("why", 1.0) == [StopWorker("c-0")]
+    assert watcher.on(ended("c-0", STOPPED), 1.01) == [StopWorker("b-0"), StopWorker("b-1")]
     assert watcher.on(ended("b-0", STOPPED), 1.02) == []
-    assert watcher.on(ended("b-1", STOPPED), 1.03) == [Ask("a-0")]
+    assert watcher.on(ended("b-1", STOPPED), 1.03) == [StopWorker("a-0")]
     assert watcher.on(ended("a-0", STOPPED), 1.04) == []
     assert watcher.is_over
 
@@ -146,7 +156,7 @@ def test_a_group_that_takes_long_does_not_hold_back_the_next() -> None:
 
     assert watcher.wake_at() == pytest.approx(1.2)
     assert watcher.tick(1.1) == []
-    assert watcher.tick(1.21) == [Ask("a-0")]
+    assert watcher.tick(1.21) == [StopWorker("a-0")]
 
 
 def test_who_has_not_stopped_when_the_grace_period_is_over_is_killed_once() -> None:
@@ -154,7 +164,7 @@ def test_who_has_not_stopped_when_the_grace_period_is_over_is_killed_once() -> N
     watcher.stop("why", 1.0)
 
     assert watcher.wake_at() == pytest.approx(4.0)
-    assert watcher.tick(4.0) == [Kill("a-0")]
+    assert watcher.tick(4.0) == [KillWorker("a-0")]
     assert watcher.tick(5.0) == []
 
 
@@ -169,13 +179,13 @@ def test_a_negative_grace_period_never_kills() -> None:
 def test_a_grace_period_of_zero_kills_at_once() -> None:
     watcher = running(worker("a-0"), grace_s=0.0)
 
-    assert watcher.stop("why", 1.0) == [Ask("a-0"), Kill("a-0")]
+    assert watcher.stop("why", 1.0) == [StopWorker("a-0"), KillWorker("a-0")]
 
 
 def test_stop_asked_by_a_worker_stops_the_program_well() -> None:
     watcher = running(worker("a-0"), worker("b-0"))
 
-    assert watcher.on(StopRequested("a-0"), 1.0) == [Ask("b-0")]
+    assert watcher.on(StopRequested("a-0"), 1.0) == [StopWorker("b-0")]
     assert watcher.failures == []
     assert "a-0 called lp.stop()" in watcher.stop_reason
 
@@ -190,7 +200,7 @@ def test_stopping_twice_asks_once() -> None:
 
 def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_ring() -> None:
     watcher = supervisor(worker("a-0"), worker("b-0"), worker("c-0"))
-    watcher.begin()
+    watcher.start_all()
     watcher.on(Waiting("a-0", "b-0"), 1.0)
     watcher.on(Waiting("b-0", "c-0"), 1.0)
 
@@ -202,7 +212,7 @@ def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_
 
 def test_waiting_for_a_slow_constructor_is_no_ring() -> None:
     watcher = supervisor(worker("a-0"), worker("b-0"))
-    watcher.begin()
+    watcher.start_all()
     watcher.on(Waiting("a-0", "b-0"), 1.0)
     watcher.on(ready("b-0"), 1.1)
 
@@ -233,20 +243,20 @@ REPORTS = st.one_of(
 
 @given(st.lists(REPORTS, max_size=40), st.floats(0, 20))
 def test_whatever_is_reported_every_worker_is_asked_or_ended_when_the_grace_period_is_over(
-    reports: list[Report], grace_s: float
+    reports: list[Event], grace_s: float
 ) -> None:
     watcher = supervisor(
         *(worker(name, restart=RestartPolicy(max_restarts=1)) for name in NAMES), grace_s=grace_s
     )
-    commands = watcher.begin()
+    commands = watcher.start_all()
     for i, report in enumerate(reports):
         commands += watcher.on(report, float(i))
     commands += watcher.stop("the test is over", 100.0)
     commands += watcher.tick(100.0 + 5)
     commands += watcher.tick(1000.0)
 
-    asked = [c.worker for c in commands if isinstance(c, Ask)]
-    killed = [c.worker for c in commands if isinstance(c, Kill)]
+    asked = [c.worker for c in commands if isinstance(c, StopWorker)]
+    killed = [c.worker for c in commands if isinstance(c, KillWorker)]
     over = {name for name, w in watcher.workers.items() if w.state == "ended"}
     assert len(killed) == len(set(killed))
     assert set(asked) | over == set(NAMES)
@@ -260,18 +270,18 @@ GROUP = RestartPolicy(max_restarts=2, within_s=60, scope="group")
 PROGRAM = RestartPolicy(max_restarts=2, within_s=60, scope="program")
 
 
-def starts(commands: list[Any]) -> list[Start]:
-    return [c for c in commands if isinstance(c, Start)]
+def starts(commands: list[Any]) -> list[StartWorker]:
+    return [c for c in commands if isinstance(c, StartWorker)]
 
 
 def test_a_failed_worker_is_started_again_now_and_then_after_longer_and_longer() -> None:
     watcher = running(worker("a-0", restart=TWICE), worker("b-0"))
 
-    assert starts(watcher.on(ended("a-0", FAILED), 1.0)) == [Start("a-0", 2)]
+    assert starts(watcher.on(ended("a-0", FAILED), 1.0)) == [StartWorker("a-0", 2)]
     assert starts(watcher.on(ended("a-0", FAILED, attempt=2), 2.0)) == []
     assert watcher.workers["a-0"].state == "restarting"
     assert watcher.wake_at() == 2.5
-    assert watcher.tick(2.5) == [Start("a-0", 3)]
+    assert watcher.tick(2.5) == [StartWorker("a-0", 3)]
     assert not watcher.is_stopping
 
 
@@ -280,7 +290,7 @@ def test_a_restart_is_announced_with_its_cause_and_count() -> None:
 
     commands = watcher.on(ended("a-0", FAILED, cause="ValueError: boom"), 1.0)
 
-    assert commands[0] == Note(
+    assert commands[0] == PrintNote(
         "a-0 failed in run (attempt 1): ValueError: boom; it is started again now (1 of 2 within 60 s)"
     )
 
@@ -323,12 +333,15 @@ def test_a_group_is_restarted_together_when_all_of_it_has_stopped() -> None:
 
     commands = watcher.on(ended("rank-1", FAILED), 1.0)
 
-    assert commands[1:] == [Ask("rank-0", restarts=True), Ask("rank-2", restarts=True)]
+    assert commands[1:] == [
+        StopWorker("rank-0", restarts=True),
+        StopWorker("rank-2", restarts=True),
+    ]
     assert watcher.on(ended("rank-0", STOPPED), 1.1) == []
     assert watcher.on(ended("rank-2", FAILED, cause="a consequence"), 1.2) == [
-        Start("rank-0", 2),
-        Start("rank-1", 2),
-        Start("rank-2", 2),
+        StartWorker("rank-0", 2),
+        StartWorker("rank-1", 2),
+        StartWorker("rank-2", 2),
     ]
     assert watcher.failures == []
     assert watcher.workers["b-0"].state == "running"
@@ -339,18 +352,21 @@ def test_who_does_not_stop_for_a_restart_is_killed_after_its_grace_period() -> N
     watcher.on(ended("rank-1", FAILED), 1.0)
 
     assert watcher.wake_at() == 4.0
-    assert watcher.tick(4.0) == [Kill("rank-0")]
+    assert watcher.tick(4.0) == [KillWorker("rank-0")]
     assert starts(watcher.on(ended("rank-0", STOPPED), 4.1)) == [
-        Start("rank-0", 2),
-        Start("rank-1", 2),
+        StartWorker("rank-0", 2),
+        StartWorker("rank-1", 2),
     ]
 
 
 def test_the_whole_program_is_restarted_in_order_after_it_was_stopped_in_reverse_order() -> None:
     watcher = running(worker("server-0", restart=PROGRAM), worker("a-0"), serving=("server-0",))
 
-    assert watcher.on(ended("server-0", FAILED), 1.0)[1:] == [Ask("a-0", restarts=True)]
-    assert watcher.on(ended("a-0", STOPPED), 1.1) == [Start("server-0", 2), Start("a-0", 2)]
+    assert watcher.on(ended("server-0", FAILED), 1.0)[1:] == [StopWorker("a-0", restarts=True)]
+    assert watcher.on(ended("a-0", STOPPED), 1.1) == [
+        StartWorker("server-0", 2),
+        StartWorker("a-0", 2),
+    ]
 
 
 def test_two_restarts_that_overlap_become_one() -> None:
@@ -362,7 +378,7 @@ def test_two_restarts_that_overlap_become_one() -> None:
     watcher.on(ended("b-0", FAILED), 1.1)
     commands = watcher.on(ended("a-1", STOPPED), 1.2)
 
-    assert starts(commands) == [Start("a-0", 2), Start("a-1", 2), Start("b-0", 2)]
+    assert starts(commands) == [StartWorker("a-0", 2), StartWorker("a-1", 2), StartWorker("b-0", 2)]
 
 
 def test_a_stop_while_a_restart_is_due_ends_the_program_well() -> None:
@@ -386,7 +402,7 @@ def test_nothing_is_started_again_while_stopping() -> None:
 def test_always_restarts_a_worker_whose_work_is_done() -> None:
     watcher = running(worker("a-0", restart=RestartPolicy(mode="always")), worker("b-0"))
 
-    assert starts(watcher.on(ended("a-0"), 1.0)) == [Start("a-0", 2)]
+    assert starts(watcher.on(ended("a-0"), 1.0)) == [StartWorker("a-0", 2)]
 
 
 def test_a_server_that_comes_back_with_its_group_is_no_longer_gone() -> None:
@@ -395,11 +411,11 @@ def test_a_server_that_comes_back_with_its_group_is_no_longer_gone() -> None:
         worker("a-0", restart=GROUP, **serving), worker("a-1", restart=GROUP), worker("b-0")
     )
     gone = watcher.on(ended("a-0"), 1.0)
-    assert [c.worker for c in gone if isinstance(c, TellGone) and c.why] == ["a-0"]
+    assert [c.worker for c in gone if isinstance(c, AnnounceGone) and c.why] == ["a-0"]
 
     commands = watcher.on(ended("a-1", FAILED), 2.0)
 
-    assert commands[1:] == [Start("a-0", 2), TellGone("a-0", ""), Start("a-1", 2)]
+    assert commands[1:] == [StartWorker("a-0", 2), AnnounceGone("a-0", ""), StartWorker("a-1", 2)]
 
 
 def test_a_restarted_worker_learns_who_has_gone_before_it_was_born() -> None:
@@ -407,20 +423,20 @@ def test_a_restarted_worker_learns_who_has_gone_before_it_was_born() -> None:
     watcher = running(worker("server-0", **serving), worker("a-0", restart=TWICE), worker("b-0"))
     (gone,) = watcher.on(ended("server-0"), 1.0)
 
-    assert watcher.on(ended("a-0", FAILED), 2.0)[1:] == [Start("a-0", 2), gone]
+    assert watcher.on(ended("a-0", FAILED), 2.0)[1:] == [StartWorker("a-0", 2), gone]
 
 
 def test_f15_who_is_not_ready_in_time_is_killed_and_that_is_a_failure() -> None:
     slow = RestartPolicy(max_restarts=1, start_timeout_s=5)
     watcher = supervisor(worker("a-0", restart=slow), worker("b-0"))
-    watcher.begin(10.0)
+    watcher.start_all(10.0)
 
     assert watcher.wake_at() == 15.0
-    assert watcher.tick(15.0) == [Kill("a-0", "was not ready within 5 s")]
+    assert watcher.tick(15.0) == [KillWorker("a-0", "was not ready within 5 s")]
     assert watcher.tick(16.0) == []
-    assert starts(watcher.on(ended("a-0", STOPPED), 16.1)) == [Start("a-0", 2)]
+    assert starts(watcher.on(ended("a-0", STOPPED), 16.1)) == [StartWorker("a-0", 2)]
     watcher.on(ended("a-0", STOPPED, attempt=1), 16.2)
-    assert watcher.tick(21.2) == [Kill("a-0", "was not ready within 5 s")]
+    assert watcher.tick(21.2) == [KillWorker("a-0", "was not ready within 5 s")]
     watcher.on(ended("a-0", STOPPED, attempt=2, phase="init"), 21.3)
     (failure,) = watcher.failures
     assert (failure.kind, failure.error_type, failure.phase) == (FAILED, "StartTimeout", "init")
@@ -429,7 +445,7 @@ def test_f15_who_is_not_ready_in_time_is_killed_and_that_is_a_failure() -> None:
 
 def test_who_is_ready_in_time_is_left_alone() -> None:
     watcher = supervisor(worker("a-0", restart=RestartPolicy(start_timeout_s=5)))
-    watcher.begin(10.0)
+    watcher.start_all(10.0)
     watcher.on(ready("a-0"), 14.9)
 
     assert watcher.tick(100.0) == []
@@ -444,6 +460,6 @@ def test_the_grace_period_of_a_policy_counts_more_than_the_program_s() -> None:
     watcher.stop("why", 10.0)
 
     killed = [
-        c.worker for t in (11.0, 15.0, 1000.0) for c in watcher.tick(t) if isinstance(c, Kill)
+        c.worker for t in (11.0, 15.0, 1000.0) for c in watcher.tick(t) if isinstance(c, KillWorker)
     ]
     assert killed == ["a-0", "b-0"]

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from launchpad.launch.backend import Ended, Ready
-from launchpad.launch.commands import Ask, Command, Kill, Start
+from launchpad.events import Ended, Ready
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.supervisor import Supervisor
+from launchpad.launch.supervision.commands import Command, KillWorker, StartWorker, StopWorker
+from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 
@@ -54,21 +54,21 @@ class Model(RuleBasedStateMachine):
         self.not_before: dict[str, float] = defaultdict(float)
         self.returning: set[str] = set()
         self.must_fail = False
-        self.obey(self.supervisor.begin(self.now))
+        self.execute_in_order(self.supervisor.start_all(self.now))
 
-    def obey(self, commands: list[Command]) -> None:
+    def execute_in_order(self, commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, Start):
+            if isinstance(command, StartWorker):
                 self.start(command)
-            elif isinstance(command, Ask):
+            elif isinstance(command, StopWorker):
                 assert command.worker in self.live
                 assert command.restarts is not self.supervisor.is_stopping
                 self.asked.add(command.worker)
-            elif isinstance(command, Kill):
+            elif isinstance(command, KillWorker):
                 assert command.worker in self.live, "killed twice, or when it was dead"
                 self.killed.add(command.worker)
 
-    def start(self, command: Start) -> None:
+    def start(self, command: StartWorker) -> None:
         name = command.worker
         assert name not in self.live, "two attempts at a time"
         assert not self.supervisor.is_stopping
@@ -86,7 +86,9 @@ class Model(RuleBasedStateMachine):
         if not self.supervisor.is_stopping and name not in self.returning:
             late = was_killed and kind == STOPPED
             self.keep_books(name, FAILED if late else kind)
-        self.obey(self.supervisor.on(Ended(Outcome(name, kind, attempt=attempt)), self.now))
+        self.execute_in_order(
+            self.supervisor.on(Ended(Outcome(name, kind, attempt=attempt)), self.now)
+        )
 
     def keep_books(self, name: str, kind: str) -> None:
         policy = POLICIES[group_of(name)]
@@ -114,7 +116,7 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_worker_is_ready(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.live)))
-        self.obey(self.supervisor.on(Ready(name, self.live[name], True), self.now))
+        self.execute_in_order(self.supervisor.on(Ready(name, self.live[name], True), self.now))
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), kind=st.sampled_from([FAILED, FAILED, LOST, SUCCEEDED]))
@@ -133,18 +135,20 @@ class Model(RuleBasedStateMachine):
         until = self.now + seconds
         while (wake_at := self.supervisor.wake_at()) is not None and wake_at <= until:
             self.now = max(self.now, wake_at)
-            self.obey(self.supervisor.tick(self.now))
+            self.execute_in_order(self.supervisor.tick(self.now))
             assert self.supervisor.wake_at() != wake_at, "it would spin"
         self.now = until
-        self.obey(self.supervisor.tick(self.now))
+        self.execute_in_order(self.supervisor.tick(self.now))
 
     @rule(data=st.data())
     def an_old_attempt_speaks(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(NAMES))
         attempt = self.attempts[name] - 1
         before = self.supervisor.workers[name].state
-        self.obey(self.supervisor.on(Ready(name, attempt, True), self.now))
-        self.obey(self.supervisor.on(Ended(Outcome(name, FAILED, attempt=attempt)), self.now))
+        self.execute_in_order(self.supervisor.on(Ready(name, attempt, True), self.now))
+        self.execute_in_order(
+            self.supervisor.on(Ended(Outcome(name, FAILED, attempt=attempt)), self.now)
+        )
         assert self.supervisor.workers[name].attempt == self.attempts[name]
         if name in self.live:
             assert self.supervisor.workers[name].state in (before, "stopping", "starting")
@@ -152,7 +156,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: not self.supervisor.is_stopping)
     @rule(at_once=st.booleans())
     def the_script_stops_it(self, at_once: bool) -> None:
-        self.obey(self.supervisor.stop("the script", self.now, at_once))
+        self.execute_in_order(self.supervisor.stop("the script", self.now, at_once))
 
     @invariant()
     def it_fails_exactly_when_no_policy_covers_a_failure(self) -> None:
@@ -179,11 +183,11 @@ class Model(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """However it went: a stop ends it within the grace period."""
-        self.obey(self.supervisor.stop("the test", self.now))
+        self.execute_in_order(self.supervisor.stop("the test", self.now))
         deadline = self.now + GRACE_S + 1.0
         while self.now < deadline and self.live:
             self.now += 0.1
-            self.obey(self.supervisor.tick(self.now))
+            self.execute_in_order(self.supervisor.tick(self.now))
             for name in sorted(self.killed):
                 self.end(name, STOPPED)
         assert self.supervisor.is_over

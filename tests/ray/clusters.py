@@ -35,12 +35,14 @@ class Cluster:
 
     def __init__(self, nodes: Sequence[dict[str, Any]]) -> None:
         ours, theirs = socket.socketpair()
+        env = {**os.environ, "PYTHONPATH": str(ROOT), **_SETTINGS}
+        env.pop("LAUNCHPAD_RUNTIME_DIR", None)  # that is of this process, as on a cluster of hosts
         with theirs:
             starter = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno()), json.dumps(list(nodes))],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **_SETTINGS},
+                env=env,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )

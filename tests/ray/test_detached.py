@@ -14,7 +14,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch import registry
-from launchpad.launch.backends.ray import away, cluster
+from launchpad.launch.backends.ray import cluster, detached_runs
 from tests import nodes
 from tests.ray.clusters import Cluster
 
@@ -24,13 +24,14 @@ DEADLINE_S = 60.0
 SCRIPT = """
 import sys
 import launchpad as lp
-from tests import nodes, talkers
+from tests import nodes
+from tests.helpers import endless_printer
 
 program = lp.Program("left")
 server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
 with program.group("talker"):
     for number in range(2):
-        program.add_node(lp.PyNode(talkers.talk, server, number))
+        program.add_node(lp.PyNode(endless_printer.talk, server, number))
 print(lp.launch(program, "ray", detach=True).run_id)
 """
 
@@ -136,7 +137,7 @@ def test_a_steward_that_hangs_hides_no_other(
 ) -> None:
     import ray
 
-    monkeypatch.setattr(away, "_ANSWER_S", 2.0)
+    monkeypatch.setattr(detached_runs, "_ANSWER_S", 2.0)
     named = {"steward-a": Deaf, "steward-b": Well}
     actors = [
         ray.remote(kind).options(name=name, namespace=cluster.NAMESPACE, num_cpus=0).remote()
@@ -160,7 +161,7 @@ def test_a_steward_may_take_its_time_to_begin(
     program.add_node(lp.CourierNode(nodes.Counter), label="server")
 
     with monkeypatch.context() as patch:
-        patch.setattr(away, "_ANSWER_S", 0.001)
+        patch.setattr(detached_runs, "_ANSWER_S", 0.001)
         detached = lp.launch(program, "ray", detach=True)
     detached.stop()
 

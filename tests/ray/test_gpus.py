@@ -10,7 +10,8 @@ import pytest
 
 import launchpad as lp
 from tests import nodes
-from tests.ray import clusters, gpu_nodes
+from tests.helpers import gpu_nodes
+from tests.ray import clusters
 
 pytest.importorskip("ray")
 
@@ -35,8 +36,8 @@ def program(groups: dict[str, float]) -> lp.Program:
 
 def node_id(running: lp.Running, label: str) -> str:
     """The Ray node that a worker is on; those of this test have one address."""
-    posts = running._supervising._workers._posts  # type: ignore[attr-defined]
-    return str(posts[f"{label}-0"].opened.node)
+    handles = running._runner.workers._handles  # type: ignore[attr-defined]
+    return str(handles[f"{label}-0"].ready.node)
 
 
 @pytest.mark.leaks_by_nature  # Ray keeps the connection by which it first reserved room
@@ -79,7 +80,7 @@ def test_a_worker_that_is_restarted_keeps_its_gpu(two_nodes: clusters.Cluster) -
     with lp.launch(restarting, "test_ray", restart=policy) as running:
         client = running.client("one")
         before = client.devices()
-        with lp.testing.Kills(running, ["one"], at_most=1) as kills:
+        with lp.testing.KillWorkers(running, ["one"], at_most=1) as kills:
             while not kills.done:
                 time.sleep(0.01)
         after = lp.with_options(client, idempotent=True).devices()
@@ -90,9 +91,9 @@ def test_a_worker_that_is_restarted_keeps_its_gpu(two_nodes: clusters.Cluster) -
 def test_what_nobody_can_have_now_is_waited_for_and_then_named(
     two_nodes: clusters.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from launchpad.launch.backends.ray import placement
+    from launchpad.launch.backends.ray import placement_group
 
-    monkeypatch.setattr(placement, "PENDING_S", 1.0)
+    monkeypatch.setattr(placement_group, "PENDING_S", 1.0)
     with lp.launch(program({"first": 2.0, "second": 2.0}), "test_ray") as first:
         first.client("second").devices()
 

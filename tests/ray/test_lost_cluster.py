@@ -26,12 +26,12 @@ SCRIPT = """
 import ray
 import launchpad as lp
 from tests import nodes
+from tests.waiting import until
 
 program = lp.Program("lost")
 program.add_node(lp.PyNode(nodes.sleep_for_ever), label="sleeper")
 running = lp.launch(program, "ray")
-while running.status()[0].state != "running":
-    pass
+until(lambda: running.status()[0].state == "running")
 ray.shutdown()
 running.stop()
 running.wait()

@@ -14,8 +14,9 @@ import launchpad as lp
 from examples.mapreduce import program as mapreduce
 from launchpad import courier
 from launchpad.courier import keyring
-from tests import mad_strangers, nodes
-from tests.ray import clusters, far_nodes
+from tests import nodes
+from tests.helpers import hostile_peers, remote_nodes
+from tests.ray import clusters
 from tests.ray.clusters import Cluster
 from tests.waiting import until
 
@@ -36,7 +37,7 @@ def cluster() -> Iterator[Cluster]:
 
 def test_workers_are_spread_and_find_each_other_by_tls_across_nodes(cluster: Cluster) -> None:
     program = lp.Program("spread")
-    peers = [lp.CourierNode(far_nodes.Peer) for _ in range(2)]
+    peers = [lp.CourierNode(remote_nodes.Peer) for _ in range(2)]
     for peer in peers:
         peer.configure([other.create_handle() for other in peers])
     with program.group("peer", resources=APART):
@@ -55,13 +56,13 @@ def pair(caller: Callable[..., None], *arguments: Any) -> lp.Program:
     """A server and one that calls it from another node."""
     program = lp.Program("pair")
     with program.group("pair", resources=APART):
-        hard = program.add_node(lp.CourierNode(far_nodes.Hard))
+        hard = program.add_node(lp.CourierNode(remote_nodes.Hard))
         program.add_node(lp.PyNode(caller, hard, *arguments))
     return program
 
 
 def test_f31_to_f35_hard_cases_are_the_same_across_nodes(cluster: Cluster) -> None:
-    running = lp.testing.run(pair(far_nodes.meet_hard_cases), DEADLINE_S, "test_ray")
+    running = lp.testing.run(pair(remote_nodes.meet_hard_cases), DEADLINE_S, "test_ray")
 
     assert "met all hard cases" in running.logs("pair")
 
@@ -71,7 +72,7 @@ def test_f36_a_large_payload_takes_little_more_memory_than_itself_on_both_nodes(
 ) -> None:
     size = 1 << 28
 
-    running = lp.testing.run(pair(far_nodes.send_much, size), DEADLINE_S, "test_ray")
+    running = lp.testing.run(pair(remote_nodes.send_much, size), DEADLINE_S, "test_ray")
 
     grown = running.logs("pair").split("grown")[1].split()
     assert len(grown) == 2
@@ -84,7 +85,7 @@ def hard(cluster: Cluster) -> Iterator[Any]:
     program = lp.Program("apart")
     with program.group("hard", resources=APART):
         for _ in range(2):
-            program.add_node(lp.CourierNode(far_nodes.Hard))
+            program.add_node(lp.CourierNode(remote_nodes.Hard))
     with (
         lp.launch(program, "test_ray") as running,
         running.client("hard", 0) as first,
@@ -97,7 +98,7 @@ def hard(cluster: Cluster) -> Iterator[Any]:
 
 
 def test_f39_f40_f44_strangers_at_the_port_of_a_worker_do_not_disturb_it(hard: Any) -> None:
-    mad_strangers.assert_undisturbed(hard)
+    hostile_peers.assert_undisturbed(hard)
 
 
 # A node dies.

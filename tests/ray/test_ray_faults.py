@@ -17,13 +17,15 @@ import psutil
 import pytest
 
 import launchpad as lp
+from launchpad.launch.backends.launch_origin import versions
+from launchpad.launch.backends.ray import workers
 from tests import nodes
+from tests.helpers import scripts
 from tests.ray.clusters import Cluster
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
 AT_ONCE = lp.RestartPolicy(max_restarts=1, backoff=0)
 
@@ -121,6 +123,22 @@ def test_f22_a_ray_actor_that_is_killed_for_good_is_named() -> None:
     assert running.exit_status() == 6
 
 
+def test_a_node_with_another_launchpad_is_named_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs = {**versions(), "launchpad": "99.0"}
+    monkeypatch.setattr(workers, "versions", lambda: theirs)
+    running = lp.launch(program_of(), "test_ray")
+
+    with pytest.raises(lp.ProgramFailed) as failed:
+        running.wait(DEADLINE_S)
+
+    assert failed.value.outcome.phase == "start"
+    cause = failed.value.outcome.cause
+    assert f"is not like the launcher: launchpad {lp.__version__} here, 99.0 there." in cause
+    assert "Install the launcher's versions on all nodes" in cause
+
+
 # In scripts: the launcher's own connection, and its death.
 
 PREAMBLE = """
@@ -137,7 +155,7 @@ def script(body: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=scripts.environment(),
     )
 
 

@@ -18,11 +18,11 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier import Client, CourierError, keyring
-from launchpad.courier.carriers import unix
-from launchpad.courier.trust import certificates
+from launchpad.courier.security import certificates
+from launchpad.courier.transport import unix
 from launchpad.launch.backends.ray import cluster
 from tests import nodes
-from tests.confidential import assert_in_none, files_below, forms_of_secrets, of_processes
+from tests.helpers.leaked_secrets import assert_in_none, files_below, forms_of_secrets, of_processes
 from tests.ray import clusters
 
 ray = pytest.importorskip("ray")

@@ -53,7 +53,7 @@ def serve_guarded(path: str, pipe: Connection) -> None:
 
 
 def serve_tls(path: str, pipe: Connection) -> None:
-    from launchpad.courier.trust.certificates import make_credentials
+    from launchpad.courier.security.certificates import make_credentials
 
     place = Place("", secrets.token_bytes(32), make_credentials())
     keyring.add("tcp:", place.token, place.credentials)
@@ -83,7 +83,7 @@ def cannot_serve(address: str) -> Callable[[], str]:
 
 def cannot_serve_tls() -> str:
     try:
-        from launchpad.courier.trust.certificates import make_credentials
+        from launchpad.courier.security.certificates import make_credentials
 
         make_credentials()
     except Exception as error:

@@ -25,10 +25,11 @@ from typing import Any
 from launchpad import context, outcome
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
-from launchpad.launch.backend import Backend, Ended, Ready, Report, Workers
+from launchpad.events import Ended, Event, Ready
+from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.run_directory import RunDirectory, socket_name
-from launchpad.launch.worker import Worker, context_of
+from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.outcome import Outcome
 
 # part: launcher
@@ -41,7 +42,7 @@ class OnePythonEach(Backend):
         return f"unix:{{run}}/{socket_name(address)}" if kind == "courier" else "localhost:{port}"
 
     def start(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         return Interpreters(plan, run, report)
 
@@ -49,7 +50,7 @@ class OnePythonEach(Backend):
 class Interpreters(Workers):
     """The workers of one launch: a process, a pipe and a watching thread for each."""
 
-    def __init__(self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]):
+    def __init__(self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]):
         self.plan, self.run, self.report = plan, run, report
         self.live: dict[str, tuple[subprocess.Popen[bytes], Connection, threading.Thread]] = {}
         self.killed: set[tuple[str, int]] = set()
@@ -107,10 +108,10 @@ class Interpreters(Workers):
         unsaid = Outcome(worker, kind, phase, attempt, f"exited with code {code}", exit_code=code)
         self.report(Ended(said or unsaid))
 
-    def ask(self, worker: str, *, restarts: bool = False) -> None:
+    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         self.tell(worker, restarts)
 
-    def tell_gone(self, worker: str, why: str) -> None:
+    def announce_gone(self, worker: str, why: str) -> None:
         for other in list(self.live):
             self.tell(other, (worker, why))
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from launchpad.courier.batching.stacking import are_alike, describe, difference, stack, unstack
-from launchpad.courier.servers.later import Later
+from launchpad.courier.promise import Promise
 
 
-class Request(Later):
+class BatchedCall(Promise):
     """One caller's call, to be answered as a part of a batch."""
 
     __slots__ = ("args", "fn", "kwargs", "since")
@@ -42,16 +42,16 @@ class Batcher:
         self._is_idempotent = is_idempotent
         self._usual: Hashable = None
 
-    def run(self, requests: list[Request]) -> None:
+    def run(self, requests: list[BatchedCall]) -> None:
         """Gives each request its outcome. Raises nothing."""
         try:
-            self._run_alike(self._refuse_misfits(requests))
+            self._run_alike(self._reject_mismatched(requests))
         except BaseException as error:  # out of memory, no numpy: whatever it is, nobody must wait
             _fail(requests, error)
         finally:
             del requests  # the traceback of an exception that they have leads here
 
-    def _refuse_misfits(self, requests: list[Request]) -> list[Request]:
+    def _reject_mismatched(self, requests: list[BatchedCall]) -> list[BatchedCall]:
         """The largest group of requests that agree; the others hear in what they differ.
 
         Of two groups of one size that wins which is like the last batch, so that a lone caller with
@@ -59,7 +59,7 @@ class Batcher:
         """
         if self._are_alike(requests):
             return requests
-        groups: dict[Hashable, list[Request]] = {}
+        groups: dict[Hashable, list[BatchedCall]] = {}
         for request in requests:
             try:
                 key = describe((request.args, request.kwargs))
@@ -76,7 +76,7 @@ class Batcher:
         self._usual = best
         return groups[best]
 
-    def _are_alike(self, requests: list[Request]) -> bool:
+    def _are_alike(self, requests: list[BatchedCall]) -> bool:
         calls = [(request.args, request.kwargs) for request in requests]
         try:
             if are_alike(calls):
@@ -86,7 +86,7 @@ class Batcher:
             pass
         return False
 
-    def _run_alike(self, requests: list[Request]) -> None:
+    def _run_alike(self, requests: list[BatchedCall]) -> None:
         if not requests:
             return
         n = max(len(requests), self._pad_to)
@@ -102,7 +102,7 @@ class Batcher:
         finally:
             del requests, padded
 
-    def _raise_to(self, requests: list[Request], error: BaseException) -> None:
+    def _raise_to(self, requests: list[BatchedCall], error: BaseException) -> None:
         if len(requests) > 1 and self._is_idempotent():
             for request in requests:
                 self.run([request])
@@ -112,20 +112,20 @@ class Batcher:
         _fail(requests, error)
 
 
-def _refuse(misfits: list[Request], others: list[Request]) -> None:
-    expected, given = others[0], misfits[0]
+def _refuse(mismatched: list[BatchedCall], others: list[BatchedCall]) -> None:
+    expected, given = others[0], mismatched[0]
     where = difference(expected.args, given.args, "args") or difference(
         expected.kwargs, given.kwargs, "kwargs"
     )
     message = (
         f"{where}. Calls that are answered in one batch must agree in structure, shapes and dtypes,"
-        f" and {len(others)} of the {len(others) + len(misfits)} calls of this batch did."
+        f" and {len(others)} of the {len(others) + len(mismatched)} calls of this batch did."
         " This call has not run."
     )
-    for request in misfits:
+    for request in mismatched:
         request.set_exception(ValueError(message))
 
 
-def _fail(requests: list[Request], error: BaseException) -> None:
+def _fail(requests: list[BatchedCall], error: BaseException) -> None:
     for request in requests:
         request.set_exception(error)

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from launchpad.courier import forking
-from launchpad.courier.batching.batch import Request
+from launchpad.courier import fork
+from launchpad.courier.batching.batch import BatchedCall
 
 IDLE_S = 1.0  # a thread without requests this long ends
 
@@ -33,32 +33,32 @@ class Limits(NamedTuple):
 class BatchQueue:
     """Collects requests and has them run in batches. Safe from any thread."""
 
-    def __init__(self, name: str, limits: Limits, run: Callable[[list[Request]], None]) -> None:
+    def __init__(self, name: str, limits: Limits, run: Callable[[list[BatchedCall]], None]) -> None:
         self._name = name
         self._limits = limits
         self._run = run
         self.drop_inherited()
-        forking.drop_in_child(self)
+        fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
         """As new: a forked child has neither the threads of its parent nor their callers."""
         self._changed = threading.Condition(threading.Lock())
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[BatchedCall] = deque()
         self._threads: set[threading.Thread] = set()
         self._n_asleep = 0
 
-    def put(self, request: Request) -> None:
+    def put(self, request: BatchedCall) -> None:
         """Adds a request to the next batch. Never blocks."""
         with self._changed:
             self._waiting.append(request)
             if len(self._waiting) == 1 or len(self._waiting) % self._limits.size == 0:
-                self._rouse()
+                self._wake_thread()
 
     def has_thread(self, thread: threading.Thread) -> bool:
         """Whether it is one of those that run the batches."""
         return thread in self._threads
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         """Sees to it that a thread looks after what waits. With the lock held."""
         if self._n_asleep:
             self._changed.notify()
@@ -84,37 +84,35 @@ class BatchQueue:
             self._run(batch)
             del batch  # an idle thread keeps no request, and no object that it was for
 
-    def _take(self) -> list[Request]:
+    def _take(self) -> list[BatchedCall]:
         """Waits for a batch to run; returns none when the thread is to end."""
         idle_until = time.monotonic() + IDLE_S
         with self._changed:
             while True:
                 now = time.monotonic()
-                until = self._due_at() if self._waiting else idle_until
+                if not self._waiting:
+                    until = idle_until
+                elif len(self._waiting) >= self._limits.size:
+                    until = 0.0
+                else:
+                    until = self._waiting[0].since + self._limits.timeout_s
                 if until > now:
-                    self._sleep(until - now)
+                    self._n_asleep += 1
+                    self._changed.wait(until - now)
+                    self._n_asleep -= 1
                 elif not self._waiting:
                     self._threads.discard(threading.current_thread())
                     return []
                 elif batch := self._pop():
                     return batch
 
-    def _due_at(self) -> float:
-        is_full = len(self._waiting) >= self._limits.size
-        return 0.0 if is_full else self._waiting[0].since + self._limits.timeout_s
-
-    def _sleep(self, timeout_s: float) -> None:
-        self._n_asleep += 1
-        self._changed.wait(timeout_s)
-        self._n_asleep -= 1
-
-    def _pop(self) -> list[Request]:
+    def _pop(self) -> list[BatchedCall]:
         """A batch of what waits, without those that were cancelled."""
-        batch: list[Request] = []
+        batch: list[BatchedCall] = []
         while self._waiting and len(batch) < self._limits.size:
             request = self._waiting.popleft()
             if request.begin():
                 batch.append(request)
         if self._waiting:
-            self._rouse()
+            self._wake_thread()
         return batch

@@ -10,17 +10,20 @@
     None                                               None
     all else: str, bytes, list, set, objects           a list, one item per value
 
-On the way back, arrays and lists are taken apart along their first axis, and everybody gets None
+What a tuple, namedtuple, dict, dataclass or attrs class holds is looked into; everything else is a leaf.
+A list is a leaf because its length is data: the tokens of a sentence, the moves of a game. To mean
+structure, write a tuple.
+
+On the way back, arrays and lists are taken apart along their first axis, and each request gets None
 where None is. No array library is imported before a value needs it.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Hashable, Sequence
 from typing import Any
-
-from launchpad.courier.batching import nested
 
 _NUMBER, _BOOL, _ANY = "a number", "a bool", "any object"
 _PLAIN: dict[type, Hashable] = {float: _NUMBER, complex: _NUMBER, bool: _BOOL, type(None): None}
@@ -33,10 +36,10 @@ def describe(value: object) -> Hashable:
     """Equal for values that can be stacked: of the same structure, shapes and dtypes."""
     if (kind := type(value)) in _PLAIN:
         return _PLAIN[kind]
-    held = nested.contents(value)
+    held = _contents(value)
     if held is None:
         return _describe_leaf(value)
-    return nested.name(kind), frozenset([(key, describe(each)) for key, each in held.items()])
+    return _type_name(kind), frozenset([(key, describe(each)) for key, each in held.items()])
 
 
 def are_alike(values: Sequence[Any]) -> bool:
@@ -47,43 +50,115 @@ def are_alike(values: Sequence[Any]) -> bool:
             return True
         if kind is _type("numpy", "ndarray") and len({(v.dtype, v.shape) for v in values}) == 1:
             return True
-        columns = nested.columns(values)
-        if columns is not None:
+        if (columns := _columns(values)) is not None:
             return all(are_alike(column) for column in columns.values())
     return len({describe(value) for value in values}) == 1
 
 
 def stack(values: Sequence[Any]) -> Any:
     """One value that has those of all `values`, which are described alike, in place of each leaf."""
-    columns = nested.columns(values)
-    if columns is None:
+    if (columns := _columns(values)) is None:
         return _stack_leaves(values)
-    return nested.rebuild(values[0], {key: stack(column) for key, column in columns.items()})
+    return _rebuild(values[0], {key: stack(column) for key, column in columns.items()})
 
 
 def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     """Takes a stacked value apart into `n`. ValueError, with the path, where it does not have `n`."""
-    held = nested.contents(value)
+    held = _contents(value)
     if held is None:
         return _unstack_leaf(value, n, path)
-    columns = [unstack(each, n, path + nested.step(value, key)) for key, each in held.items()]
+    columns = [unstack(each, n, path + _step(value, key)) for key, each in held.items()]
     rows = zip(*columns, strict=True) if columns else [()] * n
-    return [nested.rebuild(value, dict(zip(held, row, strict=True))) for row in rows]
+    return [_rebuild(value, dict(zip(held, row, strict=True))) for row in rows]
 
 
 def difference(expected: object, given: object, path: str) -> str:
     """Where the two differ, in words; empty for values that can be stacked."""
-    ours, theirs = nested.contents(expected), nested.contents(given)
+    ours, theirs = _contents(expected), _contents(given)
     if ours is None or theirs is None or _outline(expected) != _outline(given):
         is_alike = describe(expected) == describe(given)
         return "" if is_alike else f"{path}: {_words(expected)} expected, {_words(given)} given"
     if ours.keys() != theirs.keys():
-        return f"{path}: {_differing_keys(ours, theirs)}"
+        missing = {key: None for key in ours if key not in theirs}
+        unknown = {key: None for key in theirs if key not in ours}
+        parts = [f"without {_names(missing)}"] * bool(missing)
+        parts += [f"with {_names(unknown)}"] * bool(unknown)
+        return f"{path}: {' and '.join(parts)}, unlike the others"
     for key in ours:
-        found = difference(ours[key], theirs[key], path + nested.step(expected, key))
+        found = difference(ours[key], theirs[key], path + _step(expected, key))
         if found:
             return found
     return ""
+
+
+def _contents(value: object) -> dict[Any, Any] | None:
+    """What a structure holds, by index, field or key; None for a leaf. Not to be changed."""
+    kind = type(value)
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, tuple):
+        names = range(len(value)) if kind is tuple else getattr(kind, "_fields", None)
+        return None if names is None else dict(zip(names, value, strict=True))
+    fields = _fields(kind)
+    return None if fields is None else {name: getattr(value, name) for name in fields}
+
+
+def _columns(values: Sequence[Any]) -> dict[Any, Sequence[Any]] | None:
+    """What structures of one type hold: by index, field or key that of all. None if they differ in these."""
+    first = values[0]
+    held = _contents(first)
+    if held is None:
+        return None
+    if isinstance(first, dict):
+        if any(value.keys() != held.keys() for value in values):
+            return None
+        return {key: [value[key] for value in values] for key in held}
+    if isinstance(first, tuple):
+        is_even = all(len(value) == len(first) for value in values)
+        return dict(zip(held, zip(*values, strict=True), strict=True)) if is_even else None
+    return {name: [getattr(value, name) for value in values] for name in held}
+
+
+def _rebuild(like: Any, held: dict[Any, Any]) -> Any:
+    """The same structure as `like`, holding something else: `_contents(_rebuild(x, held)) == held`.
+
+    No constructor and no `__post_init__` runs: they may not take batches for what they hold.
+    """
+    kind = type(like)
+    if kind is tuple:
+        return tuple(held.values())
+    if isinstance(like, tuple):
+        return kind._make(held.values())
+    if kind is dict:
+        return held
+    rebuilt = copy.copy(like)
+    if isinstance(like, dict):
+        rebuilt.update(held)
+        return rebuilt
+    for name, value in held.items():
+        object.__setattr__(rebuilt, name, value)  # it may be frozen
+    return rebuilt
+
+
+def _step(value: object, key: object) -> str:
+    """How one writes the way from a structure to what it holds: `[0]`, `.reward`, `['obs']`."""
+    if isinstance(value, dict) or type(value) is tuple:
+        return f"[{key!r}]"
+    return f".{key}"
+
+
+def _type_name(kind: type) -> tuple[str, str]:
+    """Says which type it is: one that travelled by value is another object for each process it came from."""
+    return kind.__module__, kind.__qualname__
+
+
+def _fields(kind: type) -> tuple[str, ...] | None:
+    if hasattr(kind, "__dataclass_fields__"):
+        import dataclasses
+
+        return tuple(field.name for field in dataclasses.fields(kind))
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    return None if attributes is None else tuple(each.name for each in attributes)
 
 
 def _describe_leaf(value: object) -> Hashable:
@@ -131,10 +206,6 @@ def _unstack_leaf(value: Any, n: int, path: str) -> list[Any]:
     shape = (len(value),) if library is None else value.shape
     if not shape or shape[0] != n:
         raise ValueError(f"{path} is {_words(value)}, where one item for each of {n} was expected")
-    return _rows(value, library)
-
-
-def _rows(value: Any, library: str | None) -> list[Any]:
     if library == "torch":
         return [row.clone() for row in value.unbind(0)]  # a view would be sent with all the others
     if library == "jax":
@@ -172,7 +243,7 @@ def _numpy() -> Any:
 
 
 def _words(value: Any) -> str:
-    if nested.contents(value) is None and (library := _library_of(value)) is not None:
+    if _contents(value) is None and (library := _library_of(value)) is not None:
         kind = "an array" if library == "numpy" else f"a {library} array"
         place = f" on {value.device}" if library == "torch" else ""
         return f"{kind} of {value.dtype} with shape {tuple(value.shape)}{place}"
@@ -182,28 +253,16 @@ def _words(value: Any) -> str:
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, int) and _is_huge(value):
         return _HUGE
-    return f"a value of type {_name_of(value)}"
+    module, name = _type_name(type(value))
+    return f"a value of type {name if module == 'builtins' else f'{module}.{name}'}"
 
 
 def _outline(value: Any) -> Hashable:
-    return nested.name(type(value)), len(value) if type(value) is tuple else None
-
-
-def _name_of(value: object) -> str:
-    module, name = nested.name(type(value))
-    return name if module == "builtins" else f"{module}.{name}"
+    return _type_name(type(value)), len(value) if type(value) is tuple else None
 
 
 def _is_huge(value: int) -> bool:
     return not -(2**63) <= value < 2**63
-
-
-def _differing_keys(ours: dict[Any, Any], theirs: dict[Any, Any]) -> str:
-    missing = {key: None for key in ours if key not in theirs}
-    unknown = {key: None for key in theirs if key not in ours}
-    parts = [f"without {_names(missing)}"] * bool(missing)
-    parts += [f"with {_names(unknown)}"] * bool(unknown)
-    return f"{' and '.join(parts)}, unlike the others"
 
 
 def _names(keys: dict[Any, Any]) -> str:

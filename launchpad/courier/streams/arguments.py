@@ -2,22 +2,27 @@
 
     caller: take_out ──▶ pickled with a Placeholder each ──▶ server: unpickled as ArgumentStreams
 
-A Placeholder unpickles by asking whoever reads the call for the stream of its number, so that
+A Placeholder unpickles by asking the reader of the call for the stream of its number, so that
 neither the method nor the code that calls it has to know of any of this.
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
+from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.protocol import notes
-from launchpad.courier.values import codec
+from launchpad.courier.protocol import framing, headers
+from launchpad.courier.streams.receiver import StreamReceiver
 
 _COUNT = struct.Struct("<H")
+_loads = pickle.loads
 
 OpenArgument = Callable[[int], Any]
 
@@ -53,7 +58,7 @@ def take_out(
     found: list[Any] = []
 
     def replace(value: Any) -> Any:
-        if not codec.is_stream(value):
+        if not pickling.is_stream(value):
             return value
         for number, known in enumerate(found, 1):
             if known is value:
@@ -67,11 +72,78 @@ def take_out(
 
 def encode_count(n: int) -> bytes:
     """The notes of a call of whose arguments `n` are streams."""
-    return notes.encode({notes.STREAMS: _COUNT.pack(n)})
+    return headers.encode({headers.STREAMS: _COUNT.pack(n)})
 
 
-def decode_count(note: bytes) -> int:
+def decode_count(header: bytes) -> int:
     """How many arguments of the call with this note are streams."""
-    if len(note) != _COUNT.size:
+    if len(header) != _COUNT.size:
         raise ProtocolError("a count of streams that is none")
-    return int(_COUNT.unpack(note)[0])
+    return int(_COUNT.unpack(header)[0])
+
+
+class ArgumentStream(Iterator[Any]):
+    """An argument that is a stream, as the method sees it: what the caller's iterator gives.
+
+    Example:
+        def learn(self, batches: Iterator[Batch]) -> float:
+            return sum(self.step(batch) for batch in batches)
+
+    Iterate with `for` or `async for`. An exception of the caller's iterator is raised here. When the
+    method returns, or after `close`, the caller's iterator is closed. Any number of threads may take
+    items; each goes to one of them.
+    """
+
+    def __init__(
+        self,
+        incoming: StreamReceiver,
+        wait: Callable[[threading.Lock], None],
+        raise_end: Callable[[], None],
+        cancel: Callable[[], None],
+    ) -> None:
+        self._incoming = incoming
+        self._wait = wait
+        self._raise_end = raise_end
+        self._cancel = cancel
+
+    def __next__(self) -> Any:
+        while (frame := self._incoming.take()) is None:
+            self._incoming.open()
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._incoming.notify(waiter.release)
+            self._wait(waiter)
+        if frame[0] == framing.END:
+            self._raise_end()
+            raise StopIteration
+        return _loads(frame[3], buffers=frame[4])
+
+    def __aiter__(self) -> ArgumentStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        import asyncio
+
+        while (frame := self._incoming.take()) is None:
+            self._incoming.open()
+            loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+            self._incoming.notify(partial(loop.call_soon_threadsafe, arrived.set))
+            await arrived.wait()
+        if frame[0] == framing.END:
+            self._raise_end()
+            raise StopAsyncIteration
+        return _loads(frame[3], buffers=frame[4])
+
+    def close(self) -> None:
+        """Wants no more: the caller's iterator is closed. Iterating goes no further."""
+        self._cancel()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an argument that is a stream cannot be sent inside of another value, nor pickled: collect its "
+            "items in a list"
+        )
+
+    async def aclose(self) -> None:
+        """The same, for `contextlib.aclosing`."""
+        self._cancel()

@@ -18,13 +18,15 @@ from dataclasses import dataclass, field, replace
 
 from launchpad import context, outcome
 from launchpad.address import COURIER
-from launchpad.interruption import raise_in
-from launchpad.launch import capture, stacks
-from launchpad.launch.backend import Backend, Ended, Noted, Report, Workers
-from launchpad.launch.backends import one_host
+from launchpad.events import Ended, Event, WorkerNote
+from launchpad.interrupt import raise_in
+from launchpad.launch.backends import local_host
+from launchpad.launch.backends.backend import Backend, Workers
+from launchpad.launch.output import stdout_router
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.run_directory import RunDirectory
-from launchpad.launch.worker import Worker, context_of
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.worker.script_threads import thread_stacks
+from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.outcome import Outcome
 
 _JOIN_S = 1.0
@@ -41,14 +43,14 @@ class Threads(Backend):
 
     def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
         """GPUs of this host."""
-        return one_host.assign(workers, binds_cpus=False)
+        return local_host.assign(workers, binds_cpus=False)
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """For this process."""
-        return one_host.claim(plan, run)
+        return local_host.claim(plan, run)
 
     def start(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Nothing to prepare."""
         _warn_of_what_is_shared(plan)
@@ -63,7 +65,7 @@ class TestThreads(Threads):
 
 
 @dataclass(eq=False)
-class _Live:
+class _RunningThread:
     """One attempt."""
 
     worker: Worker
@@ -83,13 +85,13 @@ class ThreadWorkers(Workers):
     """The threads of one launch."""
 
     def __init__(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> None:
         self._plan, self._run, self._report = plan, run, report
         self._endpoints = plan.endpoints
         self._plans = {worker.name: worker for worker in plan.workers}
-        self._live: dict[str, _Live] = {}
-        self._undertakers: list[threading.Thread] = []
+        self._running_threads: dict[str, _RunningThread] = {}
+        self._abandon_threads: list[threading.Thread] = []
         context.inherit()
 
     def start(self, worker: str, attempt: int) -> None:
@@ -104,110 +106,126 @@ class ThreadWorkers(Workers):
             self._report,
             str(self._run.state(worker)),
         )
-        thread = threading.Thread(target=lambda: self._live_and_end(live), name=worker, daemon=True)
-        live = _Live(Worker(plan, me, self._report, lambda: raise_in(thread)), thread, me)
-        self._live[worker] = live
+        thread = threading.Thread(
+            target=lambda: self._run_and_end(running_thread), name=worker, daemon=True
+        )
+        running_thread = _RunningThread(
+            Worker(plan, me, self._report, lambda: raise_in(thread)), thread, me
+        )
+        self._running_threads[worker] = running_thread
         try:
             thread.start()
         except RuntimeError as error:
-            self._end(live, _not_started(plan, attempt, error))
+            self._end(running_thread, _not_started(plan, attempt, error))
 
-    def ask(self, worker: str, *, restarts: bool = False) -> None:
+    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         """Asks; handlers run in a thread of their own, since they may take their time."""
-        live = self._live[worker]
+        running_thread = self._running_threads[worker]
         thread = threading.Thread(
-            target=_ask_to_stop, args=(live, restarts), name=f"{worker}-stop", daemon=True
+            target=_ask_to_stop, args=(running_thread, restarts), name=f"{worker}-stop", daemon=True
         )
         try:
             thread.start()
         except RuntimeError:  # no thread to be had: better late than never
-            _ask_to_stop(live, restarts)
+            _ask_to_stop(running_thread, restarts)
 
     def kill(self, worker: str) -> None:
         """Gives the thread up, in a thread: to close what it serves may take a while."""
-        live = self._live[worker]
-        live.is_given_up = True
-        undertaker = threading.Thread(
-            target=self._give_up, args=(live,), name=f"{worker}-end", daemon=True
+        running_thread = self._running_threads[worker]
+        running_thread.is_given_up = True
+        abandon_thread = threading.Thread(
+            target=self._give_up, args=(running_thread,), name=f"{worker}-end", daemon=True
         )
-        self._undertakers.append(undertaker)
+        self._abandon_threads.append(abandon_thread)
         try:
-            undertaker.start()
+            abandon_thread.start()
         except RuntimeError:
-            self._give_up(live)
+            self._give_up(running_thread)
 
-    def tell_gone(self, worker: str, why: str) -> None:
+    def announce_gone(self, worker: str, why: str) -> None:
         """Writes it into every context."""
-        for live in list(self._live.values()):
-            live.context.mark_gone(worker, why)
+        for running_thread in list(self._running_threads.values()):
+            running_thread.context.mark_gone(worker, why)
 
     def stacks(self, worker: str) -> str:
         """Those of its own thread, and of the threads that it has started."""
-        live = self._live.get(worker)
-        return stacks.of_worker(live.context, [live.thread]) if live is not None else ""
+        running_thread = self._running_threads.get(worker)
+        return (
+            thread_stacks(running_thread.context, [running_thread.thread])
+            if running_thread is not None
+            else ""
+        )
 
     def crash(self, worker: str, why: str) -> str:
         """Interrupts it; its end will be a failure."""
-        live = self._live.get(worker)
-        if live is None or live.context.phase == "import":  # half a module would be left to others
+        running_thread = self._running_threads.get(worker)
+        if (
+            running_thread is None or running_thread.context.phase == "import"
+        ):  # half a module would be left to others
             return ""
-        with context.entered(live.context):
-            live.worker.crash(why)
+        with context.entered(running_thread.context):
+            running_thread.worker.crash(why)
         return "Stopped"
 
     def close(self) -> None:
         """Waits a moment for the threads, which have reported their end or were given up."""
         deadline = time.monotonic() + _JOIN_S
-        for live in self._live.values():
-            live.context.stop_event.set()
+        for running_thread in self._running_threads.values():
+            running_thread.context.stop_event.set()
         for thread in (
-            *(live.thread for live in self._live.values() if not live.is_left_behind),
-            *self._undertakers,
+            *(
+                running_thread.thread
+                for running_thread in self._running_threads.values()
+                if not running_thread.is_left_behind
+            ),
+            *self._abandon_threads,
         ):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _give_up(self, live: _Live) -> None:
+    def _give_up(self, running_thread: _RunningThread) -> None:
         """Leaves a note of where the thread is, interrupts it, and makes room for another attempt."""
-        me = live.context
+        me = running_thread.context
         with context.entered(me):
-            print(_stack_of(live.thread), file=sys.stderr)
-            live.worker.abandon()
-        live.thread.join(_UNWIND_S)
-        live.is_left_behind = live.thread.is_alive()
-        capture.end(me)
+            print(_stack_of(running_thread.thread), file=sys.stderr)
+            running_thread.worker.abandon()
+        running_thread.thread.join(_UNWIND_S)
+        running_thread.is_left_behind = running_thread.thread.is_alive()
+        stdout_router.end(me)
         cause = "did not stop in time; its thread was left behind"
-        self._end(live, Outcome(me.name, outcome.STOPPED, me.phase, me.attempt, cause))
+        self._end(running_thread, Outcome(me.name, outcome.STOPPED, me.phase, me.attempt, cause))
 
-    def _live_and_end(self, live: _Live) -> None:
-        me = live.context
+    def _run_and_end(self, running_thread: _RunningThread) -> None:
+        me = running_thread.context
         ended = Outcome(me.name, outcome.LOST, attempt=me.attempt, cause="it could not say why")
         try:
-            with context.entered(live.context), self._captured(live.context):
-                ended = live.worker.main()
+            with context.entered(running_thread.context), self._captured(running_thread.context):
+                ended = running_thread.worker.main()
                 if ended.is_failure and ended.traceback:
                     print(ended.traceback)
         finally:
-            self._end(live, ended)
+            self._end(running_thread, ended)
 
-    def _end(self, live: _Live, ended: Outcome) -> None:
-        ended = replace(ended, hung=live.is_given_up)
-        if live.end(ended):
+    def _end(self, running_thread: _RunningThread, ended: Outcome) -> None:
+        ended = replace(ended, hung=running_thread.is_given_up)
+        if running_thread.end(ended):
             self._report(Ended(ended))
 
     @contextlib.contextmanager
     def _captured(self, me: context.RunContext) -> Iterator[None]:
         log = self._run.log(me.name, me.attempt)
-        capture.begin(me, log, self._run.rotation, lambda text: self._report(Noted(me.name, text)))
+        stdout_router.begin(
+            me, log, self._run.rotation, lambda text: self._report(WorkerNote(me.name, text))
+        )
         try:
             yield
         finally:
-            capture.end(me)
+            stdout_router.end(me)
 
 
-def _ask_to_stop(live: _Live, restarts: bool) -> None:
-    with context.entered(live.context):  # the user's handlers are the worker's code
-        live.worker.ask_to_stop(restarts)
+def _ask_to_stop(running_thread: _RunningThread, restarts: bool) -> None:
+    with context.entered(running_thread.context):  # the user's handlers are the worker's code
+        running_thread.worker.ask_to_stop(restarts)
 
 
 def _stack_of(thread: threading.Thread) -> str:
@@ -240,7 +258,7 @@ def _warn_of_what_is_shared(plan: LaunchPlan) -> None:
     }
     texts = [text.format(_some(names)) for text, names in shared.items() if names]
     if texts:
-        warnings.warn("; ".join(texts), UserWarning, stacklevel=6)
+        warnings.warn("; ".join(texts), UserWarning, stacklevel=5)
 
 
 def _some(names: list[str]) -> str:

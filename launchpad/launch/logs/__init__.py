@@ -1,1 +1,1 @@
-"""Log files: how they are named, written, turned over, followed and cleared away."""
+"""Log files of workers: how they are named, written, rotated and followed."""

@@ -1,11 +1,11 @@
-"""Rotation: a log that has become too large is turned over, and the oldest of its parts goes.
+"""How a log that has become too large is rotated, and the oldest of its parts deleted.
 
-    learner-0.log ──rename──▶ learner-0.log.3      whoever writes to it still does
+    learner-0.log ──rename──▶ learner-0.log.3      open descriptors still write to it
     a new learner-0.log                            the writer's descriptors are moved there
     learner-0.log.1 is deleted                     if there are too many now
 
 What is written between two of these steps is in one part or the other. The writer does this itself; see
-`process_log` and `capture`.
+`log_writer`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launchpad.errors import LaunchError
-from launchpad.launch.logs import files
-from launchpad.launch.logs.unfailing import is_full
+from launchpad.launch.logs import log_files
+from launchpad.launch.logs.lossy_writer import is_full
 
 _MIB = 1 << 20
 _MAX_MB = "LAUNCHPAD_LOG_MAX_MB"
@@ -28,11 +28,11 @@ _SHORTEST_S, _LONGEST_S = 0.02, 1.0
 
 @dataclass(frozen=True)
 class Rotation:
-    """When a log is turned over, and how many parts of it are kept.
+    """When a log is rotated, and how many parts of it are kept.
 
     Attributes:
-      max_bytes: A log that has grown beyond this is turned over; 0 is never.
-      files: How many parts of an attempt are kept, the newest included.
+        max_bytes: A log that has grown beyond this is rotated; 0: never.
+        files: How many parts of an attempt are kept, the newest included.
     """
 
     max_bytes: int = 100 * _MIB
@@ -40,7 +40,7 @@ class Rotation:
 
     @classmethod
     def from_environment(cls) -> Rotation:
-        """What LAUNCHPAD_LOG_MAX_MB and LAUNCHPAD_LOG_FILES say."""
+        """The rotation that LAUNCHPAD_LOG_MAX_MB and LAUNCHPAD_LOG_FILES set."""
         max_mb = number_of(_MAX_MB, cls.max_bytes / _MIB)
         kept = number_of(_FILES, cls.files)
         if kept < 1 or kept != int(kept):
@@ -51,43 +51,38 @@ class Rotation:
         return cls(int(max_mb * _MIB), int(kept))
 
     def is_due(self, size: int) -> bool:
-        """Whether a log of that size has to be turned over."""
+        """Whether a log of that size has to be rotated."""
         return 0 < self.max_bytes < size
 
-    def patience_s(self, size: int, growth: int, waited_s: float) -> float:
-        """How long it takes until it is worth looking again, after `growth` in `waited_s`."""
+    def check_after_s(self, size: int, growth: int, waited_s: float) -> float:
+        """When to check the size again, after `growth` in `waited_s`."""
         if growth <= 0 or not self.max_bytes:
             return _LONGEST_S
         until_full_s = (self.max_bytes - size) / growth * waited_s
         return min(max(until_full_s / 2, _SHORTEST_S), _LONGEST_S)
 
-    def turn(self, log: Path) -> int:
-        """Turns a log over; the descriptor of the new part. OSError: nothing has changed."""
-        numbers = files.numbers(log)
-        number = max(numbers, default=0) + 1
-        older = log.with_name(f"{log.name}.{number}")
+    def rotate(self, log: Path) -> int:
+        """Rotates a log; the descriptor of the new part. OSError: nothing has changed."""
+        numbers = log_files.numbers(log)
+        numbers.append(max(numbers, default=0) + 1)
+        older = log.with_name(f"{log.name}.{numbers[-1]}")
         os.rename(log, older)
         try:
             new = _opened(log)
         except OSError:
             os.rename(older, log)
             raise
-        deleted = self._delete_oldest(log, [*numbers, number])
-        with contextlib.suppress(OSError):  # a full disk has no room for it
-            os.write(new, files.header(older, deleted or min([*numbers, number]) > 1))
-        return new
-
-    def _delete_oldest(self, log: Path, numbers: list[int]) -> bool:
-        """Deletes those that are too many; whether there were any."""
         too_many = numbers[: len(numbers) + 1 - self.files]
         for number in too_many:
             with contextlib.suppress(OSError):
                 os.unlink(log.with_name(f"{log.name}.{number}"))
-        return bool(too_many)
+        with contextlib.suppress(OSError):  # a full disk has no room for it
+            os.write(new, log_files.header(older, bool(too_many) or min(numbers) > 1))
+        return new
 
 
 def first_part(log: Path) -> int:
-    """A descriptor that adds to a log; to nothing where the disk is full, which keeps nobody from working."""
+    """A descriptor that adds to a log; to nothing where the disk is full, which is no reason not to run."""
     try:
         return _opened(log)
     except OSError as error:

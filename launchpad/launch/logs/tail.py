@@ -1,11 +1,11 @@
-"""Tail: what is added to the logs of one worker, while it is added.
+"""Follows the logs of one worker: reads what is added, while it is added.
 
     learner-0.log.1 ─▶ learner-0.log.2 ─▶ learner-0.log ─▶ learner-0.attempt_2.log
-     part after part, however many were turned over         attempt after attempt
+     part after part, however many are full                 attempt after attempt
 
-It holds no file open, since there may be a thousand. That a log was turned over shows in its inode: then
-what was read so far is now called `learner-0.log.N`, and is read to its end first. A subprocess of the worker
-may write to that part for a little longer, so the last one is looked at again.
+It holds no file open, since there may be a thousand. That a log was rotated shows in its inode: then what
+was read so far is now called `learner-0.log.N`, and is read to its end first. A subprocess of the worker may
+write to that part for a little longer, so the last one is looked at again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launchpad.launch.logs import files
+from launchpad.launch.logs import log_files
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 20
 _BEGINNING = 80
-_NEVER_LOOKED, _MISSING = -1, 0
+_NEVER_CHECKED, _MISSING = -1, 0
 _ANOTHER = 1
 """Inodes that no log has."""
 
@@ -28,8 +28,8 @@ _GAP = b"--- launchpad: a part of this log was deleted before it could be shown 
 
 
 @dataclass
-class _Place:
-    """How far a file has been read."""
+class _LogPosition:
+    """A file, and how far it has been read."""
 
     path: str
     offset: int = 0
@@ -54,16 +54,16 @@ class _Place:
         if not is_beginning:
             return data
         self.beginning = data[:_BEGINNING]
-        return files.without_header(data)
+        return log_files.without_header(data)
 
 
 class Tail:
     """The lines of one worker.
 
     Example:
-      tail = Tail(run.log("learner-0"))
-      for line in tail.lines(): …           # again and again
-      tail.follow(run.log("learner-0", 2))  # it was restarted
+        tail = Tail(run.log("learner-0"))
+        for line in tail.lines(): …           # again and again
+        tail.follow(run.log("learner-0", 2))  # it was restarted
     """
 
     def __init__(self, log: Path) -> None:
@@ -124,45 +124,41 @@ class Tail:
 
     def _begin(self, log: Path) -> None:
         self._log = log
-        self._inode = _NEVER_LOOKED
+        self._inode = _NEVER_CHECKED
         self._number = 1
-        self._live = _Place(str(log))
-        self._closed: deque[_Place] = deque()
-        self._late: _Place | None = None
+        self._live = _LogPosition(str(log))
+        self._closed: deque[_LogPosition] = deque()
+        self._late: _LogPosition | None = None
 
     def _notice(self) -> os.stat_result | None:
-        """Sees whether the log was turned over since the last look; its status now."""
-        while self._is_news(status := _status(self._live.path)):
-            turned = [n for n in files.numbers(self._log) if n >= self._number]
-            if _inode(_status(self._live.path)) == _inode(status):  # else once more, just now
-                self._move_on(_inode(status), turned)
-        return status
-
-    def _is_news(self, status: os.stat_result | None) -> bool:
-        has_shrunk = status is not None and status.st_size < self._live.offset
-        return has_shrunk or _inode(status) != self._inode
-
-    def _move_on(self, inode: int, turned: list[int]) -> None:
-        """What was read becomes the first of those that are closed, if it is still there."""
-        places = {n: _Place(f"{self._live.path}.{n}") for n in turned}
-        if self._inode > 0 and self._number in places:
-            places[self._number] = replace(self._live, path=places[self._number].path)
-        elif self._inode > 0 and files.has_header(self._log):
-            self._has_gap = True
-        if turned or self._inode > 0:
-            self._live = _Place(self._live.path)
-        self._closed += places.values()
-        self._number = max(turned, default=self._number - 1) + 1
-        self._inode = inode
+        """Sees whether the log was rotated since the last look; its status now."""
+        while True:
+            status = _status(self._live.path)
+            has_shrunk = status is not None and status.st_size < self._live.offset
+            inode = _inode(status)
+            if inode == self._inode and not has_shrunk:
+                return status
+            full = [n for n in log_files.numbers(self._log) if n >= self._number]
+            if _inode(_status(self._live.path)) != inode:  # it was rotated just now
+                continue
+            # What was read so far is the first of the full parts, if it is still there.
+            parts = {n: _LogPosition(f"{self._live.path}.{n}") for n in full}
+            if self._inode > 0 and self._number in parts:
+                parts[self._number] = replace(self._live, path=parts[self._number].path)
+            elif self._inode > 0 and log_files.has_header(self._log):
+                self._has_gap = True
+            if full or self._inode > 0:
+                self._live = _LogPosition(self._live.path)
+            self._closed += parts.values()
+            self._number = max(full, default=self._number - 1) + 1
+            self._inode = inode
 
     def _read(self, most: int = _CHUNK) -> bytes:
         while self._closed:
             if data := self._closed[0].read(most):
                 return data
             self._late = self._closed.popleft()
-        new = self._live.read(
-            most
-        )  # before `late`, so that nothing in it is older than what `late` has
+        new = self._live.read(most)  # first, so that nothing in `late` is newer
         if self._live.is_another:
             self._inode = _ANOTHER
             self._notice()

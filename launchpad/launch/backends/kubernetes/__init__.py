@@ -1,7 +1,7 @@
 """`kubernetes`: every worker is a pod of a cluster.
 
-backend      plan → workers                  objects/    Secrets, Service, Jobs, as data
-making       a run's objects, made           cluster/    what is asked of a cluster
-attempts/    begun, watched, ended           post/       what launcher and pods send each other
-left/        runs without a launcher         pod/        what runs in a container
+backend      plan → workers                   manifests/   Secrets, Service, Jobs, pod specs, as data
+create_run   creates what all pods share      bundle/      what a pod is given, packed into Secrets
+pod_workers  starts, watches and ends pods    api/         requests, watches and logs of a cluster
+detached/    runs without a launcher here     pod/         what runs in a worker's container
 """

@@ -1,50 +1,87 @@
-"""`kubernetes`: the backend. What starts, watches and ends pods is in `workers`."""
+"""The backend `kubernetes`, and its plan, which knows its manifests. What runs pods is in `pod_workers`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from launchpad.address import COURIER
 from launchpad.errors import DefinitionError
-from launchpad.launch.backend import Backend, Report, Workers
-from launchpad.launch.backends.kubernetes.cluster_plan import ClusterPlan, named
-from launchpad.launch.backends.kubernetes.objects import names
-from launchpad.launch.backends.kubernetes.objects.layout import FIRST_PORT
-from launchpad.launch.backends.kubernetes.sender import Sender
+from launchpad.events import Event
+from launchpad.launch.backends.backend import Backend, Workers
+from launchpad.launch.backends.kubernetes.api.client import Manifest
+from launchpad.launch.backends.kubernetes.bundle import packed_secrets
+from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.manifests import manifest, names
+from launchpad.launch.backends.kubernetes.manifests.metadata import Run
+from launchpad.launch.backends.kubernetes.manifests.names import FIRST_PORT
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.rundir.directory import RunDirectory
+
+_P = TypeVar("_P", bound=LaunchPlan)
+
+_RUN_ID = "00000000"
+"""Stands for what a launch chooses at random."""
+
+_MADE_AT_LAUNCH = b"made at launch: keys, and what the launching script was called with"
 
 
 class Kubernetes(Backend):
-    """For programs whose machines are a cluster's."""
+    """Runs each worker as a pod of a cluster."""
 
     max_payload_bytes = 10 << 20
-    sender: Sender | None = None
-    """The script that launches, if that is not this process."""
+    submitter: Submitter | None = None
+    """The launching script, if that is not this process."""
 
     def __init__(self, **options: Any) -> None:
         self._settings = Settings.of(options)
 
     def endpoint(self, address: str, kind: str) -> str:
-        """A name that is known before there is a pod."""
+        """The DNS name of its pod, known before there is a pod."""
         host = names.host_name(address.partition("/")[0])
         return f"tcp:{host}.{{service}}:0" if kind == COURIER else f"{host}.{{service}}:0"
 
     def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
-        """Ports; and refuses what a cluster would refuse."""
+        """Assigns ports; refuses what a cluster would refuse."""
         if not self._settings.image:
             raise DefinitionError(
                 "launch type 'kubernetes' needs an image: one that has Python, launchpad and your packages."
                 f" Give image=… to launch and plan, or `image: …` in a YAML file that ${FILE} names"
             )
+        hosts: dict[str, str] = {}
         for worker in workers:
-            _refuse(worker)
-        _refuse_twins(workers)
-        return [replace(worker, endpoints=_with_ports(worker.endpoints)) for worker in workers]
+            asked = worker.resources
+            if asked.gpus != int(asked.gpus):
+                raise DefinitionError(
+                    f"{worker.name} asks for {asked.gpus:g} GPU: a cluster gives whole ones only. Ask for 1,"
+                    " or let several nodes share a worker with lp.MultiThreadingColocation"
+                )
+            if asked.accelerator:
+                raise DefinitionError(
+                    f"{worker.name} asks for the accelerator {asked.accelerator!r}, which a cluster cannot"
+                    " look for by a part of its name. Name the nodes that have it,"
+                    " labels={'nvidia.com/gpu.product': …}, as `kubectl get nodes --show-labels` shows them"
+                )
+            host = names.host_name(worker.name)
+            if host in hosts:
+                raise DefinitionError(
+                    f"{hosts[host]} and {worker.name} would both be called {host!r} in the cluster, where"
+                    " names are of small letters, digits and dashes. Give their groups other labels"
+                )
+            hosts[host] = worker.name
+        return [
+            replace(
+                worker,
+                endpoints={
+                    name: f"{endpoint.removesuffix(':0')}:{FIRST_PORT + i}"
+                    for i, (name, endpoint) in enumerate(worker.endpoints.items())
+                },
+            )
+            for worker in workers
+        ]
 
     def finished(self, plan: LaunchPlan) -> LaunchPlan:
         """The plan with its manifests."""
@@ -52,31 +89,31 @@ class Kubernetes(Backend):
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """The plan with the name of the run in its addresses."""
-        chosen = self.sender.run if self.sender is not None else ""
+        chosen = self.submitter.run if self.submitter is not None else ""
         return named(plan, chosen or names.run_name(plan.program, run.runtime.name))
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
-        """Leaves it to a supervisor in the cluster."""
-        from launchpad.launch.backends.kubernetes.left import leaving
+        """Has a launcher pod in the cluster launch and supervise it."""
+        from launchpad.launch.backends.kubernetes.detached import launch_detached
 
-        return leaving.leave_behind(plan, self._settings, grace_s)
+        return launch_detached.launch_detached(plan, self._settings, grace_s)
 
     def detached(self) -> list[Detached]:
-        """Those on the cluster that $KUBECONFIG names, whose launchers are elsewhere or were killed."""
-        from launchpad.launch.backends.kubernetes.left import away
+        """Runs on the cluster of $KUBECONFIG whose launchers are elsewhere or were killed."""
+        from launchpad.launch.backends.kubernetes.detached import discovery
 
-        return away.detached()
+        return discovery.detached()
 
     def start(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Asks the cluster for what all pods share."""
-        from launchpad.launch.backends.kubernetes.attempts.workers import KubernetesWorkers
-        from launchpad.launch.backends.kubernetes.cluster.api import Api
+        """Creates what all pods share."""
+        from launchpad.launch.backends.kubernetes.api.http_client import Api
+        from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
 
         cluster = Api(self._settings.namespace)
         try:
-            return KubernetesWorkers(plan, run, report, self._settings, cluster, self.sender)
+            return KubernetesWorkers(plan, run, report, self._settings, cluster, self.submitter)
         except BaseException:
             cluster.close()
             raise
@@ -89,35 +126,39 @@ class TestKubernetes(Kubernetes):
     is_test = True
 
 
-def _with_ports(endpoints: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: f"{endpoint.removesuffix(':0')}:{FIRST_PORT + i}"
-        for i, (name, endpoint) in enumerate(endpoints.items())
-    }
+@dataclass(frozen=True)
+class ClusterPlan(LaunchPlan):
+    """What `lp.plan(program, "kubernetes", image=…)` returns."""
+
+    settings: Settings = field(default_factory=Settings)
+
+    def manifests(self) -> list[Manifest]:
+        """The objects of a launch in the order of their creation; without what is secret or random."""
+        name = names.run_name(self.program, _RUN_ID)
+        workers = named(self, name).workers
+        first = dict.fromkeys(packed_secrets.FILES, _MADE_AT_LAUNCH)
+        packing = packed_secrets.pack_secrets(first, manifest.contents(_MADE_AT_LAUNCH, workers))
+        run = Run(self.program, name, self.settings, packing.places)
+        first, *secret_files = packing.secret_files
+        jobs = [manifest.job(run, worker, 1) for worker in workers]
+        others = manifest.others(run, secret_files)
+        return [manifest.root(run, first), manifest.service(run), *others, *jobs]
+
+    def shown(self) -> str:
+        """The manifests."""
+        return self.to_yaml()
+
+    def to_yaml(self) -> str:
+        """The manifests as YAML."""
+        import yaml
+
+        return str(yaml.safe_dump_all(self.manifests(), sort_keys=False))
 
 
-def _refuse(worker: WorkerPlan) -> None:
-    asked = worker.resources
-    if asked.gpus != int(asked.gpus):
-        raise DefinitionError(
-            f"{worker.name} asks for {asked.gpus:g} GPU: a cluster gives whole ones only. Ask for 1, or let"
-            " several nodes share a worker with lp.MultiThreadingColocation"
-        )
-    if asked.accelerator:
-        raise DefinitionError(
-            f"{worker.name} asks for the accelerator {asked.accelerator!r}, which a cluster cannot look"
-            " for by a part of its name. Name the nodes that have it, labels={'nvidia.com/gpu.product': …},"
-            " as `kubectl get nodes --show-labels` shows them"
-        )
-
-
-def _refuse_twins(workers: Sequence[WorkerPlan]) -> None:
-    hosts: dict[str, str] = {}
-    for worker in workers:
-        host = names.host_name(worker.name)
-        if host in hosts:
-            raise DefinitionError(
-                f"{hosts[host]} and {worker.name} would both be called {host!r} in the cluster, where names"
-                " are of small letters, digits and dashes. Give their groups other labels"
-            )
-        hosts[host] = worker.name
+def named(plan: _P, service: str) -> _P:
+    """The plan with the name of the run in its addresses."""
+    workers = [
+        replace(w, endpoints={n: e.replace("{service}", service) for n, e in w.endpoints.items()})
+        for w in plan.workers
+    ]
+    return replace(plan, workers=tuple(workers))

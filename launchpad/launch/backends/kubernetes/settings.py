@@ -1,4 +1,4 @@
-"""Settings: what a program needs on a cluster beside what it says itself."""
+"""What a program needs on a cluster beside what the program itself defines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from launchpad.errors import DefinitionError
 
 FILE = "LAUNCHPAD_KUBERNETES"
-"""The variable that names a file of them."""
+"""The environment variable with the path of a settings file."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +19,17 @@ class Settings:
     """How pods are made: given to `lp.plan` and `lp.launch`, or in a YAML file, $LAUNCHPAD_KUBERNETES.
 
     Example:
-      lp.launch(program, "kubernetes", image="registry.example.org/me/project:3")
+        lp.launch(program, "kubernetes", image="registry.example.org/me/project:3")
 
     Attributes:
-      image: What the containers run: it has Python, launchpad and your packages.
-      namespace: Where everything is made; empty: that of the kubeconfig's context.
-      gpu_resource: What the cluster's device plugin calls a GPU.
-      pod_patch: Merged into each pod's template, for what is not modelled here: tolerations, volumes, a
-        scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
-      pending_timeout_s: How long a pod may wait until it is placed and its image is there.
-      send_code: Whether the modules beside the script are sent to the pods: not where the image or a volume
-        has them, on the pods' `PYTHONPATH`.
+        image: What the containers run: it has Python, launchpad and your packages.
+        namespace: Where everything is made; empty: that of the kubeconfig's context.
+        gpu_resource: What the cluster's device plugin calls a GPU.
+        pod_patch: Merged into each pod's template, for what is not modelled here: tolerations, volumes, a
+          scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
+        pending_timeout_s: How long a pod may wait until it is placed and its image is there.
+        send_code: Whether the modules beside the script are sent to the pods: not where the image or a volume
+          has them, on the pods' `PYTHONPATH`.
     """
 
     image: str = ""
@@ -41,43 +41,43 @@ class Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Settings:
-        """Those of the file, with these in their place.
+        """The settings of the file, overridden by these.
 
         Raises:
-          DefinitionError: the file cannot be read, or there is no such setting, or it has another type.
+            DefinitionError: the file cannot be read, or has an unknown setting, or one of another type.
         """
-        path = os.environ.get(FILE, "")
-        given = {**(_read(path) if path else {}), **options}
-        known = {each.name: each for each in fields(cls)}
+        given = dict(options)
+        if path := os.environ.get(FILE):
+            import yaml
+
+            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            try:
+                read = yaml.load(Path(path).read_text(), loader)
+            except (OSError, yaml.YAMLError) as error:
+                raise DefinitionError(f"{FILE}={path} cannot be read: {error}") from error
+            if not isinstance(read, dict):
+                raise DefinitionError(
+                    f"{FILE}={path} must hold `image: …` and the like, not {read!r}"
+                )
+            given = {**read, **options}
+        known = [each.name for each in fields(cls)]
         for name, value in given.items():
             if name not in known:
                 raise DefinitionError(
                     f"launch type 'kubernetes' takes no {name!r}; it takes {', '.join(known)}"
                 )
-            _check(name, value)
+            expected = _TYPES.get(name, (str,))
+            if not isinstance(value, expected) or (
+                isinstance(value, bool) and bool not in expected
+            ):
+                kinds = " or ".join(kind.__name__ for kind in expected)
+                raise DefinitionError(f"{name}={value!r} must be {kinds}")
         return cls(**given)
 
 
-def _read(path: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        read = yaml.load(Path(path).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, yaml.YAMLError) as error:
-        raise DefinitionError(f"{FILE}={path} cannot be read: {error}") from error
-    if not isinstance(read, dict):
-        raise DefinitionError(f"{FILE}={path} must hold `image: …` and the like, not {read!r}")
-    return read
-
-
-def _check(name: str, value: object) -> None:
-    expected: tuple[type, ...] = (str,)
-    if name == "pod_patch":
-        expected = (Mapping,)
-    elif name == "pending_timeout_s":
-        expected = (int, float)
-    elif name == "send_code":
-        expected = (bool,)
-    if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
-        kinds = " or ".join(kind.__name__ for kind in expected)
-        raise DefinitionError(f"{name}={value!r} must be {kinds}")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "pod_patch": (Mapping,),
+    "pending_timeout_s": (int, float),
+    "send_code": (bool,),
+}
+"""Of settings that are no strings."""

@@ -1,1 +1,1 @@
-"""Local processes: launcher (`backend`) → host (`host`) → workers (`child`)."""
+"""Local processes: launcher (`backend`) → forkserver → workers (`worker_process`)."""

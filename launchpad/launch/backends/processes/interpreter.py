@@ -14,7 +14,7 @@ _PACKAGE = "launchpad.launch.backends.processes"
 
 
 def command(entry: str, *arguments: int | str, python: str = "") -> list[str]:
-    """The command that calls `entry`, such as `keeper:main`, with these arguments.
+    """The command that calls `entry`, such as `subreaper:main`, with these arguments.
 
     Another interpreter has a standard library and packages of its own, so it only gets the rest of our path.
     """

@@ -1,11 +1,16 @@
 """What launcher, host and workers say to each other, and how it travels.
 
-    launcher ──Hello · Start · Ask · Dump · Kill · Over · Placed · Bye──▶ host ──Ask · Over · Placed──▶ worker
-    launcher ◀──Forked · NotForked · Said · Gone────────── host ◀──Phase · reports · Outcome── worker
+    launcher ── SpecsReady · commands · DumpStacks · AddressesChanged · EndLaunch ──▶ forkserver
+                forkserver ── StopWorker · AnnounceGone · AddressesChanged ──▶ worker
+                forkserver ◀── Phase · events ── worker
+    launcher ◀── ProcessStarted · FromWorker · ChildExited · Ended ── forkserver
 
-A message is plain data, pickled, behind its length (4 bytes, big-endian). The host does not look into what
-a worker says: it passes the frame on inside `Said`. Raw descriptors, because a socket object that a fork
-has copied would close, when it is collected, whatever has its number by then.
+Commands are of `launch/supervision/commands.py`, events of `launchpad/events.py`.
+From the forkserver, `Ended` is the end of a worker that could not have a process.
+
+A message is plain data, pickled, behind its length (4 bytes, big-endian). The forkserver does not look into
+what a worker sends: it passes the frame on inside `FromWorker`. Raw descriptors, because a socket object that
+a fork has copied would close, when it is collected, whatever has its number by then.
 """
 
 from __future__ import annotations
@@ -20,63 +25,28 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Hello:
+class SpecsReady:
     """The briefing is complete; its index is so long."""
 
     index_length: int
 
 
 @dataclass(frozen=True)
-class Start:
-    """Start this worker."""
-
-    worker: str
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Ask this worker to stop; `restarts`: in order to be started again."""
-
-    worker: str
-    restarts: bool = False
-
-
-@dataclass(frozen=True)
-class Kill:
-    """End this worker and its process group.
-
-    `at_once`: without a moment to write its stacks into its log.
-    """
-
-    worker: str
-    at_once: bool = False
-
-
-@dataclass(frozen=True)
-class Dump:
+class DumpStacks:
     """Have this worker write its stacks into the file that is there for it."""
 
     worker: str
 
 
 @dataclass(frozen=True)
-class Over:
-    """This worker has ended for good; told to all the others."""
-
-    worker: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Placed:
+class AddressesChanged:
     """Where addresses are now; empty for one that is nowhere. Told to all workers, where servers move."""
 
     places: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Bye:
+class EndLaunch:
     """The launch is over: end what is left, then yourself. An end of the stream without it is a death."""
 
 
@@ -88,23 +58,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Forked:
-    """A worker has its process."""
-
-    worker: str
-    pid: int
-
-
-@dataclass(frozen=True)
-class NotForked:
-    """A worker could not have a process."""
-
-    worker: str
-    error: OSError
-
-
-@dataclass(frozen=True)
-class Said:
+class FromWorker:
     """A frame that a worker sent."""
 
     worker: str
@@ -112,7 +66,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Gone:
+class ChildExited:
     """A worker's process has ended: the kernel's exit status and its peak memory.
 
     `out_of_memory`: whether the kernel has just killed for want of memory; None if it does not tell.
@@ -130,7 +84,7 @@ def encode(message: Any) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-class Decoder:
+class MessageDecoder:
     """Bytes in, bodies of frames out."""
 
     def __init__(self) -> None:
@@ -150,7 +104,7 @@ class Decoder:
 
 def receive(fd: int) -> Iterator[Any]:
     """The messages that arrive at a blocking descriptor, until its other end is closed."""
-    decoder = Decoder()
+    decoder = MessageDecoder()
     while data := read(fd):
         for body in decoder.feed(data):
             yield pickle.loads(body)

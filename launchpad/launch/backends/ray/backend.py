@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launchpad.address import COURIER
-from launchpad.launch.backend import Backend, Report, Workers
-from launchpad.launch.backends.origin import Origin
+from launchpad.events import Event
+from launchpad.launch.backends.backend import Backend, Workers
+from launchpad.launch.backends.launch_origin import LauncherInfo
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.rundir.directory import RunDirectory
 
 
 class Ray(Backend):
     """For programs that want more than one machine, or a cluster that is there already."""
 
-    def __init__(self, origin: Origin | None = None) -> None:
+    def __init__(self, origin: LauncherInfo | None = None) -> None:
         self._origin = origin
         """The launching script, for one that launches in its place."""
 
@@ -24,24 +25,24 @@ class Ray(Backend):
         return "tcp:{node}:0" if kind == COURIER else "{node}:0"
 
     def start(
-        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Report], None]
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Connects to the cluster, and asks it for room."""
         from launchpad.launch.backends.ray.workers import RayWorkers
 
-        return RayWorkers(plan, run, report, self._origin or Origin.here())
+        return RayWorkers(plan, run, report, self._origin or LauncherInfo.here())
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
         """Leaves it to a supervisor in the cluster."""
-        from launchpad.launch.backends.ray import away
+        from launchpad.launch.backends.ray import detached_runs
 
-        return away.leave_behind(plan, Ray(Origin.here()), grace_s)
+        return detached_runs.launch_detached(plan, Ray(LauncherInfo.here()), grace_s)
 
     def detached(self) -> list[Detached]:
         """Those on the cluster that $RAY_ADDRESS names."""
-        from launchpad.launch.backends.ray import away
+        from launchpad.launch.backends.ray import detached_runs
 
-        return away.detached()
+        return detached_runs.detached()
 
 
 class TestRay(Ray):

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.origin import folder_of_script
+from launchpad.launch.backends.launch_origin import folder_of_script
 
 NAMESPACE = "launchpad"
 _NOT_SENT = [".git", ".env", ".ssh", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
 
-_KNOCK_S = 5.0
+_PROBE_S = 5.0
 
 _lock = threading.Lock()
 _users = 0
-_ours: _Connection | None = None
+_ours: _RayConnection | None = None
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """A living node of the cluster, and what it has in all."""
 
     id: str
@@ -41,7 +41,7 @@ def load() -> Any:
     """The package `ray`.
 
     Raises:
-      LaunchError: it is not installed.
+        LaunchError: it is not installed.
     """
     try:
         import ray
@@ -57,14 +57,14 @@ def connect() -> None:
     """Connects, if this process is not connected: to the cluster at $RAY_ADDRESS, or to a new one of its own.
 
     Raises:
-      LaunchError: there is no such cluster, or none could be started.
+        LaunchError: there is no such cluster, or none could be started.
     """
     global _users, _ours
     ray = load()
     with _lock:
         _refuse_client(ray)
         if _ours is None and not ray.is_initialized():
-            _ours = _Connection()
+            _ours = _RayConnection()
         _users += 1
 
 
@@ -103,10 +103,10 @@ def ends_with_us() -> bool:
     return node is not None and bool(node.is_head())
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[ClusterNode]:
     """Those that live."""
     return [
-        Node(
+        ClusterNode(
             node["NodeID"],
             node["NodeManagerAddress"],
             dict(node["Resources"]),
@@ -123,7 +123,7 @@ def here() -> tuple[str, str]:
     return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
 
-class _Connection:
+class _RayConnection:
     """A connection of our own, and the thread to which Ray ties what it starts."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ def _connect() -> None:
     Never to a cluster that merely is on this machine: it may be another script's, and end with that.
     """
     address = os.environ.get("RAY_ADDRESS") or "local"
-    _knock(address)
+    _probe(address)
     _init(address, {})
     _, here_ip = here()
     if any(node.ip != here_ip for node in nodes()):
@@ -166,11 +166,11 @@ def _connect() -> None:
         _init(address, project(folder_of_script()))
 
 
-def _knock(address: str) -> None:
+def _probe(address: str) -> None:
     """OSError if nobody is there at all, which Ray itself takes minutes to find."""
     host, colon, port = address.rpartition("//")[2].rpartition(":")
     if colon and port.isdigit():
-        with socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S):
+        with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S):
             pass
 
 

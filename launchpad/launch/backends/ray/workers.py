@@ -18,26 +18,26 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.errors import LaunchError
-from launchpad.launch.backend import Born, Bound, Ended, Noted, Report, Workers
-from launchpad.launch.backends.actions import Actions
-from launchpad.launch.backends.mirror import Mirror
-from launchpad.launch.backends.origin import Keys, Origin
-from launchpad.launch.backends.ray import cluster, placement, room
-from launchpad.launch.backends.ray.gangs import gangs_of
-from launchpad.launch.backends.ray.orders import News, Opened, Orders
-from launchpad.launch.backends.ray.outpost import Outpost
-from launchpad.launch.backends.ray.placement import Placement
-from launchpad.launch.backends.ray.places import Places
-from launchpad.launch.backends.ray.post import Post
-from launchpad.launch.backends.view import View
+from launchpad.events import Bound, Ended, Event, ProcessStarted, WorkerNote
+from launchpad.launch.backends.action_thread import Actions
+from launchpad.launch.backends.address_table import AddressTable, LocalAddressView
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, versions
+from launchpad.launch.backends.ray import cluster, feasibility, placement_group
+from launchpad.launch.backends.ray.actor_handle import ActorHandle
+from launchpad.launch.backends.ray.bundles import bundle_groups_of
+from launchpad.launch.backends.ray.messages import ActorReady, ActorUpdate, WorkerSetup
+from launchpad.launch.backends.ray.placement_group import Placement
+from launchpad.launch.backends.ray.worker_actor import WorkerActor
+from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.run_directory import RunDirectory
+from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 
 _ANSWER_S = 5.0
 """How long an outpost may take for what it does at once, before its node is taken for lost."""
 
-_WORTH_TELLING_S = 1.0
+_REPORT_AFTER_S = 1.0
 """Room that is there takes Ray less to give."""
 
 _AT_ONCE = 1000
@@ -48,32 +48,32 @@ class RayWorkers(Workers):
     """One launch. Connects to the cluster and reserves room; nothing of the user's runs yet.
 
     Raises:
-      LaunchError: there is no cluster, or it can never hold this program: then with the arithmetic.
+        LaunchError: there is no cluster, or it can never hold this program: then with the arithmetic.
     """
 
     def __init__(
         self,
         plan: LaunchPlan,
         run: RunDirectory,
-        report: Callable[[Report], None],
-        origin: Origin,
+        report: Callable[[Event], None],
+        origin: LauncherInfo,
     ) -> None:
         self._plan, self._run, self._report, self._origin = plan, run, report, origin
-        self._posts: dict[str, Post] = {}
+        self._handles: dict[str, ActorHandle] = {}
         self._waiting: set[str] = set()
         self._alive: dict[str, int] = {}
         self._gone: dict[str, str] = {}
-        self._places = Places()
-        self._is_hurried = False
+        self._places = AddressTable()
+        self._skips_grace = False
         self._broken = ""
         self._actions = Actions("launchpad-outposts", self._collapse)
-        self._keys = Keys.of(run.scope, plan.launch_type.removeprefix("test_"))
-        self._view = View(self._keys)
+        self._keys = RunSecrets.of(run.scope, plan.launch_type.removeprefix("test_"))
+        self._view = LocalAddressView(self._keys)
         cluster.connect()
         try:
             self._node, self._ip = cluster.here()
             self._placements = self._reserve()
-            self._outpost = cluster.load().remote(Outpost)
+            self._actor_class = cluster.load().remote(WorkerActor)
             self._actions.begin()
         except BaseException:
             cluster.release()
@@ -83,7 +83,7 @@ class RayWorkers(Workers):
         """Starts it at its outpost; makes one if there is none."""
         self._do(self._start, worker, attempt)
 
-    def ask(self, worker: str, *, restarts: bool = False) -> None:
+    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         """Tells it."""
         self._do(self._ask, worker, restarts)
 
@@ -91,13 +91,13 @@ class RayWorkers(Workers):
         """Kills its process, and its actor if that does not answer."""
         self._do(self._kill, worker)
 
-    def hurry(self) -> None:
+    def skip_grace(self) -> None:
         """For all kills to come."""
-        self._is_hurried = True
+        self._skips_grace = True
 
-    def tell_gone(self, worker: str, why: str) -> None:
+    def announce_gone(self, worker: str, why: str) -> None:
         """Tells all."""
-        self._do(self._tell_gone, worker, why)
+        self._do(self._announce_gone, worker, why)
 
     def places(self) -> Mapping[str, str]:
         """As this process sees them."""
@@ -105,11 +105,11 @@ class RayWorkers(Workers):
 
     def stacks(self, worker: str) -> str:
         """What faulthandler writes in its process."""
-        post = self._posts.get(worker)
-        if post is None or post.opened is None:
+        handle = self._handles.get(worker)
+        if handle is None or handle.ready is None:
             return ""
         try:
-            return str(cluster.load().get(post.actor.stacks.remote(), timeout=_ANSWER_S))
+            return str(cluster.load().get(handle.actor.stacks.remote(), timeout=_ANSWER_S))
         except Exception as error:
             return f"({worker} does not answer: {error})\n"
 
@@ -123,8 +123,8 @@ class RayWorkers(Workers):
     def _do(self, action: Callable[..., object], *arguments: Any) -> None:
         self._actions.do(self._act, action, *arguments)
 
-    def _later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
-        self._actions.later(delay_s, self._act, action, *arguments)
+    def _call_later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
+        self._actions.call_later(delay_s, self._act, action, *arguments)
 
     def _act(self, action: Callable[..., object], *arguments: Any) -> None:
         if not self._broken:
@@ -134,15 +134,15 @@ class RayWorkers(Workers):
     def _collapse(self, error: Exception) -> None:
         """Without its cluster the launch has no workers any more; nor will it get others."""
         self._broken = f"the Ray cluster cannot be used any more: {type(error).__name__}: {error}"
-        posts, self._posts = self._posts, {}
+        handles, self._handles = self._handles, {}
         self._waiting.clear()
-        for post in posts.values():
-            post.close_log()
+        for handle in handles.values():
+            handle.close_log()
             with contextlib.suppress(Exception):  # if it is not the cluster that is gone
                 cluster.check()
-                post.end()
+                handle.end()
         for worker, attempt in list(self._alive.items()):
-            ran = worker in posts and posts[worker].opened is not None
+            ran = worker in handles and handles[worker].ready is not None
             kind, phase = (outcome.LOST, "run") if ran else (outcome.FAILED, "start")
             self._report_end(Outcome(worker, kind, phase, attempt, self._broken))
 
@@ -154,30 +154,31 @@ class RayWorkers(Workers):
 
     def _reserve(self) -> dict[str, Placement]:
         """Worker → the room of its gang."""
-        gangs = gangs_of(self._plan.workers)
-        refused = room.refusal(gangs, cluster.nodes()) if gangs else ""
+        bundle_groups = bundle_groups_of(self._plan.workers)
+        refused = feasibility.refusal(bundle_groups, cluster.nodes()) if bundle_groups else ""
         if refused:
             raise LaunchError(
                 f"program {self._plan.program!r} does not fit on the Ray cluster: {refused}"
             )
         placements = [
-            Placement(gang, lambda placed: self._do(self._on_room, placed)) for gang in gangs
+            Placement(bundle_group, lambda placed: self._do(self._on_placement_ready, placed))
+            for bundle_group in bundle_groups
         ]
-        return {worker: placed for placed in placements for worker in placed.gang.workers}
+        return {worker: placed for placed in placements for worker in placed.bundle_group.workers}
 
-    def _on_room(self, placed: Placement) -> None:
+    def _on_placement_ready(self, placed: Placement) -> None:
         placed.is_ready = True
-        for worker in placed.gang.workers:
+        for worker in placed.bundle_group.workers:
             if worker in self._waiting:
                 self._waiting.remove(worker)
                 self._start(worker, self._alive[worker])
 
-    def _wait_for_room(self, worker: str, attempt: int, placed: Placement) -> None:
+    def _wait_for_placement(self, worker: str, attempt: int, placed: Placement) -> None:
         self._waiting.add(worker)
-        self._later(_WORTH_TELLING_S, self._tell_of_waiting, worker, placed)
-        self._later(placement.PENDING_S, self._give_up, worker, attempt, placed)
+        self._call_later(_REPORT_AFTER_S, self._report_waiting, worker, placed)
+        self._call_later(placement_group.PENDING_S, self._give_up, worker, attempt, placed)
 
-    def _tell_of_waiting(self, worker: str, placed: Placement) -> None:
+    def _report_waiting(self, worker: str, placed: Placement) -> None:
         if worker in self._waiting:
             self._note(worker, f"waiting for room: {placed.why_not()}")
 
@@ -186,7 +187,7 @@ class RayWorkers(Workers):
         if worker not in self._waiting or self._alive[worker] != attempt:
             return
         self._waiting.remove(worker)
-        why = f"no room on the Ray cluster for {placement.PENDING_S:g} s: {placed.why_not()}"
+        why = f"no room on the Ray cluster for {placement_group.PENDING_S:g} s: {placed.why_not()}"
         hint = "wait for the programs that have it now, or ask for less"
         self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, why, hint=hint))
 
@@ -195,174 +196,180 @@ class RayWorkers(Workers):
     def _start(self, worker: str, attempt: int) -> None:
         self._alive[worker] = attempt
         placed = self._placements.get(worker)
-        post = self._posts.get(worker)
+        handle = self._handles.get(worker)
         if self._broken:
             self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, self._broken))
-        elif post is not None:
-            post.attempt, post.killed = attempt, False
-            self._begin(post)
+        elif handle is not None:
+            handle.attempt, handle.killed = attempt, False
+            self._begin(handle)
         elif placed is not None and not placed.is_ready:
-            self._wait_for_room(worker, attempt, placed)
+            self._wait_for_placement(worker, attempt, placed)
         else:
-            self._open(Post(worker, self._new_outpost(worker), attempt))
+            self._open(ActorHandle(worker, self._new_actor(worker), attempt))
 
-    def _new_outpost(self, worker: str) -> Any:
+    def _new_actor(self, worker: str) -> Any:
         placed = self._placements.get(worker)
-        options = placed.options(worker) if placed is not None else placement.free_options()
-        return self._outpost.options(max_concurrency=_AT_ONCE, **options).remote()
+        options = placed.options(worker) if placed is not None else placement_group.free_options()
+        return self._actor_class.options(max_concurrency=_AT_ONCE, **options).remote(versions())
 
-    def _open(self, post: Post) -> None:
-        self._posts[post.worker] = post
-        orders = Orders(
+    def _open(self, handle: ActorHandle) -> None:
+        self._handles[handle.worker] = handle
+        setup = WorkerSetup(
             program=self._plan.program,
             launch_type=self._plan.launch_type,
-            worker=self._plan.worker(post.worker),
+            worker=self._plan.worker(handle.worker),
             origin=self._origin,
-            state=str(self._run.state(post.worker)),
+            state=str(self._run.state(handle.worker)),
         )
-        self._ask_post(post, "open", self._on_opened, orders, self._keys)
+        self._call_actor(handle, "open", self._on_opened, setup, self._keys)
 
-    def _begin(self, post: Post) -> None:
+    def _begin(self, handle: ActorHandle) -> None:
         """Starts the attempt, if the outpost is ready; else that is done when it is."""
-        if post.opened is None:
+        if handle.ready is None:
             return
-        log = self._run.log(post.worker, post.attempt)
-        post.mirror = Mirror(log, self._run.rotation, partial(self._note, post.worker))
-        post.tell("start", post.attempt, self._places.seen_from(post.opened.node))
+        log = self._run.log(handle.worker, handle.attempt)
+        handle.log = LogWriter(log, self._run.rotation, partial(self._note, handle.worker))
+        handle.send("start", handle.attempt, self._places.seen_from(handle.ready.node))
         for worker, why in self._gone.items():  # who is not born yet would not hear it
-            post.tell("tell_gone", worker, why)
+            handle.send("announce_gone", worker, why)
 
     def _ask(self, worker: str, restarts: bool) -> None:
-        post = self._posts.get(worker)
-        if post is not None and post.opened is not None:
-            post.tell("ask", restarts)
+        handle = self._handles.get(worker)
+        if handle is not None and handle.ready is not None:
+            handle.send("request_stop", restarts)
         else:
             self._drop(worker, "stopped before it was started")
 
     def _kill(self, worker: str) -> None:
-        post = self._posts.get(worker)
-        if post is None or post.opened is None:
+        handle = self._handles.get(worker)
+        if handle is None or handle.ready is None:
             self._drop(worker, "ended before it was started")
             return
-        post.killed = True
-        post.tell("kill", self._is_hurried)
-        self._later(_ANSWER_S, self._insist, post, post.attempt)
+        handle.killed = True
+        handle.send("kill", self._skips_grace)
+        self._call_later(_ANSWER_S, self._kill_if_running, handle, handle.attempt)
 
-    def _insist(self, post: Post, attempt: int) -> None:
-        if attempt and post.attempt == attempt and self._posts.get(post.worker) is post:
-            post.end()
+    def _kill_if_running(self, handle: ActorHandle, attempt: int) -> None:
+        if attempt and handle.attempt == attempt and self._handles.get(handle.worker) is handle:
+            handle.end()
 
     def _drop(self, worker: str, why: str) -> None:
         """Ends an attempt of which nothing runs yet."""
         attempt = self._alive[worker] if worker in self._waiting else 0
         self._waiting.discard(worker)
-        post = self._posts.pop(worker, None)
-        if post is not None:
-            attempt = post.attempt
-            post.end()
+        handle = self._handles.pop(worker, None)
+        if handle is not None:
+            attempt = handle.attempt
+            handle.end()
         if attempt:
             self._report_end(Outcome(worker, outcome.STOPPED, "start", attempt, why))
 
-    def _tell_gone(self, worker: str, why: str) -> None:
+    def _announce_gone(self, worker: str, why: str) -> None:
         self._gone[worker] = why
-        for post in self._opened():
-            post.tell("tell_gone", worker, why)
+        for handle in self._ready():
+            handle.send("announce_gone", worker, why)
 
     # What outposts say.
 
-    def _ask_post(
-        self, post: Post, method: str, then: Callable[[Post, Any], None], *arguments: Any
+    def _call_actor(
+        self,
+        handle: ActorHandle,
+        method: str,
+        then: Callable[[ActorHandle, Any], None],
+        *arguments: Any,
     ) -> None:
-        post.ask(method, lambda future: self._do(self._on_answer, post, then, future), *arguments)
+        handle.call(
+            method, lambda future: self._do(self._on_answer, handle, then, future), *arguments
+        )
 
     def _on_answer(
-        self, post: Post, then: Callable[[Post, Any], None], future: Future[Any]
+        self, handle: ActorHandle, then: Callable[[ActorHandle, Any], None], future: Future[Any]
     ) -> None:
-        if self._posts.get(post.worker) is not post:
+        if self._handles.get(handle.worker) is not handle:
             return
         error = future.exception()
         if error is not None:
-            self._bury(post, error)
+            self._on_actor_died(handle, error)
         else:
-            then(post, future.result())
+            then(handle, future.result())
 
-    def _on_opened(self, post: Post, opened: Opened) -> None:
-        post.opened = opened
-        self._begin(post)
-        self._ask_post(post, "news", self._on_news)
+    def _on_opened(self, handle: ActorHandle, ready: ActorReady) -> None:
+        handle.ready = ready
+        self._begin(handle)
+        self._call_actor(handle, "next_update", self._on_update)
 
-    def _on_news(self, post: Post, news: News) -> None:
-        self._ask_post(post, "news", self._on_news)
-        if news.log and post.mirror is not None and news.attempt == post.attempt:
-            post.mirror.write(news.log)
-        for report in news.reports:
-            self._on_report(post, report)
+    def _on_update(self, handle: ActorHandle, update: ActorUpdate) -> None:
+        self._call_actor(handle, "next_update", self._on_update)
+        if update.log and handle.log is not None and update.attempt == handle.attempt:
+            handle.log.write_bytes(update.log)
+        for report in update.reports:
+            self._on_report(handle, report)
 
-    def _on_report(self, post: Post, report: Any) -> None:
-        assert post.opened is not None
+    def _on_report(self, handle: ActorHandle, report: Any) -> None:
+        assert handle.ready is not None
         if isinstance(report, Bound):
-            self._places.bind(report.address, post.opened.node, report.endpoints)
+            self._places.bind(report.address, handle.ready.node, report.endpoints)
             self._publish([report.address])
         elif isinstance(report, Ended):
-            self._end(post, report.outcome)
+            self._end(handle, report.outcome)
             if report.outcome.kind == outcome.LOST:
-                self._leave(post)
-        elif not isinstance(report, Born) or post.opened.ip == self._ip:
+                self._leave(handle)
+        elif not isinstance(report, ProcessStarted) or handle.ready.ip == self._ip:
             self._report(report)  # a process of another host has no number here
 
-    def _bury(self, post: Post, error: BaseException) -> None:
+    def _on_actor_died(self, handle: ActorHandle, error: BaseException) -> None:
         """The outpost is dead, or out of reach: then Ray ends it, before there is another one."""
-        post.end()
-        placed = self._placements.get(post.worker)
+        handle.end()
+        placed = self._placements.get(handle.worker)
         if placed is not None and placed.is_ready and placed.is_lost():
             placed.wait()
-        del self._posts[post.worker]
-        if placed is not None and post.never_ran(error):
-            self._start(post.worker, post.attempt)  # Ray did not know that the node was dead
-        elif post.attempt:
-            self._end(post, post.lost(error))
+        del self._handles[handle.worker]
+        if placed is not None and handle.never_ran(error):
+            self._start(handle.worker, handle.attempt)  # Ray did not know that the node was dead
+        elif handle.attempt:
+            self._end(handle, handle.lost(error))
 
-    def _leave(self, post: Post) -> None:
+    def _leave(self, handle: ActorHandle) -> None:
         """The host of its worker is dead, and would be at the next attempt: that gets another outpost."""
-        del self._posts[post.worker]
-        post.end()
+        del self._handles[handle.worker]
+        handle.end()
 
-    def _end(self, post: Post, ended: Outcome) -> None:
-        post.close_log()
-        post.attempt = 0
-        self._publish(self._places.withdraw(post.worker))
+    def _end(self, handle: ActorHandle, ended: Outcome) -> None:
+        handle.close_log()
+        handle.attempt = 0
+        self._publish(self._places.withdraw(handle.worker))
         self._report_end(ended)
 
     def _publish(self, addresses: list[str]) -> None:
         """Lets everybody know where these are now."""
         if not addresses:
             return
-        for post in self._opened():
-            assert post.opened is not None
-            post.tell("place", self._places.seen_from(post.opened.node, addresses))
+        for handle in self._ready():
+            assert handle.ready is not None
+            handle.send("place", self._places.seen_from(handle.ready.node, addresses))
         self._view.follow(self._places.seen_from(self._node, addresses))
 
-    def _opened(self) -> list[Post]:
-        return [post for post in self._posts.values() if post.opened is not None]
+    def _ready(self) -> list[ActorHandle]:
+        return [handle for handle in self._handles.values() if handle.ready is not None]
 
     def _note(self, worker: str, text: str) -> None:
-        self._report(Noted(worker, text))
+        self._report(WorkerNote(worker, text))
 
     # The end.
 
     def _close(self) -> None:
         self._view.close()
-        for post in self._posts.values():
-            post.close_log()
+        for handle in self._handles.values():
+            handle.close_log()
         with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours
             cluster.check()
-            self._clear_away()
+            self._clean_up()
 
-    def _clear_away(self) -> None:
-        closing = [post.actor.close.remote() for post in self._opened()]
+    def _clean_up(self) -> None:
+        closing = [handle.actor.close.remote() for handle in self._ready()]
         if closing:
             cluster.load().wait(closing, num_returns=len(closing), timeout=_ANSWER_S)
-        for post in self._posts.values():
-            post.end()
+        for handle in self._handles.values():
+            handle.end()
         for placed in {id(p): p for p in self._placements.values()}.values():
             placed.remove()

@@ -1,1 +1,1 @@
-"""What runs in the container of a worker."""
+"""The first process of a worker's container."""

@@ -2,6 +2,6 @@
 
 import sys
 
-from launchpad.launch.backends.kubernetes.pod.pod import main
+from launchpad.launch.backends.kubernetes.pod.entrypoint import main
 
 main(int(sys.argv[1]))

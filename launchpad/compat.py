@@ -1,0 +1,72 @@
+"""What is here only for programs that were written for dm-launchpad.
+
+`docs/coming_from_dm_launchpad.md` compares the two. What cannot be in this file, since it belongs to a class:
+`Bind`, `Start`, `Stop` and the like of `courier.Server`; `Running.wait(labels)` and `Running.stop_and_wait`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from launchpad.context import RunContext as LaunchContext
+from launchpad.context import current as get_context
+from launchpad.errors import DefinitionError
+from launchpad.stopping import stop
+
+__all__ = [
+    "MEANINGLESS",
+    "AbstractAddressBuilder",
+    "LaunchContext",
+    "SimpleLocalAddressBuilder",
+    "get_context",
+    "make_program_stopper",
+    "without_meaningless",
+]
+
+MEANINGLESS = ("serialize_py_nodes", "controller_xm_requirements")
+"""Options of a launch that do nothing: nodes are always serialised, and XManager is not supported."""
+
+
+def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[str, Any]:
+    """The options of a launch that are for its launch type.
+
+    Raises:
+        DefinitionError: an option was given that would have had an effect in dm-launchpad.
+    """
+    if xm_resources is not None or options.get("controller_xm_requirements") is not None:
+        raise DefinitionError(
+            "xm_resources and controller_xm_requirements mean nothing here; leave them out"
+        )
+    return {name: value for name, value in options.items() if name not in MEANINGLESS}
+
+
+def make_program_stopper(launch_type: object = None) -> Callable[..., None]:
+    """A function that stops the program; `launch_type` is accepted and makes no difference.
+
+    In dm-launchpad a stopper depends on the launch type.
+    """
+
+    def stopper(mark_as_completed: bool = False) -> None:
+        stop("marked as completed" if mark_as_completed else "")
+
+    return stopper
+
+
+class AbstractAddressBuilder(abc.ABC):
+    """Chooses an endpoint; for programs that assign addresses by themselves."""
+
+    @abc.abstractmethod
+    def build(self) -> str:
+        """The endpoint, `host:port`."""
+
+
+class SimpleLocalAddressBuilder(AbstractAddressBuilder):
+    """A free TCP port of this host."""
+
+    def build(self) -> str:
+        """`localhost:port`, with a port that was free a moment ago."""
+        import portpicker
+
+        return f"localhost:{portpicker.pick_unused_port()}"

@@ -1,0 +1,204 @@
+"""batched_handler: the calls of many clients, answered by one call of the method.
+
+    client ──step(x1)──▶ ┐                                       ┌──▶ y1
+    client ──step(x2)──▶ ├─▶ BatchQueue ──▶ step([x1, x2, x3]) ──┼──▶ y2
+    client ──step(x3)──▶ ┘                                       └──▶ y3
+
+No thread waits for a batch but the one that runs it: a server gets a Later, and its thread back.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.batching.batch import BatchedCall, Batcher
+from launchpad.courier.batching.queue import BatchQueue, Limits
+from launchpad.courier.promise import Promise
+from launchpad.courier.server.decorators import IDEMPOTENT
+
+if TYPE_CHECKING:
+    import datetime
+
+
+def batched_handler(
+    batch_size: int,
+    max_parallelism: int = 1,
+    timeout: float | datetime.timedelta = 0.2,
+    pad_batch: bool = False,
+) -> Callable[[Callable[..., Any]], Batched]:
+    """Has a served method answer many calls at once.
+
+    Example:
+        class Policy:
+            @lp.batched_handler(batch_size=32, timeout=0.005)
+            def act(self, observation):             # of shape (n, 84, 84, 4), with n up to 32
+                return self._network(observation)   # of shape (n, 18)
+
+        action_values = policy.act(observation)     # (84, 84, 4) and (18,): a client's call is as ever
+
+    Each argument arrives stacked. Arrays, numbers and bools are one array with a new first axis;
+    torch tensors a tensor. Tuples, dicts, namedtuples and dataclasses are looked into. Strings,
+    lists and all other objects are one list, with an item per call; None is None. The result is
+    taken apart likewise: each caller gets its item of every array and list in it.
+
+    Calls in one batch must agree in structure, shapes and dtypes. One that differs from the others
+    gets a ValueError that says where, and the others are answered. When the method raises, all
+    callers of the batch get the exception, with a note. If the method is declared idempotent, the
+    batch is repeated one call at a time instead, so that only those fail that have to.
+
+    Waiting calls hold none of the server's threads. The method runs on threads of its own: it needs
+    locks only if `max_parallelism` is above 1, or where it shares state with other methods.
+
+    A function works too, and so does `self.act = lp.batched_handler(8)(self.act)` in a constructor.
+    Called in its own process, without a server, it blocks and returns the value; `act.__wrapped__` is
+    the function for a whole batch.
+
+    Args:
+        batch_size: calls in one batch at most.
+        max_parallelism: batches that run side by side at most.
+        timeout: how long the first call of a batch waits for others, in seconds or as a timedelta.
+            0 takes those that have come while the last batch ran, and waits for none.
+        pad_batch: makes each batch of exactly `batch_size`, by repeating its last call; for methods
+            that are compiled for one shape. What is returned for the copies is dropped.
+    """
+    _check_at_least_one(batch_size, "batch_size")
+    _check_at_least_one(max_parallelism, "max_parallelism")
+    timeout_s = timeout if isinstance(timeout, int | float) else timeout.total_seconds()
+    if not 0 <= timeout_s <= threading.TIMEOUT_MAX:
+        raise ValueError(f"timeout is in seconds and not negative, not {timeout!r}")
+    limits = Limits(batch_size, max_parallelism, timeout_s)
+    return lambda fn: Batched(_checked(fn), limits, pad_batch)
+
+
+class Batched:
+    """A function or method whose calls are answered in batches. Made by `batched_handler`.
+
+    As a method, each instance has batches of its own, which keep no instance alive.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        limits: Limits,
+        pad_batch: bool,
+        queue: BatchQueue | None = None,
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.__wrapped__ = fn
+        self._limits = limits
+        self._pad_batch = pad_batch
+        self._queue = queue or self._new_queue()
+        self._queues = _PerInstance()
+        self._is_method = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Waits for the batch that this call becomes a part of; returns this call's share."""
+        if self._is_method:  # Policy.act(policy, observation)
+            return self.__get__(args[0])(*args[1:], **kwargs)
+        if self._queue.has_thread(threading.current_thread()):
+            raise RuntimeError(
+                f"{_name_of(self.__wrapped__)} was called from within its own batch, and might wait for"
+                " itself for ever. For what is stacked already, call its __wrapped__."
+            )
+        promise = self.courier_promise(*args, **kwargs)
+        try:
+            promise.wait()
+            return promise.result()
+        except BaseException:
+            promise.cancel()  # no thread waits for it any more; nothing happens if it is done
+            raise
+        finally:
+            del promise  # the traceback of its exception must not lead back to the exception
+
+    def courier_promise(self, *args: Any, **kwargs: Any) -> Promise:
+        """What a server calls: returns at once, and the Later is done when the batch is."""
+        request = BatchedCall(self.__wrapped__, args, kwargs, time.monotonic())
+        self._queue.put(request)
+        return request
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._is_method = True
+
+    def __get__(self, instance: object, owner: type | None = None) -> Batched:
+        if instance is None:
+            return self
+        queue = self._queues.of(instance, self._new_queue)
+        method = types.MethodType(self.__wrapped__, instance)
+        bound = Batched(method, self._limits, self._pad_batch, queue)
+        bound.__dict__.update(self._marks())
+        return bound
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Classes of a script travel by value, and their methods with them: without what waits."""
+        state = self._marks() | {"_is_method": self._is_method}
+        return Batched, (self.__wrapped__, self._limits, self._pad_batch), state
+
+    def __repr__(self) -> str:
+        return f"<batched {self.__wrapped__!r}>"
+
+    def _marks(self) -> dict[str, Any]:
+        """What other decorators of courier have written on the method."""
+        return {name: value for name, value in vars(self).items() if name.startswith("courier_")}
+
+    def _new_queue(self) -> BatchQueue:
+        batcher = Batcher(self._limits.size if self._pad_batch else 0, self._is_idempotent)
+        return BatchQueue(_name_of(self.__wrapped__), self._limits, batcher.run)
+
+    def _is_idempotent(self) -> bool:
+        return bool(getattr(self, IDEMPOTENT, False))
+
+
+class _PerInstance:
+    """A queue for each object, as long as that lives. By identity: an object need not be hashable."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[int, tuple[weakref.ref[object], BatchQueue]] = {}
+
+    def of(self, instance: object, new: Callable[[], BatchQueue]) -> BatchQueue:
+        key = id(instance)
+        with self._lock:
+            found = self._queues.get(key)
+            if found is None:
+                found = self._queues[key] = (self._ref(instance, key), new())
+            return found[1]
+
+    def _ref(self, instance: object, key: int) -> weakref.ref[object]:
+        queues = self._queues
+        try:
+            return weakref.ref(instance, lambda _: queues.pop(key, None))
+        except TypeError:
+            raise TypeError(
+                f"{type(instance).__qualname__} has a batched method and __slots__ without '__weakref__':"
+                " add '__weakref__' to its __slots__"
+            ) from None
+
+
+def _checked(fn: Callable[..., Any]) -> Callable[..., Any]:
+    import inspect
+
+    if not callable(fn):
+        raise TypeError(f"batched_handler decorates a function, not a {type(fn).__name__}")
+    if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn):
+        raise TypeError(
+            f"batched_handler decorates what returns its result: {_name_of(fn)} is a generator or an"
+            " async def"
+        )
+    return fn
+
+
+def _name_of(fn: object) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)
+
+
+def _check_at_least_one(value: int, name: str) -> None:
+    if callable(value):
+        raise TypeError("write @lp.batched_handler(batch_size=…) with its parentheses")
+    if value < 1:
+        raise ValueError(f"{name} is at least 1, not {value!r}")

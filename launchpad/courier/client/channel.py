@@ -1,0 +1,331 @@
+"""A client's way to a server: `Channel`, and the one over sockets.
+
+A `SocketChannel` has a pool of connections for calls that wait, and a pipeline for others. A caller that
+waits takes a connection of its own, writes its request with one system call, and reads the answer in its
+own thread with another: no reader thread, no hop. The connection goes back on top of the pool, so that a
+lone caller always uses the same one, at whose other end a server thread is still reading.
+
+On one host, calls with large arrays have connections of their own, which share memory with the server.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier import call_stack, transport
+from launchpad.courier.call_context import current_call
+from launchpad.courier.client.connection import (
+    CHECK_EVERY_S,
+    ClientConnection,
+    OpenedSocket,
+    find_is_stale,
+    open_socket,
+)
+from launchpad.courier.client.connection_pool import ConnectionPool, MovingConnectionPool
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.remote_server import MAX_TRIES, NotRun, RemoteServer, next_pause
+from launchpad.courier.client.slow_call import SlowCallWatchdog
+from launchpad.courier.codec import compression, pickling
+from launchpad.courier.protocol import framing, handshake, headers
+from launchpad.courier.shm import segments
+from launchpad.courier.telemetry import tracing
+from launchpad.courier.telemetry.counters import Counts
+from launchpad.courier.transport import stream_socket
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Self
+
+_MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
+
+_monotonic = time.monotonic
+_current_call = current_call.get
+_loads = pickle.loads
+_RESULT, _ERROR, _SMALL = framing.RESULT, framing.ERROR, framing.SMALL
+_encode_call = pickling.encode_call
+_here = call_stack.here
+
+
+class Channel(ABC):
+    """Makes the calls of one client, with one set of options. Safe from any number of threads.
+
+    `with_options` and `with_trace` give views, which share all but the options and the trace.
+    `counts` has the calls of all views, by method.
+    """
+
+    def __init__(self, peer: RemoteServer, options: Options, counts: Counts | None = None) -> None:
+        self.peer = peer
+        self.options = options
+        self.counts = Counts() if counts is None else counts
+        self.trace = b""  # the span that a call belongs to, and the same as a header
+        self.trace_header = b""
+
+    @property
+    @abstractmethod
+    def n_connections(self) -> int:
+        """Open now."""
+
+    def with_options(self, options: Options) -> Self:
+        """The same connections, other options."""
+        view = copy.copy(self)
+        view.options = options
+        return view
+
+    def with_trace(self, trace: bytes) -> Self:
+        """For one call, which belongs to that span."""
+        view = copy.copy(self)
+        view.trace = trace
+        view.trace_header = headers.encode({headers.TRACE: trace})
+        return view
+
+    @abstractmethod
+    def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls and waits for the answer in this thread; in a span if `tracing.spans` makes them."""
+
+    def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Calls without waiting."""
+        if (spans := tracing.spans) is not None and not self.trace_header:
+            return spans.submit(self, method, args, kwargs)
+        return self._submit(method, args, kwargs)
+
+    @abstractmethod
+    def _submit(
+        self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes what is open; a later call opens it again. Futures in flight end with an error."""
+
+
+class SocketChannel(Channel):
+    """Calls over sockets: TCP, TLS, unix, and socket pairs within a process."""
+
+    def __init__(self, peer: RemoteServer, options: Options, counts: Counts | None = None) -> None:
+        super().__init__(peer, options, counts)
+        if not peer.can_move:
+            transport.find(peer.address)  # raises in the caller's line if the address is malformed
+        pool = MovingConnectionPool if peer.can_move else ConnectionPool
+        self.connections = pool(peer, self.counts)
+        self._idle_connections = self.connections.idle_connections
+        self._shm_connections = self.connections.shm_connections
+        self._shm_methods = self.connections.shm_methods
+
+    @property
+    def n_connections(self) -> int:
+        return self.connections.n_open
+
+    def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
+        if (spans := tracing.spans) is not None and not self.trace_header:
+            return spans.call(self, method, args, kwargs)
+        counts = self.counts[method]
+        began = _monotonic()
+        body, buffers = _encode_call(args, kwargs)  # what cannot be sent is no call
+        if buffers is None:
+            from launchpad.courier.client.stream_calls import call_with_streams
+
+            return call_with_streams(self, method, args, kwargs)
+        counts.started += 1
+        n_in = n_out = 0
+        pause_s = 0.0
+        now = began
+        record = _here.record
+        outer = record.innermost
+        try:
+            if outer is not None:  # a call that this thread answers: another one may wait for it
+                record.innermost = outer, None, self.peer, method
+            headers_out = self.trace_header
+            connections = (
+                self._shm_connections if method in self._shm_methods else self._idle_connections
+            )
+            if buffers or len(body) > _SMALL:
+                self.peer.check_size(method, len(body) + sum(each.nbytes for each in buffers))
+                if self.options.compress and compression.is_worthwhile(body, buffers):
+                    body, buffers, header = compression.pack(body, buffers)
+                    header_data = headers.encode({headers.COMPRESSED: header})
+                    headers_out += header_data
+                if segments.is_worthwhile(buffers):
+                    connections = self._shm_connections
+            n_out = framing.size(body, buffers) if buffers else len(body)
+            deadline = None
+            if _current_call() is not None:
+                deadline = self.options.find_deadline(began)
+            elif (timeout_s := self.options.timeout_s) is not None:
+                deadline = began + timeout_s
+            while True:
+                connection, reply = self.exchange(
+                    method, body, buffers, headers_out, deadline, now, connections
+                )
+                kind, _, _, answer, views, _, headers_in = reply
+                n_in = framing.size(answer, views) if views else len(answer)
+                if kind <= _ERROR:
+                    self.release_connection(connection)
+                elif kind == framing.STREAM:
+                    from launchpad.courier.client.stream_calls import open_stream
+
+                    return open_stream(self, connection, method)
+                else:
+                    connection.close()  # a server that stops serves nothing else on it either
+                if kind == _RESULT and not views and not headers_in:
+                    try:
+                        return _loads(answer)
+                    except Exception:  # decode_reply gives the full error
+                        pass
+                if segments.is_worthwhile(views):
+                    self._shm_methods.add(method)
+                try:
+                    return self.peer.decode_reply(method, self.options, reply)
+                except NotRun:
+                    pause_s = self.pause(pause_s, method, deadline)
+                    now = _monotonic()
+        except BaseException:
+            counts.errors += 1
+            raise
+        finally:
+            record.innermost = outer
+            took_s = _monotonic() - began
+            bucket = int(took_s * 1e6).bit_length()
+            counts.total_s += took_s
+            counts.bytes_in += n_in
+            counts.bytes_out += n_out
+            counts.buckets[bucket] += 1
+
+    def _submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        """All such calls of a client share one connection, as a rule."""
+        return self.connections.get_pipeline().submit(self, method, args, kwargs)
+
+    def close(self) -> None:
+        self.connections.close()
+
+    def exchange(
+        self,
+        method: bytes,
+        body: bytes,
+        buffers: Sequence[memoryview],
+        headers_out: bytes,
+        deadline: float | None,
+        now: float,
+        connections: deque[ClientConnection] | None = None,
+    ) -> tuple[ClientConnection, framing.Fields]:
+        """Sends until it is taken, and returns the answer with the connection that it came on.
+
+        That is one of `connections`, or of their kind; without them, one that shares no memory.
+        """
+        connections = self._idle_connections if connections is None else connections
+        tries = timeout_us = 0
+        while True:
+            try:
+                connection = connections.pop()
+                if connection.is_stale is not None and connection.is_stale(connection.sock):
+                    connection.close()
+                    continue
+            except IndexError:
+                if connections is not self._idle_connections:
+                    self.peer.locate()  # a server that has moved may be on another host now
+                    if not self.peer.shares_memory:
+                        connections = self._idle_connections
+                        continue
+                connection = self._open(connections, method, deadline)
+                now = _monotonic()
+            try:
+                if deadline is not None:
+                    left = deadline - now
+                    if left <= 0:
+                        raise self.peer.late(method, self.options)
+                    timeout_us = int(left * 1e6) or 1  # 0 would be no limit
+                    if left < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
+                        timeout_s = self.options.timeout_s
+                        # A fresh call has its whole timeout, so that the kernel's timer need not be set.
+                        if timeout_s is None or not timeout_s * 0.999 < left <= timeout_s:
+                            timeout_s = left
+                        connection.limit(min(CHECK_EVERY_S, timeout_s))
+                try:
+                    return connection, connection.exchange(
+                        method, body, buffers, timeout_us, headers_out
+                    )
+                except OSError as error:
+                    return connection, self._check_retry(error, connection, method, deadline)
+            except _TryAgain as failed:
+                connection.close()
+                now = _monotonic()
+                self.peer.time_left(method, self.options, deadline)
+                tries += not connection.was_used and not connection.is_sent
+                if tries >= MAX_TRIES:
+                    self.peer.raise_if_failed()
+                    raise self.peer.not_taken(method, failed.reason) from failed.reason
+            except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
+                connection.close()
+                raise
+
+    def pause(self, pause_s: float, method: bytes, deadline: float | None) -> float:
+        """Waits before the next attempt, when the server takes no calls; returns for how long."""
+        self.peer.check_wait(method, self.options)
+        left = self.peer.time_left(method, self.options, deadline)
+        pause_s = next_pause(pause_s)
+        time.sleep(pause_s if left is None else min(pause_s, left))
+        return pause_s
+
+    def _check_retry(
+        self, error: OSError, connection: ClientConnection, method: bytes, deadline: float | None
+    ) -> framing.Fields:
+        """Goes on when the kernel's timer has ended an exchange, and there is time left.
+
+        Raises _TryAgain if the call may be made again, else an error that explains why not.
+        """
+        watchdog = SlowCallWatchdog(self.peer, method)
+        while isinstance(error, BlockingIOError):
+            watchdog.check()
+            left = self.peer.time_left(method, self.options, deadline)
+            connection.limit(CHECK_EVERY_S if left is None else min(CHECK_EVERY_S, left))
+            try:
+                return connection.resume()
+            except OSError as next_error:
+                error = next_error
+        if not connection.is_sent:
+            raise _TryAgain(error)
+        if self.peer.may_repeat(method, self.options):
+            self.peer.raise_if_failed()
+            raise _TryAgain(error)
+        raise self.peer.lost(method, connection.address) from error
+
+    def release_connection(self, connection: ClientConnection) -> None:
+        connections = self._shm_connections if connection.shares_memory else self._idle_connections
+        if len(connections) < _MAX_IDLE:
+            connection.was_used = True
+            connections.append(connection)
+        else:
+            connection.close()
+
+    def _open(
+        self, connections: deque[ClientConnection], method: bytes, deadline: float | None
+    ) -> ClientConnection:
+        peer = self.peer
+        shares = connections is not self._idle_connections
+        attempt = partial(open_socket, peer, flags=handshake.SHARE if shares else 0)
+        found: OpenedSocket = peer.wait_for(attempt, method, self.options, deadline)
+        sock, address = found
+        if shares and not (peer.shares_memory and stream_socket.is_unix(sock)):  # as we know by now
+            sock.close()
+            return self._open(self._idle_connections, method, deadline)
+        self.connections.add(sock)
+        is_stale = find_is_stale(peer, address)
+        if not shares:
+            return ClientConnection(sock, peer.max_bytes, is_stale, address)
+        from launchpad.courier.client.shm_connection import ShmClientConnection
+
+        return ShmClientConnection(sock, peer, is_stale, address)
+
+
+class _TryAgain(Exception):
+    """The call has not run, or may run twice."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(reason)
+        self.reason = reason

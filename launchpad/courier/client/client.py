@@ -1,0 +1,252 @@
+"""The client: calls the methods of a server as if they were its own."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic
+
+from launchpad.courier import transport
+from launchpad.courier.call_stack import Edge
+from launchpad.courier.client import introspection
+from launchpad.courier.client.channel import Channel, SocketChannel
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.builtin_methods import WAITS
+from launchpad.courier.security import keyring
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from typing_extensions import TypeVar  # which every checker brings along
+
+    from launchpad.courier.client.aio import Aio
+    from launchpad.courier.telemetry.call_stats import ClientStats
+
+    T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Client(Generic[T]):
+    """Calls the methods of a server.
+
+    Example:
+        with Client("unix:/run/user/1000/learner.sock") as learner:
+            loss = learner.step(batch)                              # waits for the answer
+            futures = [learner.futures.step(b) for b in batches]    # does not
+            losses = [future.result() for future in futures]
+
+    With `Client[Learner](…)` type checkers know `learner` as a Learner: see `courier.typed`.
+
+    A call runs at most once. It blocks its own thread only, and any number of threads may share a
+    client. It returns the method's result or raises: the method's own exception, with the remote
+    traceback as `__cause__`; or a CourierError that says what is known about the call. The first
+    call connects. Clients pickle (without token and verdict), hash and compare by address; those of
+    a server that moves by the callable.
+
+    Some names are the client's own: `address`, `aio`, `futures`, `stats`, `with_options`. A remote
+    method of such a name is reached as `client.futures.address()`.
+
+    Args:
+        address: the server's: `unix:/absolute/path`, `tcp:HOST:PORT`, `tcp+plaintext:HOST:PORT`,
+            `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`. Of a server that
+            can_move: a callable that returns where it is now (`unix:` and `tcp:` only), "" while that
+            is not known. It is called before each call, from any thread, so it has to be quick. What
+            it raises, the call raises.
+        name: what errors call the server until its name is known from the handshake.
+        token: shown to the server. None asks the keyring for the address.
+        call_timeout: seconds that a call may take, waiting for the server included; None is no
+            limit. Past it the call raises DeadlineExceeded.
+        wait_for_ready: a call made before the server is up waits for it. If False, it raises
+            NotSent at once.
+        verdict: asked while a call waits for a server that is not up, and when a connection ends.
+            An exception that it returns is raised in place of further waiting.
+        max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
+        idempotent: methods that may run twice, so that courier may repeat calls of them.
+    """
+
+    def __init__(
+        self,
+        address: str | Callable[[], str],
+        *,
+        name: str | None = None,
+        token: bytes | None = None,
+        call_timeout: float | None = None,
+        wait_for_ready: bool = True,
+        verdict: Callable[[], Exception | None] | None = None,
+        max_bytes: int = framing.MAX_BYTES,
+        idempotent: Collection[str] = (),
+    ) -> None:
+        self._given = address
+        self._name = name
+        if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
+            raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
+        peer = RemoteServer(
+            address,
+            name=name,
+            token=token,
+            verdict=verdict,
+            max_bytes=max_bytes,
+            idempotent=frozenset(name.encode() for name in idempotent),
+            fetch_waits=_fetch_waits,
+        )
+        self._channel = _open_channel(peer, Options(call_timeout, wait_for_ready))
+        self._futures: Futures | None = None
+        self._aio: Aio | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the server is now; "" if that is not known yet."""
+        return self._channel.peer.locate()
+
+    @property
+    def futures(self) -> Futures:
+        """The same methods, returning a `concurrent.futures.Future` at once."""
+        if self._futures is None:
+            self._futures = Futures(self._channel)
+        return self._futures
+
+    @property
+    def aio(self) -> Aio:
+        """The same methods, to be awaited."""
+        if self._aio is None:
+            from launchpad.courier.client.aio import Aio
+
+            self._aio = Aio(self._channel, _method_name)
+        return self._aio
+
+    def with_options(self, **changes: Any) -> Client[T]:
+        """The same client with other options, for one call or many; connections are shared.
+
+        Example:
+            table = parameters.with_options(timeout_s=2.0, idempotent=True).get("embedding")
+
+        Raises TypeError for an option that there is not; see `options.Options`.
+        """
+        view = copy.copy(self)
+        for name in tuple(view.__dict__):
+            if not name.startswith("_"):
+                del view.__dict__[name]  # a method that was found, with its options
+        view._channel = self._channel.with_options(replace(self._channel.options, **changes))
+        view._futures = view._aio = None
+        return view
+
+    def stats(self) -> ClientStats:
+        """What this client has counted of its calls so far, by method.
+
+        Example:
+            print(learner.stats())                  # a table
+            learner.stats().methods["step"].p99_s
+        """
+        return introspection.stats(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._channel.call(b"__call__", *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = partial(self._channel.call, _method_name(name))
+        self.__dict__[name] = method  # found there from now on, without this method
+        return method
+
+    def __enter__(self) -> T:  # what type checkers shall take it for
+        return self  # type: ignore[return-value]
+
+    def __exit__(self, *_: object) -> None:
+        close(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
+        return _rebuild, (self._given, self._name, self._channel.options, idempotent)
+
+    def __eq__(self, other: object) -> bool:
+        return other._given == self._given if isinstance(other, Client) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._given)
+
+    def __repr__(self) -> str:
+        if isinstance(self._given, str):
+            return f"Client({self._given!r})"
+        return f"Client({self._given!r}, now at {self.address or 'an unknown address'})"
+
+
+class Futures:
+    """The methods of a server, each returning a Future at once: `client.futures.step(batch)`.
+
+    `cancel` works until the answer is here; a call that the server has not begun is then not
+    begun. Callbacks run on the client's reader thread: keep them short, and do not wait there
+    for another future of the same client.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._channel.submit(b"__call__", *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Future[Any]]:
+        method = partial(self._channel.submit, _method_name(name))
+        self.__dict__[name] = method
+        return method
+
+
+def close(client: Any) -> None:
+    """Closes a client's connections; leaving `with client:` does the same. A later call opens them again.
+
+    Futures in flight end with an error. No method of the client, since a server may have one of that name.
+    """
+    client._channel.close()
+
+
+_CHANNELS = {
+    "grpc": "launchpad.courier.grpc.channel:GrpcChannel",
+    "inproc": "launchpad.courier.inprocess.channel:InprocessChannel",
+}
+"""The channels over no socket of courier's own, by the kind of address; loaded when they are used."""
+
+
+def _open_channel(peer: RemoteServer, options: Options) -> Channel:
+    if peer.can_move:
+        return SocketChannel(peer, options)
+    kind = "grpc" if transport.is_grpc(peer.address) else peer.address.partition(":")[0]
+    if kind not in _CHANNELS:
+        return SocketChannel(peer, options)
+    channel: Channel = transport.load(_CHANNELS[kind])(peer, options)
+    return channel
+
+
+def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
+    client: Client[Any] = Client(address, token=token, call_timeout=2.0, wait_for_ready=False)
+    with contextlib.closing(client._channel) as channel:
+        edges: list[Edge] = channel.call(WAITS)
+        return edges
+
+
+def _method_name(name: str) -> bytes:
+    """Refuses names that copy, pickle and inspection ask every object for: no call is meant."""
+    encoded = name.encode()
+    if name.startswith("_"):
+        raise AttributeError(f"a courier client has no {name!r}: remote names have no underscore")
+    if len(encoded) > framing.MAX_NAME:
+        raise AttributeError(
+            f"a method name of {len(encoded)} bytes; the limit is {framing.MAX_NAME}"
+        )
+    return encoded
+
+
+def _rebuild(
+    address: str | Callable[[], str],
+    name: str | None,
+    options: Options,
+    idempotent: tuple[str, ...],
+) -> Client[Any]:
+    client: Client[Any] = Client(address, name=name, idempotent=idempotent)
+    client._channel = client._channel.with_options(options)
+    return client

@@ -1,0 +1,224 @@
+"""One connection of a client, on which one call at a time is made.
+
+When may a request be repeated? A server runs complete frames only. So as long as a write fails,
+its frame was not complete, and nothing ran. That covers the server which has restarted since the
+last call: the first write to the old connection fails. (Over TCP it does not, so there `is_stale` is
+asked before.) Once a request is written in full, and no answer comes, the outcome is unknown. A server
+that stops in an orderly way sends last of all that nothing else was run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from launchpad.courier import transport
+from launchpad.courier.client.remote_server import RemoteServer, is_final
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.transport import fault_injection, stream_socket
+from launchpad.courier.transport.spin_wait import SpinWaiter
+from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
+
+# No single send or receive takes longer, so that a reason for the wait is found.
+CHECK_EVERY_S = 1.0
+_HANDSHAKE_TIMEOUT_S = 2.0  # then connect anew, and look at the verdict in between
+
+_pack, _MAGIC, _CALL = framing.HEADER.pack, framing.MAGIC, framing.CALL
+
+
+class ClientConnection:
+    """A socket whose handshake is done, used by one thread at a time."""
+
+    shares_memory = False
+
+    __slots__ = (
+        "_decoder",
+        "_receive",
+        "_rest",
+        "_send",
+        "_unsent",
+        "address",
+        "is_sent",
+        "is_stale",
+        "sock",
+        "timeout_s",
+        "was_used",
+    )
+
+    def __init__(
+        self,
+        sock: Socket,
+        max_bytes: int = framing.MAX_BYTES,
+        is_stale: Callable[[Socket], bool] | None = None,
+        address: str | None = None,
+    ) -> None:
+        self.sock = sock
+        self.address = address  # that it leads to
+        #: Whether it must not be used again; None if there is nothing to ask.
+        self.is_stale = is_stale
+        self.was_used = False
+        self.is_sent = False
+        spin = SpinWaiter(sock)
+        self._send = spin.send
+        self._receive = spin.receive
+        self._decoder = framing.FrameDecoder(max_bytes=max_bytes)
+        self._rest: Sequence[framing.Fields] = ()
+        self.timeout_s = 0.0
+        self._unsent: list[memoryview] = []  # of the request, when the limit passed meanwhile
+        self.limit(CHECK_EVERY_S)
+
+    def limit(self, timeout_s: float) -> None:
+        """No single send or receive takes longer; a system call only when it has changed."""
+        if timeout_s != self.timeout_s:
+            stream_socket.set_timeouts(self.sock, timeout_s)
+            self.timeout_s = timeout_s
+
+    def exchange(
+        self,
+        method: bytes,
+        body: bytes,
+        buffers: Sequence[memoryview],
+        timeout_us: int,
+        header_data: bytes = b"",
+    ) -> framing.Fields:
+        """Writes a call and reads its answer.
+
+        Raises OSError; BlockingIOError when the limit has passed. `is_sent` is then whether
+        the call had been written in full, and may have run.
+        """
+        self.is_sent = False
+        if buffers or header_data or len(body) > framing.SMALL:
+            chunks = framing.encode(framing.CALL, 0, method, body, buffers, timeout_us, header_data)
+            self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+            return self.resume()
+        frame = _pack(_MAGIC, _CALL, len(method), 0, 0, len(body), timeout_us) + method + body
+        try:
+            n = self._send(frame, NO_SIGNAL)
+        except BlockingIOError:
+            n = 0
+        if n != len(frame):
+            self._unsent = [memoryview(frame)[n:]]
+            return self.resume()
+        self.is_sent = True
+        decoder = self._decoder
+        n = self._receive(decoder.buffer)
+        return decoder.received_alone(n) or self._received(n) or self.receive()
+
+    def resume(self) -> framing.Fields:
+        """What `exchange` did when the limit passed: writes what is left, reads the answer."""
+        if not self.is_sent:
+            self._send_rest()
+            self.is_sent = True
+        return self.receive()
+
+    def receive(self) -> framing.Fields:
+        """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
+        reply = None
+        while reply is None:
+            reply = self._received(self._receive(self._decoder.buffer))
+        return reply
+
+    def _send_rest(self) -> None:
+        stream_socket.send_rest(self.sock, self._unsent)
+
+    def _received(self, n: int) -> framing.Fields | None:
+        frames = self._decode(n)
+        if len(frames) > 1:
+            self._rest = frames[1:]
+            self._check_for_goaway(self._rest)
+        return frames[0] if frames else None
+
+    # For calls with streams, where many frames arrive.
+
+    def take_rest(self) -> Sequence[framing.Fields]:
+        """What has arrived together with the last answer."""
+        rest, self._rest = self._rest, ()
+        return rest
+
+    def receive_all(self, flags: int = 0) -> Sequence[framing.Fields]:
+        """Reads once; returns the frames that are now complete. Raises OSError as `receive`."""
+        frames = self._decode(self.sock.recv_into(self._decoder.buffer, 0, flags))
+        self._check_for_goaway(frames)
+        return frames
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _decode(self, n: int) -> Sequence[framing.Fields]:
+        """The frames that the last n bytes complete."""
+        if not n:
+            raise ConnectionResetError("the connection ended")
+        try:
+            return self._decoder.received(n)
+        except ProtocolError as error:
+            raise ConnectionAbortedError(str(error)) from error
+
+    def _check_for_goaway(self, frames: Sequence[framing.Fields]) -> None:
+        if any(frame[0] == framing.NOT_RUN for frame in frames):
+            self.is_stale = lambda _: True  # a GOAWAY after the answer: it takes no more calls
+
+
+class OpenedSocket(NamedTuple):
+    """A socket whose handshake is done, and the address that it was connected to."""
+
+    sock: Socket
+    address: str
+
+
+def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> OpenedSocket | None:
+    """Connects once, where the server is now, and runs the handshake.
+
+    None when no server is up, or its address is not known; Refused when it refuses the handshake.
+    """
+    address = peer.locate()
+    if not address:
+        return None
+    limit_s = _HANDSHAKE_TIMEOUT_S if timeout_s is None else min(timeout_s, _HANDSHAKE_TIMEOUT_S)
+    sock = None
+    try:
+        sock = transport.find(address).connect(address, limit_s)
+        sock.settimeout(limit_s)
+        token = peer.find_token(address)
+        sock.sendall(handshake.encode_client_hello(token, handshake.name(), flags, peer.max_bytes))
+        peer.check_server_hello(_receive_server_hello(peer, sock))
+        sock.settimeout(None)
+        sock = fault_injection.wrap(sock)
+    except BaseException as error:
+        if sock is not None:
+            sock.close()
+        if is_final(error) or not isinstance(error, OSError):
+            raise
+        return None
+    if peer.has_moved_from(address):  # meanwhile
+        sock.close()
+        return None
+    return OpenedSocket(sock, address)
+
+
+def find_is_stale(peer: RemoteServer, address: str) -> Callable[[Socket], bool] | None:
+    """What to ask before a connection to that address is used again; None if nothing."""
+    is_stale = transport.find(address).is_stale
+    if not peer.can_move:
+        return is_stale
+
+    def is_obsolete(sock: Socket) -> bool:
+        # An old server may go on running, cut off from the rest: it must not be called any more.
+        return peer.has_moved_from(address) or (is_stale is not None and is_stale(sock))
+
+    return is_obsolete
+
+
+def _receive_server_hello(peer: RemoteServer, sock: Socket) -> handshake.ServerHello:
+    start = stream_socket.receive_exactly(sock, len(handshake.TLS_ALERT))
+    if start == handshake.TLS_ALERT:
+        raise peer.refuse(
+            f"{peer} wants TLS, and we have no credentials for it. Before the first call: "
+            "keyring.add(prefix, token, credentials), with those of the server's process."
+        )
+    start += stream_socket.receive_exactly(sock, handshake.START_SIZE - len(start))
+    version = handshake.read_version(start)
+    if version != handshake.VERSION:
+        return handshake.ServerHello(version, handshake.BAD_VERSION, b"", "")
+    rest = stream_socket.receive_exactly(sock, handshake.SERVER_HELLO_SIZE - handshake.START_SIZE)
+    return handshake.decode_server_hello(start + rest)

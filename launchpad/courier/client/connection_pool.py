@@ -1,0 +1,141 @@
+"""The open connections of one client: idle ones, a pipeline for calls that do not wait, streams."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+from launchpad.courier import fork
+from launchpad.courier.client.connection import ClientConnection
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.telemetry.counters import Counts
+from launchpad.courier.transport.stream_socket import Socket
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.pipeline import Pipeline
+    from launchpad.courier.client.stream_call import StreamCall
+
+
+class ConnectionPool:
+    """What all views of one client share. Safe from any thread."""
+
+    def __init__(self, peer: RemoteServer, counts: Counts) -> None:
+        self.peer = peer
+        self.idle_connections: deque[ClientConnection] = deque()
+        # Those that share memory: a little slower for small calls, so not for these.
+        self.shm_connections: deque[ClientConnection] = (
+            deque() if peer.shares_memory or peer.can_move else self.idle_connections
+        )
+        self.shm_methods: set[bytes] = set()  # have returned something large
+        self._counts = counts
+        self._streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._pipeline: Pipeline | None = None
+        self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of connections, idle or not
+        fork.drop_in_child(self)
+        # Not the client's: `Client(address).method` outlives the client that made it.
+        weakref.finalize(self, _close_all, self.idle_connections, self.shm_connections)
+
+    @property
+    def n_open(self) -> int:
+        with self._lock:
+            n_connections = sum(sock.fileno() >= 0 for sock in self._sockets)
+        return n_connections + (self._pipeline is not None and self._pipeline.is_connected)
+
+    def add(self, sock: Socket) -> None:
+        """Counts a connection that was opened, until its socket is closed."""
+        with self._lock:
+            self._sockets.add(sock)
+
+    def add_stream(self, call: StreamCall) -> None:
+        """Adds a call with streams, which is to be closed with all else that is open."""
+        with self._lock:
+            self._streams.add(call)
+
+    def get_pipeline(self) -> Pipeline:
+        pipeline = self._pipeline
+        if pipeline is None:
+            from launchpad.courier.client.pipeline import Pipeline
+
+            with self._lock:
+                if self._pipeline is None:
+                    self._pipeline = Pipeline(self.peer, self._counts)
+                pipeline = self._pipeline
+        return pipeline
+
+    def close(self) -> None:
+        """Closes what is open; a later call opens it again."""
+        with self._lock:
+            pipeline, self._pipeline = self._pipeline, None
+            streams = tuple(self._streams)
+        if pipeline is not None:
+            pipeline.close()
+        for stream in streams:
+            stream.abort()
+        _close_all(self.idle_connections, self.shm_connections)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: forgets the parent's connections."""
+        self._lock = threading.Lock()
+        self._sockets = weakref.WeakSet()
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.drop_inherited()
+        for stream in tuple(self._streams):
+            stream.drop_inherited()
+        _close_all(self.idle_connections, self.shm_connections)
+
+
+class MovingConnectionPool(ConnectionPool):
+    """The pool of a client whose server may move: calls that begin after a move go to the new address.
+
+    What is in flight to the old address ends there, on its own connection.
+    """
+
+    def __init__(self, peer: RemoteServer, counts: Counts) -> None:
+        super().__init__(peer, counts)
+        self._retired: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+    def add(self, sock: Socket) -> None:
+        """Also closes idle connections to the old address: some may not be used any more."""
+        super().add(sock)
+        for connections in (self.idle_connections, self.shm_connections):
+            with contextlib.suppress(IndexError):  # other threads take connections meanwhile
+                for _ in range(len(connections)):
+                    connection = connections.popleft()
+                    if connection.address == self.peer.address:
+                        connections.append(connection)
+                    else:
+                        connection.close()
+
+    def get_pipeline(self) -> Pipeline:
+        pipeline = super().get_pipeline()
+        if not pipeline.is_obsolete:
+            return pipeline
+        with self._lock:
+            if self._pipeline is pipeline:
+                self._pipeline = None
+                self._retired.add(pipeline)
+        pipeline.retire()
+        return super().get_pipeline()
+
+    def close(self) -> None:
+        super().close()
+        for pipeline in tuple(self._retired):
+            pipeline.close()
+
+    def drop_inherited(self) -> None:
+        super().drop_inherited()
+        retired, self._retired = tuple(self._retired), weakref.WeakSet()
+        for pipeline in retired:
+            pipeline.drop_inherited()
+
+
+def _close_all(*idle_connections: deque[ClientConnection]) -> None:
+    for connections in idle_connections:
+        with contextlib.suppress(IndexError):
+            while True:
+                connections.pop().close()

@@ -1,0 +1,246 @@
+"""The futures of calls. That of a pipelined call is also the record of it.
+
+    submitted ──▶ record ────the outcome is here────▶ completed record
+                    │                                     │
+           `_condition` is used                  `_condition` is used
+                    ▼                                     ▼
+             standard future ──the outcome is set──▶ finished standard future
+
+Most futures are not waited for: they are asked for a result that has been there for long. So a call begins
+as a plain record, without the lock, the lists and the state of `concurrent.futures.Future`, which would
+cost more than all the rest of it. It gets them when they are needed: everything in the standard library
+that waits (`wait`, `as_completed`, `add_done_callback`, and with it asyncio) takes `future._condition`
+before it looks at anything else. Nothing else of it is relied upon.
+
+1. The thread that takes a call out of its pipeline's dict decides its outcome: answer, error, `cancel`.
+2. It sets `is_completed` first, and then looks whether the call `is_watched`. A thread that begins to wait
+   does it the other way around. So one of the two sees the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.remote_server import NotRun
+from launchpad.courier.protocol.framing import Chunk
+from launchpad.courier.telemetry.counters import MethodCounts
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.channel import SocketChannel
+    from launchpad.courier.client.pipeline import Pipeline
+
+_CANCELLED = CancelledError()
+_UNPUBLISHED = "_is_unpublished"
+
+_monotonic = time.monotonic
+_watching = threading.Lock()  # of any call, by a thread that begins to wait for one
+
+
+class _OnDemand:
+    """An attribute that is found here as long as the instance has none of that name."""
+
+    def __get__(self, call: PipelinedFuture, _: type) -> threading.Condition:
+        return call.become_standard()
+
+
+class PipelinedFuture(Future[Any]):
+    """The future of a call that `client.futures` has made.
+
+    `cancel` works until the answer is here. The server then does not begin the call if it has not
+    begun; a method that runs is not interrupted.
+    """
+
+    __slots__ = (
+        "_owner",
+        "_wait_locks",
+        "began",
+        "call_id",
+        "channel",
+        "counts",
+        "deadline",
+        "error",
+        "frame",
+        "is_completed",
+        "is_sent",
+        "is_watched",
+        "method",
+        "options",
+        "size",
+        "value",
+    )
+
+    _condition = _OnDemand()
+
+    def __init__(
+        self,
+        owner: Pipeline,
+        call_id: int,
+        method: bytes,
+        options: Options,
+        counts: MethodCounts,
+        size: int,
+        channel: SocketChannel | None,
+    ) -> None:
+        self._owner = owner
+        self.channel = (
+            channel  # until completed: a stream that it is answered with is fetched there
+        )
+        self.call_id = call_id
+        self.method = method
+        self.options = options
+        self.counts = counts
+        self.size = size  # of the arguments
+        self.began = _monotonic()
+        self.deadline: float | None = None
+        self.frame: bytes | Sequence[Chunk] = b""  # until completed: it may have to be sent again
+        self.is_sent = False  # at least in part
+        self.is_completed = self.is_watched = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._wait_locks: list[threading.Lock] | None = None  # of the threads that wait in `result`
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The value, or raises the error; waits for it up to `timeout` seconds."""
+        if not self.is_completed:
+            self._wait(timeout)
+        if self.error is None:
+            return self.value
+        try:
+            raise CancelledError if self.error is _CANCELLED else self.error
+        finally:
+            del self  # not part of the traceback, which the error keeps
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, None if there was none; waits for it up to `timeout` seconds."""
+        if not self.is_completed:
+            self._wait(timeout)
+        if self.error is _CANCELLED:
+            raise CancelledError
+        return self.error
+
+    def done(self) -> bool:
+        return self.is_completed
+
+    def cancelled(self) -> bool:
+        return self.is_completed and self.error is _CANCELLED
+
+    def cancel(self) -> bool:
+        return self._owner.withdraw(self) or self.cancelled()
+
+    # For the thread that has taken it out of the pipeline's dict: one of these, once.
+
+    def succeed(self, value: Any, size: int) -> None:
+        """`size` is how many bytes the answer had."""
+        self.value = value
+        self._complete(size)
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.counts.errors += 1
+        self._complete(0)
+
+    def fail_as_cancelled(self) -> None:
+        self.error = _CANCELLED
+        self._complete(0)
+
+    def _complete(self, bytes_in: int) -> None:
+        self.counts.finish(_monotonic() - self.began, bytes_in, self.size)
+        self.frame = b""
+        self.channel = None
+        self.is_completed = True
+        if self.is_watched:
+            self.notify()
+
+    def notify(self) -> None:
+        """Wakes the threads that wait. The first call of it also runs the callbacks."""
+        while self._wait_locks:
+            with contextlib.suppress(IndexError):  # of one that has just given up
+                self._wait_locks.pop().release()
+        if vars(self).pop(_UNPUBLISHED, False):
+            try:
+                if self.error is None:
+                    self.set_result(self.value)
+                elif self.error is not _CANCELLED:
+                    self.set_exception(self.error)
+                elif super().cancel():
+                    self.set_running_or_notify_cancel()
+            except InvalidStateError:
+                pass  # it was set by code that must not
+            except (
+                BaseException
+            ):  # a callback that ends its thread: this one serves other calls, too
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
+
+    def become_standard(self) -> threading.Condition:
+        """Gives it the parts of a standard future, if it has none yet."""
+        own = vars(self)
+        with _watching:
+            if "_condition" not in own:
+                self.is_watched = True
+                own.update({**vars(Future()), _UNPUBLISHED: True})  # all at once
+        if self.is_completed:
+            self.notify()
+        condition: threading.Condition = own["_condition"]
+        return condition
+
+    def _wait(self, timeout: float | None) -> None:
+        waiter = threading.Lock()
+        waiter.acquire()
+        with _watching:
+            self._wait_locks = self._wait_locks or []
+            self._wait_locks.append(waiter)
+        self.is_watched = True
+        self._owner.flush()
+        if not self.is_completed:
+            waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        if not self.is_completed:
+            with contextlib.suppress(ValueError):
+                self._wait_locks.remove(waiter)
+            raise TimeoutError
+
+
+class CallFuture(Future[Any]):
+    """The future of one call. `cancel` works until the answer is here.
+
+    The server then does not begin the call if it has not begun; a method that runs is not interrupted.
+    """
+
+    _withdraw: Callable[[], None] | None = None
+
+    def cancel(self) -> bool:
+        if not super().cancel():
+            return False
+        with self._condition:
+            withdraw, self._withdraw = self._withdraw, None
+        if withdraw is not None:
+            self.set_running_or_notify_cancel()
+            withdraw()
+        return True
+
+    def set_on_cancel(self, withdraw: Callable[[], None]) -> None:
+        self._withdraw = withdraw
+
+    def complete(self, decode_reply: Callable[[], Any]) -> None:
+        """Sets what `decode_reply()` returns or raises; nothing happens to a cancelled future."""
+        with contextlib.suppress(InvalidStateError):
+            try:
+                value = decode_reply()
+            except NotRun:
+                raise
+            except Exception as error:
+                self.set_exception(error)
+            else:
+                self.set_result(value)
+
+    def fail(self, error: Exception) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.set_exception(error)

@@ -1,0 +1,191 @@
+"""The calls of a pipeline that have no outcome yet, and their deadlines."""
+
+from __future__ import annotations
+
+import heapq
+import pickle
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any
+
+from launchpad.courier.client.future import PipelinedFuture
+from launchpad.courier.client.remote_server import NotRun, RemoteServer
+from launchpad.courier.protocol import framing
+
+_monotonic = time.monotonic
+_loads = pickle.loads
+_RESULT, _STREAM = framing.RESULT, framing.STREAM
+
+
+class PendingCalls:
+    """Calls by id. The thread that takes one out of it completes it, and no other. Safe from any thread.
+
+    Args:
+        drop_stream: cancels a stream, with which the server has answered, and which will not be fetched.
+    """
+
+    def __init__(self, peer: RemoteServer, drop_stream: Callable[[int], None]) -> None:
+        self._peer = peer
+        self._drop_stream = drop_stream
+        self.calls: dict[int, PipelinedFuture] = {}
+        self.max_bytes = framing.MAX_BYTES  # that the server takes at once, as far as it is known
+        self.deadlines = DeadlineHeap(self.calls)
+
+    def add(self, call: PipelinedFuture) -> bool:
+        """True if no other call has an earlier deadline."""
+        self.calls[call.call_id] = call
+        return call.deadline is not None and self.deadlines.add(call.deadline, call.call_id)
+
+    def snapshot(self) -> list[PipelinedFuture]:
+        return list(self.calls.values())
+
+    def pop(self, call: PipelinedFuture) -> bool:
+        """False if another thread has."""
+        return self.calls.pop(call.call_id, None) is not None
+
+    def fail(self, call: PipelinedFuture, error: Exception) -> None:
+        """Does nothing if it has an outcome by now."""
+        if self.pop(call):
+            call.fail(error)
+
+    def fail_all(self, error: Exception | Callable[[bytes], Exception]) -> None:
+        """All with one error, or each with one about its method."""
+        for call in self.snapshot():
+            self.fail(call, error if isinstance(error, Exception) else error(call.method))
+
+    def fail_not_ready(self) -> None:
+        """The server takes no calls: fails those that do not wait until it does."""
+        self._peer.raise_if_failed()
+        for call in self.snapshot():
+            if not call.options.wait_for_ready and not call.is_sent:
+                self._check(call, self._peer.check_wait, call.options)
+
+    def fail_too_large(self) -> None:
+        """Fails the calls that are larger than `max_bytes`."""
+        for call in self.snapshot():
+            if call.size > self.max_bytes:
+                self._check(call, self._peer.check_size, call.size)
+
+    def fail_late(self) -> None:
+        for call_id in self.deadlines.pop_expired(_monotonic()):
+            if (call := self.calls.get(call_id)) is not None:
+                self.fail(call, self._peer.late(call.method, call.options))
+
+    def refresh_timeouts(self) -> None:
+        """Calls that have waited to be sent have less time left by now."""
+        now = _monotonic()
+        for call in self.snapshot():
+            if call.deadline is not None:
+                frame = call.frame
+                timeout_us = max(1, int((call.deadline - now) * 1e6))
+                if isinstance(frame, bytes):
+                    call.frame = framing.with_timeout(frame, timeout_us)
+                else:
+                    call.frame = [framing.with_timeout(bytes(frame[0]), timeout_us), *frame[1:]]
+                if call.call_id not in self.calls:
+                    call.frame = b""  # completed meanwhile
+
+    def complete(self, frames: Iterable[framing.Fields]) -> list[PipelinedFuture]:
+        """Gives the calls their answers; returns those that the server has sent back."""
+        again: list[PipelinedFuture] = []
+        take, now = self.calls.pop, _monotonic()
+        for frame in frames:
+            kind, call_id, _, body, buffers, _, headers_in = frame
+            call = take(call_id, None)
+            if call is None:  # cancelled, or too late
+                if kind == _STREAM:
+                    self._drop_stream(call_id)
+                continue
+            if kind != _RESULT or buffers or headers_in:
+                self._complete_other(call, frame, again)
+                continue
+            try:
+                call.value = _loads(body)
+            except BaseException:
+                self._complete_other(call, frame, again)
+                continue
+            # What `call.succeed` does, for the many.
+            call.counts.finish(now - call.began, len(body), call.size)
+            call.frame = b""
+            call.channel = None
+            call.is_completed = True
+            if call.is_watched:
+                call.notify()
+        return again
+
+    def _check(
+        self, call: PipelinedFuture, check: Callable[[bytes, Any], None], value: Any
+    ) -> None:
+        try:
+            check(call.method, value)
+        except Exception as error:
+            self.fail(call, error)
+
+    def _complete_other(
+        self, call: PipelinedFuture, frame: framing.Fields, again: list[PipelinedFuture]
+    ) -> None:
+        if frame[0] == _STREAM and call.channel is not None:
+            from launchpad.courier.client.stream_calls import attach_in_thread
+
+            attach_in_thread(call.channel, call.method, bytes(frame[3]), partial(_complete, call))
+            return
+        try:
+            value = self._peer.decode_reply(call.method, call.options, frame)
+        except NotRun:
+            again.append(call)
+        except BaseException as error:
+            call.fail(error)
+        else:
+            call.succeed(value, framing.size(frame[3], frame[4]))
+
+
+def _complete(call: PipelinedFuture, run: Callable[[], Any]) -> None:
+    try:
+        value = run()
+    except BaseException as error:
+        call.fail(error)
+    else:
+        call.succeed(value, 0)
+
+
+_SLACK = 1000  # entries of calls that are done by now, before they are removed
+
+
+class DeadlineHeap:
+    """When each call is late, the first one first. Safe from any thread.
+
+    Args:
+        open_calls: the ids of the calls that are not done. Those of others are removed now and then.
+    """
+
+    def __init__(self, open_calls: Collection[int]) -> None:
+        self._open = open_calls
+        self._lock = threading.Lock()
+        self._heap: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, deadline: float, call_id: int) -> bool:
+        """True if it is the first one now."""
+        entry = (deadline, call_id)
+        with self._lock:
+            heapq.heappush(self._heap, entry)
+            if len(self._heap) > 2 * len(self._open) + _SLACK:
+                self._heap = [each for each in self._heap if each[1] in self._open]
+                heapq.heapify(self._heap)
+            return self._heap[0] is entry
+
+    def first(self) -> float | None:
+        with self._lock:
+            return self._heap[0][0] if self._heap else None
+
+    def pop_expired(self, now: float) -> list[int]:
+        """The ids of the calls whose time has come."""
+        late = []
+        with self._lock:
+            while self._heap and self._heap[0][0] <= now:
+                late.append(heapq.heappop(self._heap)[1])
+        return late

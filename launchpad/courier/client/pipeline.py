@@ -1,0 +1,187 @@
+"""Calls that do not wait: any number in flight on one connection of the client.
+
+    submit ──▶ WriteQueue ──▶ server
+                  ▲              │
+                  └── Reader ◀───┘        a thread, while there is something to wait for
+                        │
+    PipelinedFuture ◀─completes┘
+
+A call that stands alone is written by the thread that makes it. Those that follow closely are left in
+the queue, to be written many at a time: by the thread that makes one when there are enough, by one
+that begins to wait for a result, or by the reader, which is woken to do it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.call_context import current_call
+from launchpad.courier.client.future import PipelinedFuture
+from launchpad.courier.client.pending_calls import PendingCalls
+from launchpad.courier.client.reader import Reader
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.codec import compression, pickling
+from launchpad.courier.protocol import framing, headers
+from launchpad.courier.telemetry.counters import Counts
+from launchpad.courier.transport.write_queue import WriteQueue
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from launchpad.courier.client.channel import SocketChannel
+
+_BATCH = 128  # frames; the thread that adds the last one writes them
+_CLOSE_S = 0.0001  # calls that follow each other so closely are written together
+
+_current_call = current_call.get
+_encode_call = pickling.encode_call
+_encode_small = framing.encode_small
+
+
+class Pipeline:
+    """The shared connection of one client. Safe from any thread."""
+
+    def __init__(self, peer: RemoteServer, counts: Counts) -> None:
+        self._peer = peer
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._pending = PendingCalls(peer, self._send_cancel)
+        self._next_id = itertools.count(1).__next__
+        self._queue = WriteQueue()
+        self._last_began = 0.0
+        self._reader: Reader | None = None
+        self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._queue.is_connected
+
+    @property
+    def is_obsolete(self) -> bool:
+        """The server has moved since the connection was made."""
+        reader = self._reader
+        address = None if reader is None else reader.address
+        return address is not None and self._peer.has_moved_from(address)
+
+    def retire(self) -> None:
+        """No more calls are to come. Closes the connection, now or when those in flight have ended."""
+        reader = self._reader
+        if reader is not None:
+            reader.retire()
+
+    def submit(
+        self, channel: SocketChannel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]:
+        body, views = _encode_call(args, kwargs)
+        if views is None:
+            from launchpad.courier.client.stream_calls import submit_with_streams
+
+            return submit_with_streams(channel, method, args, kwargs)
+        counts = self._counts[method]
+        counts.started += 1
+        options, headers_out = channel.options, channel.trace_header
+        call = PipelinedFuture(self, self._next_id(), method, options, counts, len(body), channel)
+        timeout_us = 0
+        if options.timeout_s is not None or _current_call() is not None:
+            call.deadline = deadline = options.find_deadline(call.began)
+            if deadline is not None:
+                timeout_us = max(1, int((deadline - call.began) * 1e6))
+        if views or headers_out or call.size > framing.SMALL:
+            call.size = framing.size(body, views)
+            if options.compress and compression.is_worthwhile(body, views):
+                body, views, header = compression.pack(body, views)
+                headers_out += headers.encode({headers.COMPRESSED: header})
+            # The caller may change its arrays as soon as this returns.
+            copies = [memoryview(bytearray(view)) for view in views]
+            call.frame = framing.encode(
+                framing.CALL, call.call_id, method, body, copies, timeout_us, headers_out
+            )
+        else:
+            call.frame = _encode_small(framing.CALL, call.call_id, method, body, timeout_us)
+        self._send(call)
+        return call
+
+    def flush(self) -> None:
+        """Sends what waits to be sent. Blocks while the server takes no more."""
+        reader = self._reader
+        if reader is not None:
+            reader.flush()
+
+    def withdraw(self, call: PipelinedFuture) -> bool:
+        """Cancels it; False if it has an outcome already."""
+        if not self._pending.pop(call):
+            return False
+        call.fail_as_cancelled()
+        if call.is_sent:
+            self._send_cancel(call.call_id)
+        return True
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread. Calls in flight end with an error."""
+        with self._lock:
+            self._is_closed = True
+            reader = self._reader
+        if reader is not None:
+            reader.close()
+
+    def drop_inherited(self) -> None:
+        """For a forked child: the reader thread is the parent's, and so are the calls."""
+        self._queue.drop_inherited()
+        if self._reader is not None:
+            self._reader.drop_inherited()
+
+    def _send(self, call: PipelinedFuture) -> None:
+        """Puts it in the queue, and has the queue written: here, or by the reader, or by a later call."""
+        queue, pending = self._queue, self._pending
+        is_first_due = pending.add(call)
+        if call.size > pending.max_bytes:
+            pending.fail_too_large()
+            return
+        queue.put(call)
+        reader = self._reader
+        gap_s, self._last_began = call.began - self._last_began, call.began
+        if reader is None:
+            self._start(call)
+        elif len(queue) >= _BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
+            self.flush()
+        else:
+            self._wake()
+        if is_first_due:
+            self._wake()
+
+    def _wake(self) -> None:
+        reader = self._reader
+        if reader is not None and reader.must_be_woken:
+            reader.wake()
+
+    def _send_cancel(self, call_id: int) -> None:
+        self._queue.put(_encode_small(framing.CANCEL, call_id, b"", b""))
+        self._wake()  # the reader sends it: to cancel must not take long
+
+    def _start(self, call: PipelinedFuture) -> None:
+        """Starts a reader, if no other thread has meanwhile."""
+        try:
+            with self._lock:
+                if self._is_closed:
+                    raise self._peer.closed(call.method)
+                if self._reader is None:
+                    reader = Reader(self._peer, self._pending, self._queue, self._may_end)
+                    reader.start()  # it begins with `_may_end`, and so waits for the lock
+                    self._reader = reader
+        except Exception as error:
+            self._pending.fail(call, error)
+            raise
+
+    def _may_end(self, reader: Reader) -> bool:
+        """False if there are calls left for this reader."""
+        with self._lock:
+            self._reader = None  # first: a thread that adds a call from here on comes to `_start`
+            if not self._pending.calls:
+                return True
+            if not self._is_closed:
+                self._reader = reader
+                return False
+        self._pending.fail_all(self._peer.closed)
+        return True

@@ -1,0 +1,227 @@
+"""The thread of a pipeline: connects, reads the answers, completes the calls.
+
+    connect ──▶ read and complete ──▶ the connection has ended ──▶ calls left? connect anew
+       ▲               │                                               │
+  (server is not up)   └─ nothing in flight for `_IDLE_S` ──▶ end ◀────┘
+
+It reads many answers at once, and the callbacks of the calls run on it. When a connection ends, calls
+that had not been written go to the next one, and so do those that may run twice, or that the server
+has sent back. The others end with OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from launchpad.courier.client.connection import OpenedSocket, open_socket
+from launchpad.courier.client.future import PipelinedFuture
+from launchpad.courier.client.pending_calls import PendingCalls
+from launchpad.courier.client.remote_server import MAX_TRIES, RemoteServer, next_pause
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.handshake import OVERLAP
+from launchpad.courier.transport.stream_socket import Socket, has_pending
+from launchpad.courier.transport.wakeup import WakeupSocketpair
+from launchpad.courier.transport.write_queue import WriteQueue
+
+_IDLE_S = 3.0
+_SCRATCH = 128 << 10
+
+_monotonic = time.monotonic
+
+
+class Reader:
+    """A thread that runs while there are calls, and a little longer.
+
+    Args:
+        may_end: asked when there is nothing in flight; False if there is, after all.
+    """
+
+    def __init__(
+        self,
+        peer: RemoteServer,
+        pending: PendingCalls,
+        queue: WriteQueue,
+        may_end: Callable[[Reader], bool],
+    ) -> None:
+        self._peer = peer
+        self._pending = pending
+        self._queue = queue
+        self._may_end = may_end
+        self._wakeup = WakeupSocketpair()
+        self._is_closing = False
+        self._is_retiring = False
+        #: Of the connection that there is.
+        self.address: str | None = None
+        self._is_refused = False  # the server takes no more calls on this connection
+        self._got_goaway = False  # nor has it run any that it has not answered
+        self._failures = 0  # connections in a row that took no call
+        self._pause_s = 0.0  # before the next attempt to connect
+        #: It waits, or is about to: a thread that puts something into the queue must wake it.
+        self.must_be_woken = False
+        name = f"courier-futures-{peer.label}"
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the calling thread is this one."""
+        return threading.get_ident() == self._thread.ident
+
+    def start(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._wakeup.close()
+            raise
+
+    def flush(self) -> bool:
+        """Writes what is in the queue. False when the socket takes no more now.
+
+        Other threads wait then. The reader must not: the server may be waiting until it reads.
+        """
+        try:
+            return self._queue.flush(wait=not self.is_current)
+        except OSError:  # a server that stops reads no more, but may still answer: go on reading
+            return True
+
+    def wake(self) -> None:
+        self.must_be_woken = False
+        self._wakeup.wake()
+
+    def close(self) -> None:
+        """Ends the connection and the thread; calls in flight end with an error."""
+        self._is_closing = True
+        self._wakeup.wake()
+        if not self.is_current:
+            self._thread.join()
+
+    def retire(self) -> None:
+        """The server has moved: ends the connection as soon as nothing is in flight."""
+        self._is_retiring = True
+        self.wake()
+
+    def drop_inherited(self) -> None:
+        self._wakeup.drop_inherited()
+
+    # The thread, in the order in which it runs.
+
+    def _main(self) -> None:
+        while not self._may_end(self):
+            try:
+                sock, address = self._connect()
+                self.address = address
+                with contextlib.closing(sock):
+                    try:
+                        # First, because calls go on to be added, by threads that do it in the other order.
+                        self._pending.max_bytes = self._peer.takes_bytes
+                        self._pending.fail_too_large()
+                        self._pending.refresh_timeouts()
+                        self._queue.connect(sock)
+                        self._read_until_end(sock)
+                    finally:
+                        self.address = None
+                        self._queue.disconnect()
+                self._after_disconnect(address)
+            except Exception as error:
+                self._pending.fail_all(error)
+        self._wakeup.close()
+
+    def _connect(self) -> OpenedSocket:
+        while True:
+            time.sleep(self._pause_s)
+            self._pause_s = next_pause(self._pause_s)
+            if self._is_closing:
+                raise self._peer.closed(b"")
+            found = open_socket(self._peer, self._poll_timeout_s(), OVERLAP)
+            if found is not None:
+                return found
+            self._pending.fail_not_ready()
+            self._pending.fail_late()
+
+    def _read_until_end(self, sock: Socket) -> None:
+        decoder = framing.FrameDecoder(max_bytes=self._peer.max_bytes, most_scratch_bytes=_SCRATCH)
+        poller = select.poll()
+        poller.register(sock, select.POLLIN)
+        poller.register(self._wakeup, select.POLLIN)
+        with contextlib.suppress(OSError, ProtocolError):
+            while self._wait(sock, poller):
+                try:
+                    n = sock.recv_into(decoder.buffer, 0, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    continue  # what has arrived is not enough to be decrypted
+                if not n:
+                    return
+                frames = decoder.received(n)
+                again = self._pending.complete(frames)
+                self._got_goaway = bool(frames) and framing.is_goaway(frames[-1])
+                if (again or self._is_refused) and self._stop_sending(again):
+                    return
+
+    def _wait(self, sock: Socket, poller: select.poll) -> bool:
+        """Waits until there is something to read; meanwhile writes, and watches the deadlines.
+
+        False when there has been nothing to do for a while, or the client is closed.
+        """
+        while not self._is_closing:
+            self.must_be_woken = True  # first, because frames go on to be put
+            has_written = self.flush()
+            poller.modify(sock, select.POLLIN if has_written else select.POLLIN | select.POLLOUT)
+            is_pending = has_pending(sock)
+            events = dict(poller.poll(0 if is_pending else self._poll_timeout_s() * 1000))
+            self.must_be_woken = False
+            if events.pop(self._wakeup.fileno(), 0):
+                self._wakeup.drain()
+                if self._is_retiring and not self._pending.calls:
+                    return False
+            elif not (events or is_pending or self._pending.calls):
+                return False
+            self._pending.fail_late()
+            if is_pending or events.get(sock.fileno(), 0) & ~select.POLLOUT:
+                return True
+        return False
+
+    def _poll_timeout_s(self) -> float:
+        """Until the first deadline."""
+        first = self._pending.deadlines.first()
+        left = _IDLE_S if first is None else max(0.0, first - _monotonic())
+        return min(left + 0.0005, _IDLE_S)
+
+    def _stop_sending(self, again: list[PipelinedFuture]) -> bool:
+        """The server stops: it has sent calls back, and would do so with others.
+
+        True when no call waits for an answer on this connection any more.
+        """
+        self._is_refused = True
+        self._queue.disconnect()
+        for call in again:
+            self._requeue(call)
+        self._pending.fail_not_ready()
+        return not any(call.is_sent for call in self._pending.snapshot())
+
+    def _after_disconnect(self, address: str) -> None:
+        """The connection has ended: what may run goes out again, the rest is lost."""
+        for call in self._pending.snapshot():
+            if call.is_sent:
+                if not self._is_closing and (
+                    self._got_goaway or self._peer.may_repeat(call.method, call.options)
+                ):
+                    self._requeue(call)
+                else:
+                    self._pending.fail(call, self._peer.lost(call.method, address))
+        self._failures = 0 if self._queue.has_written else self._failures + 1
+        if self._failures >= MAX_TRIES:
+            reason = ConnectionResetError("connections end before anything is sent")
+            self._pending.fail_all(lambda method: self._peer.not_taken(method, reason))
+        if not self._is_refused:
+            self._pause_s = 0.0
+        self._is_refused = self._got_goaway = False
+
+    def _requeue(self, call: PipelinedFuture) -> None:
+        call.is_sent = False
+        self._pending.add(call)
+        self._queue.put(call)

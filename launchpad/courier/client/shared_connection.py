@@ -1,0 +1,176 @@
+"""A connection that several threads use for one call with streams: any of them reads for all.
+
+    caller, consumer ──┐  one of them reads, and hands out what arrives: items to the consumer, credit
+    argument sender ───┤  to the argument senders, the answer to the caller. The others sleep until
+    argument sender ───┘  there is something for them, or until it leaves and another one has to read.
+
+So no thread is needed that does nothing but read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing
+from launchpad.courier.transport.stream_socket import Socket, has_pending
+from launchpad.courier.transport.write_queue import WriteQueue
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.stream_call import StreamCall
+
+
+class SharedConnection:
+    """Reads and writes for one call, until the connection is given back or closed.
+
+    Args:
+        release_connection: takes the connection back when the call has ended well.
+
+    Safe from any thread.
+    """
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        call: StreamCall,
+        release_connection: Callable[[ClientConnection], None],
+    ) -> None:
+        self._connection = connection
+        self._call = call
+        self._release_connection = release_connection
+        self.queue = WriteQueue(connection.sock)
+        self._changed = threading.Condition()
+        self._is_reading = False
+        self._is_ours = True
+        #: The call is over: nothing more is read or written.
+        self.is_over = False
+
+    @property
+    def sock(self) -> Socket | None:
+        """To wait for; None when nothing more will be read."""
+        return self._connection.sock if self._is_ours and not self.is_over else None
+
+    def begin(self, first: framing.Fields) -> None:
+        """Hands out what has arrived together with the call's first answer."""
+        with self._changed:
+            self._on_frames([first, *self._connection.take_rest()], None)
+
+    def send(self, chunks: Sequence[framing.Chunk]) -> None:
+        """Adds a frame, and writes what the socket takes; never waits, never raises."""
+        self.queue.put_chunks(chunks)
+        with contextlib.suppress(OSError):  # the thread that reads finds the end
+            self.queue.flush_all()
+
+    def wait(
+        self,
+        is_ready: Callable[[], bool],
+        deadline: float | None,
+        late: Callable[[], Exception],
+        check: Callable[[], None],
+    ) -> None:
+        """Waits until then, and reads meanwhile. Raises `late()` past the deadline.
+
+        Calls `check()` every second or more often, in case there is a reason for which it takes long.
+        """
+        with self._changed:
+            while not is_ready():
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise late()
+                if self._is_reading:
+                    self._changed.wait(left)
+                else:
+                    self._read(CHECK_EVERY_S if left is None else min(left, CHECK_EVERY_S))
+                    check()
+
+    def read_now(self) -> None:
+        """Takes in what has arrived, unless another thread reads; does not wait."""
+        with self._changed:
+            while not self._is_reading and not self.is_over:
+                self._read(0.0)
+                if not has_pending(self._connection.sock):
+                    return
+
+    def close(self) -> None:
+        """Closes the connection, when no thread uses it any more: which is at once."""
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
+            if self._is_ours:
+                self._shut_down()
+                while self._is_reading:
+                    self._changed.wait()
+                self.queue.close()
+                self._connection.close()
+
+    def abandon(self, *, is_used: bool) -> None:
+        """`close`, for when no thread waits; takes no lock, as the garbage collector may be calling.
+
+        With `is_used`, some thread still uses the connection, and calls `close` when it notices.
+        """
+        if self.is_over:
+            return
+        self.is_over = True
+        if is_used:
+            self._shut_down()
+        else:
+            self._connection.close()
+
+    def drop_inherited(self) -> None:
+        """For a forked child: the connection is the parent's. Locks may be held for ever."""
+        self._changed = threading.Condition()
+        self.is_over = True
+        self._connection.close()
+
+    # The rest is called with the lock held.
+
+    def _read(self, limit_s: float) -> None:
+        """Reads once, for up to so long, without the lock; then hands out what has come."""
+        self._is_reading = True
+        self._changed.release()
+        frames: Sequence[framing.Fields] = ()
+        error: OSError | None = None
+        try:
+            if limit_s:
+                self._connection.limit(limit_s)
+            frames = self._connection.receive_all(0 if limit_s else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except OSError as failed:
+            error = failed
+        finally:
+            self._changed.acquire()
+            self._is_reading = False
+            self._changed.notify_all()
+        if not self.is_over:
+            self._on_frames(frames, error)
+
+    def _on_frames(self, frames: Sequence[framing.Fields], error: OSError | None) -> None:
+        is_done = False
+        try:
+            is_done = self._call.on_frames(frames)
+        except ProtocolError as failed:
+            error = ConnectionAbortedError(str(failed))
+        if error is not None:
+            self._call.lost(error)
+            self.close()
+        elif is_done:
+            # First, before another thread reads on what is for the next call.
+            self.is_over = True
+            self._is_ours = False
+            self._changed.notify_all()
+            if self.queue.close():
+                self._connection.limit(CHECK_EVERY_S)
+                self._release_connection(self._connection)
+            else:
+                self._connection.close()
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,87 @@
+"""A connection that passes large buffers in shared memory, where both ends can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from launchpad.courier.client.connection import ClientConnection
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing
+from launchpad.courier.shm.sender import SharedBuffers
+from launchpad.courier.shm.socket import WINDOW_S, ShmSocket
+from launchpad.courier.transport.spin_wait import SpinWaiter
+from launchpad.courier.transport.stream_socket import Socket
+
+
+class ShmClientConnection(ClientConnection):
+    """Used as any other connection.
+
+    A small call costs a little more on it, since each read asks for files, too.
+    """
+
+    shares_memory = True
+
+    __slots__ = ("_call", "_peer", "_shared", "_shm")
+
+    def __init__(
+        self,
+        sock: Socket,
+        peer: RemoteServer,
+        is_stale: Callable[[Socket], bool] | None = None,
+        address: str | None = None,
+    ) -> None:
+        self._shm = ShmSocket(sock)
+        super().__init__(self._shm, peer.max_bytes, is_stale, address)
+        self._receive = SpinWaiter(self._shm, WINDOW_S).receive
+        self._peer = peer
+        self._shared: SharedBuffers | None = None  # in flight
+        # What they belong to, to be sent again through the socket if they are refused.
+        self._call: tuple[bytes, bytes, Sequence[memoryview], int, bytes] | None = None
+
+    def exchange(
+        self,
+        method: bytes,
+        body: bytes,
+        buffers: Sequence[memoryview],
+        timeout_us: int,
+        header_data: bytes = b"",
+    ) -> framing.Fields:
+        if not buffers or (shared := self._shm.wrap(buffers)) is None:
+            return super().exchange(method, body, buffers, timeout_us, header_data)
+        self._call = method, body, buffers, timeout_us, header_data
+        self._shared = shared
+        header_data += self._shm.describe(shared)
+        return super().exchange(method, body, shared.small, timeout_us, header_data)
+
+    def resume(self) -> framing.Fields:
+        reply = super().resume()
+        call, self._call = self._call, None
+        if call is None or reply[0] != framing.NOT_RUN or reply[3] != framing.UNMAPPED:
+            return reply
+        self._shm.is_refused = True
+        return self.exchange(*call)
+
+    def close(self) -> None:
+        super().close()
+        self._call = None
+        self._release()
+
+    def _send_rest(self) -> None:
+        super()._send_rest()
+        self._release()
+
+    def _received(self, n: int) -> framing.Fields | None:
+        frame = super()._received(n)
+        if frame is None or not frame[6]:
+            return frame
+        try:
+            return self._shm.open(frame, self._peer.max_bytes)
+        except (OSError, ProtocolError) as error:
+            self._peer.shares_memory = False  # the next answer comes through the socket
+            raise ConnectionAbortedError(f"the answer cannot be had: {error}") from error
+
+    def _release(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.release()

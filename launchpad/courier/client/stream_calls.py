@@ -1,0 +1,182 @@
+"""How a client makes the calls that have streams.
+
+iterators among the arguments   call_with_streams: the call keeps its connection, threads send the items
+an iterator as the result       open_stream: the stream keeps the connection that the call was made on
+futures of the former           submit_with_streams: a thread of their own
+futures of the latter           attach_in_thread: fetched, with the ticket, over another connection
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier import call_stack
+from launchpad.courier.client.connection import ClientConnection
+from launchpad.courier.client.future import CallFuture
+from launchpad.courier.client.remote_server import NotRun, RemoteServer
+from launchpad.courier.client.stream import Stream
+from launchpad.courier.client.stream_call import StreamCall
+from launchpad.courier.codec import pickling
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.builtin_methods import ATTACH
+from launchpad.courier.streams import arguments
+from launchpad.courier.streams.sender import StreamSender
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.channel import SocketChannel
+
+# Gives a future what a function returns or raises.
+OnComplete = Callable[[Callable[[], Any]], object]
+OnOpen = Callable[[StreamCall], object]
+
+
+def open_stream(channel: SocketChannel, connection: ClientConnection, method: bytes) -> Stream:
+    """The stream that a call on this connection was answered with."""
+    call = _make_call(channel, connection, method, [])
+    call.open()
+    return Stream(call)
+
+
+def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
+    """The stream that a call which had no connection to itself was answered with."""
+    body, _ = pickling.encode(((ticket,), {}))
+    now = time.monotonic()
+    deadline = channel.options.find_deadline(now)
+    connection, reply = channel.exchange(ATTACH, body, (), b"", deadline, now)
+    if reply[0] == framing.STREAM:
+        return open_stream(channel, connection, method)
+    connection.close()
+    raise channel.peer.broken(method, 0)  # the server is another one, or has given it up
+
+
+def attach_in_thread(
+    channel: SocketChannel, method: bytes, ticket: bytes, complete: OnComplete
+) -> None:
+    """`attach`, on a thread of its own, which is what a future needs."""
+    _complete_in_thread(partial(attach, channel, method, ticket), complete, channel.peer)
+
+
+def call_with_streams(
+    channel: SocketChannel,
+    method: bytes,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    on_open: OnOpen = id,
+) -> Any:
+    """Calls with arguments of which some are iterators, and waits for the answer.
+
+    `on_open` is given the call as soon as there is something to close.
+    """
+    peer, counts = channel.peer, channel.counts[method]
+    began = now = time.monotonic()
+    counts.started += 1
+    pause_s = 0.0
+    try:
+        with call_stack.waiting_for(peer, method):
+            deadline = channel.options.find_deadline(began)
+            args, kwargs, iterators = arguments.take_out(args, kwargs)
+            body, buffers = pickling.encode((args, kwargs))
+            peer.check_size(method, len(body) + sum(buffer.nbytes for buffer in buffers))
+            headers_out = channel.trace_header + arguments.encode_count(len(iterators))
+            while True:
+                connection, reply = channel.exchange(
+                    method, body, buffers, headers_out, deadline, now
+                )
+                if reply[0] == framing.NOT_RUN:
+                    connection.close()
+                else:
+                    call = _make_call(channel, connection, method, iterators)
+                    on_open(call)
+                    reply = call.wait_for_answer(reply, deadline)
+                    if reply[0] == framing.STREAM:
+                        call.open()
+                        return Stream(call)
+                try:
+                    return peer.decode_reply(method, channel.options, reply)
+                except NotRun:
+                    pause_s = channel.pause(pause_s, method, deadline)
+                    now = time.monotonic()
+    except BaseException:
+        counts.errors += 1
+        raise
+    finally:
+        counts.finish(time.monotonic() - began, 0, 0)
+
+
+def submit_with_streams(
+    channel: SocketChannel,
+    method: bytes,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> CallFuture:
+    """Calls with arguments of which some are iterators, on a thread of its own.
+
+    Async iterators run on the event loop of the caller, if there is one. Cancelling the future ends
+    the call: the iterators are closed, and the method finds them at their end.
+    """
+    asyncio, loop = sys.modules.get("asyncio"), None
+    if asyncio is not None:
+        with contextlib.suppress(RuntimeError):
+            loop = asyncio.get_running_loop()
+    args = tuple(_as_sync(arg, loop) for arg in args)
+    kwargs = {name: _as_sync(arg, loop) for name, arg in kwargs.items()}
+    future = CallFuture()
+    opened: list[StreamCall] = []
+
+    def cancel() -> None:
+        for call in opened:
+            call.close()
+
+    def on_open(call: StreamCall) -> None:
+        opened.append(call)
+        if future.cancelled():
+            call.close()
+
+    future.set_on_cancel(cancel)
+    run = partial(call_with_streams, channel, method, args, kwargs, on_open)
+    _complete_in_thread(run, future.complete, channel.peer)
+    return future
+
+
+def _make_call(
+    channel: SocketChannel, connection: ClientConnection, method: bytes, iterators: list[Any]
+) -> StreamCall:
+    outgoing = []
+    for number, iterator in enumerate(iterators, 1):
+        each = StreamSender(_as_sync(iterator, None), number)
+        each.counts = channel.counts[method]
+        each.takes_bytes = channel.peer.takes_bytes
+        outgoing.append(each)
+    call = StreamCall(
+        connection,
+        channel.release_connection,
+        method,
+        channel.peer,
+        channel.options,
+        channel.counts[method],
+        outgoing,
+    )
+    channel.connections.add_stream(call)
+    return call
+
+
+def _complete_in_thread(run: Callable[[], Any], complete: OnComplete, peer: RemoteServer) -> None:
+    name = f"courier-future-{peer.label}"
+    target = partial(copy_context().run, complete, run)
+    Thread(target=target, name=name, daemon=True).start()
+
+
+def _as_sync(value: Any, loop: Any) -> Any:
+    """Async iterators as plain ones; everything else as it is."""
+    if hasattr(type(value), "__next__") or not hasattr(type(value), "__anext__"):
+        return value
+    from launchpad.courier.streams.async_adapter import SyncIterator
+
+    return SyncIterator(value, loop)

@@ -1,0 +1,113 @@
+"""What type checkers know of a client: the class whose methods it calls.
+
+No type says "all that a Learner has, and a few things more". So to a checker a client of a Learner *is*
+a Learner, and what only clients have is offered as functions that take the client or its method:
+`submit(learner.step, batch)`.
+
+What else was tried: docs/decisions/0006_a_client_is_typed_as_its_class.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from types import MethodType
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias, TypeVar, cast, overload
+
+from launchpad.courier.client.client import Client, T
+from launchpad.courier.client.group import ClientGroup
+from launchpad.courier.client.options import Options
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    CourierClient: TypeAlias = Annotated[T, "a client of an object of this class"]
+else:
+    CourierClient = Client
+
+C = TypeVar("C")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload  # a server awaits its coroutines: the caller gets what they return
+def submit(
+    method: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+) -> Future[R]: ...
+
+
+@overload
+def submit(method: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]: ...
+
+
+def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    """Calls a client's method without waiting; its answer is the Future's result.
+
+    Example:
+        def train(learner: lp.CourierClient[Learner], batches: list[Batch]) -> float:
+            losses = [lp.submit(learner.step, batch) for batch in batches]    # all are under way
+            return sum(loss.result() for loss in losses)
+
+    The same call as `learner.futures.step(batch)`, and typed: a checker compares the arguments with
+    those of `Learner.step`, and knows what the Future will hold. A client stands for its `__call__`.
+
+    The method of an object that is here is called at once, and the Future is done: a test may give a
+    Learner in the place of its client.
+    """
+    if isinstance(method, partial):
+        # A client's methods are partials of its channel's `call`, beside which there is `submit`.
+        call = method.func
+        if isinstance(call, MethodType) and call.__name__ == "call":
+            remote = getattr(call.__self__, "submit", None)
+            if remote is not None:
+                future: Future[Any] = remote(*method.args, *args, **{**method.keywords, **kwargs})
+                return future
+    if isinstance(method, Client):
+        return method.futures(*args, **kwargs)
+    if isinstance(method, ClientGroup):
+        future = method._calls.submit("__call__", *args, **kwargs)
+        return future
+    if callable(method):
+        return _call_here(method, args, kwargs)
+    raise TypeError(
+        "submit takes a method and its arguments, as in submit(learner.step, batch);"
+        f" got {method!r}, which cannot be called"
+    )
+
+
+def _call_here(
+    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Future[Any]:
+    """The Future of a call that is made now, in this thread."""
+    from concurrent.futures import Future
+
+    future: Future[Any] = Future()
+    try:
+        result = method(*args, **kwargs)
+        if isinstance(result, Coroutine):
+            import asyncio
+
+            result = asyncio.run(result)
+        future.set_result(result)
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def with_options(client: C, /, **changes: Any) -> C:
+    """The same client with other options, for one call or many; connections are shared.
+
+    Example:
+        def look_up(table: lp.CourierClient[Table]) -> Row:
+            return lp.with_options(table, timeout_s=2.0, idempotent=True).get("a")
+
+    The same as `table.with_options(…)`, and the type stays. An object that a test gives in the place of
+    its client has no options, and comes back as it is.
+
+    Raises TypeError for an option that there is not; see `options.Options`.
+    """
+    if isinstance(client, Client | ClientGroup):
+        return cast("C", client.with_options(**changes))
+    replace(Options(), **changes)  # refuses here what a client would refuse
+    return client

@@ -1,0 +1,279 @@
+"""Values and exceptions as bytes.
+
+Plain pickle first, because it is fast and both sides can import most things; cloudpickle only for
+what needs it: when plain pickle raises, or when the stream names `__main__`, whose classes the
+other side cannot import. Buffers of 4 KiB and more stay out of band (PEP 574): they are never
+copied on the way out, and arrive private and writable.
+
+An exception travels in an envelope of six parts. The two pickles are apart from the rest and may be
+missing, so that whatever cannot be unpickled on the other side still arrives as text, and as a type
+that `except` knows, where the type can be imported.
+
+offset  size  field
+──────  ────  ──────────────────────────────────────────────
+     0    24  the lengths of the parts (4 bytes each); 2**32-1 for a part that is missing
+    24        type name · repr · traceback · pickled type · pickled exception · server
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from launchpad.courier.codec import tensors
+from launchpad.courier.errors import (
+    CourierError,
+    ProtocolError,
+    RemoteError,
+    RemoteTraceback,
+    as_remote_kind,
+)
+from launchpad.courier.protocol.framing import Chunk
+
+_OUT_OF_BAND_FROM = 4 << 10
+_SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
+SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
+_MAX_REPR = 10_000
+_LENGTHS = struct.Struct("<6I")
+_MISSING = 0xFFFFFFFF
+_OUR_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+_reducers = tensors.reducers
+_dumps = pickle.dumps
+_loads = pickle.loads
+
+
+def encode(value: object) -> tuple[bytes, list[memoryview]]:
+    """Pickles `value`; returns the stream and the buffers that it left out.
+
+    `pickle.loads(stream, buffers=buffers)` is the way back; buffers become part of the value.
+    """
+    if type(value) in SCALARS:
+        return _dumps(value, 5), []
+    if _reducers():
+        return _encode_again(value, None)
+    found: list[pickle.PickleBuffer] = []
+    try:
+        body = _dumps(value, 5, buffer_callback=found.append)
+        if len(body) < _SHORTEST_GLOBAL or body.find(b"__main__") < 0:
+            if not found:
+                return body, []
+            buffers = [buffer.raw() for buffer in found]
+            if min(map(len, buffers)) >= _OUT_OF_BAND_FROM:
+                return body, buffers
+    except Exception as error:
+        return _encode_again(value, error)
+    return _encode_again(value, None)
+
+
+def encode_call(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[bytes, Sequence[memoryview] | None]:
+    """`encode((args, kwargs))`, faster for arguments that are scalars.
+
+    Where one of them is an iterator nothing is encoded, and the second is None: see streams/arguments.py.
+    """
+    if not kwargs:
+        for arg in args:
+            if type(arg) not in SCALARS:
+                break
+        else:
+            return _dumps((args, kwargs), 5), ()
+    for arg in args:
+        if type(arg) not in SCALARS and is_stream(arg):
+            return b"", None
+    for arg in kwargs.values():
+        if is_stream(arg):
+            return b"", None
+    return encode((args, kwargs))
+
+
+def is_stream(value: object) -> bool:
+    """An iterator, sync or async: it has more to give than what it is."""
+    kind = type(value)
+    return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
+
+
+def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[memoryview]]:
+    """For what has buffers, or needs cloudpickle."""
+    buffers: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _OUT_OF_BAND_FROM:
+            return True
+        buffers.append(raw)
+        return False
+
+    if error is None:
+        try:
+            body = _dump(value, keep)
+            if b"__main__" not in body:
+                return body, buffers
+        except Exception as failed:
+            error = failed
+        buffers.clear()
+    return _encode_by_value(value, keep, error), buffers
+
+
+def _dump(value: object, keep: Callable[[Any], bool]) -> bytes:
+    """`pickle.dumps`, which also knows how to take tensors out of band."""
+    if not _reducers():
+        return _dumps(value, 5, buffer_callback=keep)
+    with io.BytesIO() as file:
+        pickler = pickle.Pickler(file, 5, buffer_callback=keep)
+        pickler.dispatch_table = tensors.dispatch_table()
+        pickler.dump(value)
+        return file.getvalue()
+
+
+def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exception | None) -> bytes:
+    try:
+        from launchpad.courier.codec import by_value
+    except ImportError:
+        if error is not None:
+            raise error from None
+        return _dumps(value, 5, buffer_callback=keep)
+    return by_value.dumps(value, 5, keep)
+
+
+def encode_error(error: BaseException, *, is_ours: bool = False) -> bytes:
+    """Pickles what a method raised, or the server itself has to say (`is_ours`). Never fails."""
+    # Where a call that the method made has failed, that must not look like our caller's own call: a NotSent
+    # that came back as itself would say that repeating is safe.
+    of_another_call = isinstance(error, CourierError) and not isinstance(error, RemoteError)
+    as_itself = isinstance(error, Exception) and (is_ours or not of_another_call)
+    kind, state = type(error), vars(error)  # the attributes go along if they can be pickled
+    return seal_error(
+        _name_of(type(error)),
+        _repr_of(error),
+        _format(error),
+        _try_encode((kind, state)) or _try_encode((kind, {})) if as_itself else None,
+        _try_encode(error) if as_itself else None,
+        getattr(error.__cause__, "origin", ""),
+    )
+
+
+def encode_unpicklable(result: object, error: BaseException) -> bytes:
+    """Pickles the failure of a result that cannot be pickled, as type, repr and traceback."""
+    name = _name_of(type(result))
+    text = f"The method returned a {name}, which cannot be pickled: {_repr_of(error)}\n"
+    return seal_error(name, _repr_of(result), text + _format(error), None, None, "")
+
+
+def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exception:
+    """The exception to raise here for one that was raised over there."""
+    type_name, remote_repr, text, kind, whole, origin = open_error(body)
+    loaded = _try_decode(whole)
+    if isinstance(loaded, RemoteError) and (loaded.server, loaded.method) == (server, method):
+        return loaded  # the server's own words about this call: they say all there is to say
+    error: Exception
+    if isinstance(loaded, Exception):
+        error = loaded
+    else:
+        plain = RemoteError(
+            f"{method!r} of {server or address} failed with {type_name}: {remote_repr}",
+            server=server,
+            address=address,
+            method=method,
+            type_name=type_name,
+            remote_repr=remote_repr,
+            traceback=text,
+        )
+        original, state = _try_decode(kind) or (RemoteError, {})
+        error = as_remote_kind(original, state, plain)
+    where = f"In {method!r} of {server or 'server'} ({address}):"
+    error.__cause__ = RemoteTraceback(f"{where}\n{text}", origin or server)
+    return error
+
+
+def describe_error(body: Chunk) -> tuple[str, str, str]:
+    """Type, repr and traceback of what `encode_error` has encoded. Nothing of the user's is unpickled."""
+    type_name, text, traceback, *_ = open_error(body)
+    return type_name, text, traceback
+
+
+def seal_error(
+    name: str, text: str, traceback: str, kind: bytes | None, whole: bytes | None, origin: str
+) -> bytes:
+    """The envelope with these six parts."""
+    first = [each.encode(errors="surrogatepass") for each in (name, text, traceback)]
+    parts = (*first, kind, whole, origin.encode(errors="surrogatepass"))
+    lengths = [_MISSING if part is None else len(part) for part in parts]
+    return _LENGTHS.pack(*lengths) + b"".join(part for part in parts if part is not None)
+
+
+def open_error(body: Chunk) -> tuple[str, str, str, bytes | None, bytes | None, str]:
+    """Undoes `seal_error`. Raises ProtocolError for what is no envelope."""
+    if len(body) < _LENGTHS.size:
+        raise ProtocolError(f"an error of {len(body)} bytes, which is too short to be one")
+    lengths = _LENGTHS.unpack_from(body)
+    at = _LENGTHS.size
+    parts: list[bytes | None] = []
+    for length in lengths:
+        size = 0 if length == _MISSING else length
+        parts.append(None if length == _MISSING else bytes(body[at : at + size]))
+        at += size
+    if at != len(body):
+        raise ProtocolError(f"an error whose parts make {at} bytes arrived in {len(body)}")
+    name, text, traceback, _, _, origin = [(part or b"").decode(errors="replace") for part in parts]
+    return name, text, traceback, parts[3], parts[4], origin
+
+
+def _try_encode(value: object) -> bytes | None:
+    try:
+        body = _dumps(value, 5)
+        return body if b"__main__" not in body else _encode_by_value(value, _in_band, None)
+    except Exception as error:
+        try:
+            return _encode_by_value(value, _in_band, error)
+        except Exception:
+            return None
+
+
+def _in_band(_: object) -> bool:
+    return True
+
+
+def _try_decode(body: bytes | None) -> Any:
+    try:
+        return _loads(body) if body is not None else None
+    except BaseException:  # whatever a constructor of the user's throws
+        return None
+
+
+def _name_of(kind: type) -> str:
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else (f"{kind.__module__}.{kind.__qualname__}")
+    )
+
+
+def _repr_of(value: object) -> str:
+    try:
+        return repr(value)[:_MAX_REPR]
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def _format(error: BaseException) -> str:
+    """The traceback with its causes, from the first frame that is not ours."""
+    import traceback
+
+    try:
+        lines = traceback.format_exception(type(error), error, _skip_ours(error.__traceback__))
+        return "".join(lines)
+    except Exception as failure:  # a __str__ of the user's that raises
+        return f"{_repr_of(error)}\n(its traceback cannot be shown: {_repr_of(failure)})\n"
+
+
+def _skip_ours(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FILES):
+        trace = trace.tb_next
+    return trace

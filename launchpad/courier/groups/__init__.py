@@ -1,1 +1,0 @@
-"""Many clients as one."""

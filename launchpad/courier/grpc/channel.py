@@ -1,0 +1,74 @@
+"""A client's way to a server by gRPC."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import wait
+from typing import Any
+
+from launchpad.courier import call_stack
+from launchpad.courier.client.channel import Channel
+from launchpad.courier.client.future import CallFuture
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.slow_call import SlowCallWatchdog
+from launchpad.courier.codec import pickling
+from launchpad.courier.grpc import common
+from launchpad.courier.grpc.call import GrpcCall
+from launchpad.courier.grpc.connection import GrpcConnection
+from launchpad.courier.protocol import framing
+from launchpad.courier.telemetry import tracing
+
+_CHECK_EVERY_S = 1.0  # a caller that waits longer looks for the reason
+
+
+class GrpcChannel(Channel):
+    """Calls by gRPC. A plain call is a future that is waited for."""
+
+    def __init__(self, peer: RemoteServer, options: Options) -> None:
+        super().__init__(peer, options)
+        common.parse(peer.address)
+        peer.max_bytes = common.limit(peer.max_bytes)
+        self._connection = GrpcConnection(peer)
+
+    @property
+    def n_connections(self) -> int:
+        """Open now: at most one."""
+        return int(self._connection.has_handshake)
+
+    def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
+        if (spans := tracing.spans) is not None and not self.trace_header:
+            return spans.call(self, method, args, kwargs)
+        future = self._submit(method, args, kwargs)
+        watchdog = SlowCallWatchdog(self.peer, method)
+        try:
+            with call_stack.waiting_for(self.peer, method):
+                while not wait((future,), _CHECK_EVERY_S).done:
+                    watchdog.check()
+            return future.result()
+        except BaseException:  # if interrupted, a call that has not begun shall not begin
+            future.cancel()
+            raise
+        finally:
+            del future  # an exception's traceback must not lead back to the exception
+
+    def _submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
+        common.check_process()
+        body, buffers = pickling.encode_call(args, kwargs)
+        if buffers is None:
+            raise TypeError(
+                f"an argument of {method.decode()!r} is an iterator, and gRPC carries no streams of ours: "
+                "give a list, or serve at a unix: or tcp: address"
+            )
+        options = self.options
+        frame = common.encode_frame(
+            framing.CALL, method, body, buffers, self.trace_header, compress=options.compress
+        )
+        deadline = options.find_deadline(time.monotonic())
+        n_bytes, counts = framing.size(body, buffers), self.counts[method]
+        call = GrpcCall(self.peer, method, frame, options, deadline, n_bytes, counts)
+        self._connection.send(call)
+        return call.future
+
+    def close(self) -> None:
+        self._connection.close()

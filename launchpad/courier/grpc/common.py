@@ -1,0 +1,204 @@
+"""gRPC itself, and what the client and the servers that use it share.
+
+- Names and options on which both ends agree, and a courier frame as one message of gRPC.
+- What the metadata of a call says of its caller (`CallerMetadata`).
+- How a server answers, beyond what gRPC has functions for. gRPC reads the message of a unary call before
+  it calls the handler, so a caller that is refused gets a handler of streams, which reads nothing
+  (`refuse`). A unary handler of gRPC answers when it returns; one that may answer after that
+  (`unary_handler`) is a handler of an answer of many messages, of which there is one: on the wire that is
+  the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.codec import compression
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing, headers
+from launchpad.courier.security import keyring
+from launchpad.courier.transport import network_address as endpoints
+from launchpad.courier.transport.network_address import Endpoint
+
+if TYPE_CHECKING:
+    from launchpad.courier.security.keyring import Credentials
+
+try:
+    import grpc
+    from google.protobuf import struct_pb2  # noqa: F401
+    from grpc_health.v1 import health_pb2  # noqa: F401
+    from grpc_reflection.v1alpha import reflection  # noqa: F401
+except ImportError as missing:
+    raise ImportError(
+        "an address `grpc:…` needs gRPC, which is not (fully) installed here. "
+        f"Run: pip install 'launchpad[grpc]' ({missing})"
+    ) from missing
+
+# gRPC counts the bytes of a message in an int; this much of it may be courier's headers.
+_HEADERS = 1 << 20
+MAX_BYTES = (1 << 31) - 1 - _HEADERS
+
+COURIER = "launchpad.courier.Courier"
+HELLO, KEEP_OPEN, CALL = (f"/{COURIER}/{name}" for name in ("Hello", "Stay", "Call"))
+
+# What goes with a call. gRPC wants `-bin` at the end of the names of what is not text.
+TOKEN, PEER, INCARNATION = "courier-token-bin", "courier-peer-bin", "courier-incarnation-bin"
+TAKES_BYTES, NOT_RUN = "courier-takes-bytes", "courier-not-run"
+
+Send = Callable[[Any], None]  # the one message, and then None: the end
+
+_BEARER = "Bearer "
+_SCRATCH = 4 << 10
+
+
+class _User:
+    """The process that uses gRPC. One forked from it lacks gRPC's threads."""
+
+    pid = 0
+
+    def check_process(self) -> None:
+        """RuntimeError in a process that was forked from one that used gRPC."""
+        if self.pid not in (0, os.getpid()):
+            raise RuntimeError(
+                f"this process ({os.getpid()}) was forked from one ({self.pid}) that had used gRPC, "
+                "which does not survive that. Use an address unix: or tcp: here, or start the process "
+                "by spawn (multiprocessing.set_start_method('spawn'))."
+            )
+        self.pid = os.getpid()
+
+
+check_process = _User().check_process  # one per process by nature: gRPC's own threads are
+
+
+def parse(address: str) -> Endpoint:
+    """The endpoint of an address `grpc:HOST:PORT`; a ValueError where it is malformed."""
+    return endpoints.parse(address, endpoints.GRPC)
+
+
+def limit(max_bytes: int) -> int:
+    """What can really be sent or taken at once, where `max_bytes` was asked for."""
+    return min(max_bytes, MAX_BYTES)
+
+
+def find_credentials(endpoint: Endpoint) -> Credentials | None:
+    """What the keyring has for it; None where the address is of plaintext."""
+    return None if endpoint.wants_plaintext else keyring.find_credentials(str(endpoint))
+
+
+def tune(endpoint: Endpoint) -> list[tuple[str, Any]]:
+    """Options of both ends. A peer beyond this host that has vanished is noticed within 3 s."""
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", 16 << 10),
+    ]
+    try:
+        if all(endpoints.is_loopback(where[0]) for _, where in endpoints.resolve(endpoint)):
+            return options
+    except OSError:
+        pass
+    return [
+        *options,
+        ("grpc.keepalive_time_ms", 1000),
+        ("grpc.keepalive_timeout_ms", 2000),
+        ("grpc.http2.ping_timeout_ms", 2000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 500),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ]
+
+
+def encode_frame(
+    kind: int,
+    method: bytes,
+    body: bytes,
+    buffers: Sequence[memoryview],
+    header_data: bytes = b"",
+    *,
+    compress: bool = False,
+) -> bytes:
+    """One frame. Everything is copied: the caller may change its arrays when this returns."""
+    if compress and compression.is_worthwhile(body, buffers):
+        body, buffers, header = compression.pack(body, buffers)
+        header_data += headers.encode({headers.COMPRESSED: header})
+    return b"".join(framing.encode(kind, 0, method, body, buffers, 0, header_data))
+
+
+def decode_frame(message: bytes, max_bytes: int) -> framing.Fields:
+    """Undoes `encode_frame`, but for the compression. Raises ProtocolError for what is not one frame.
+
+    Buffers arrive private and writable.
+    """
+    decoder = framing.FrameDecoder(max_bytes=max_bytes, scratch_bytes=_SCRATCH)
+    frames: list[framing.Fields] = []
+    rest = memoryview(message)
+    while rest:
+        n = min(len(rest), len(decoder.buffer))
+        decoder.buffer[:n] = rest[:n]
+        frames += decoder.received(n)
+        rest = rest[n:]
+    if len(frames) != 1 or not decoder.is_between_frames:
+        raise ProtocolError(f"a message of {len(message)} bytes is not one courier frame")
+    return frames[0]
+
+
+class CallerMetadata:
+    """What is known of a caller before its call is read."""
+
+    def __init__(self, metadata: Any) -> None:
+        found = {each[0]: each[1] for each in metadata or ()}
+        self._token = bytes(found.get(TOKEN, b""))
+        authorization = str(found.get("authorization", ""))
+        if TOKEN not in found and authorization.startswith(_BEARER):
+            with contextlib.suppress(ValueError):
+                self._token = bytes.fromhex(authorization.removeprefix(_BEARER))
+        #: The name that it gives; empty for one that is no courier.
+        self.peer = bytes(found.get(PEER, b"")[:255]).decode(errors="replace")
+        self.incarnation = bytes(found.get(INCARNATION, b""))
+        limit = str(found.get(TAKES_BYTES, ""))
+        #: The largest result that it takes at once.
+        self.takes_bytes = int(limit) if limit.isdecimal() and len(limit) < 20 else MAX_BYTES
+        #: Its span, as in W3C Trace Context; empty if it does not trace.
+        self.trace = str(found.get("traceparent", "")).encode()
+
+    def has_token(self, token: bytes) -> bool:
+        """Compares in constant time. Without a token every caller may call."""
+        return hmac.compare_digest(self._token, token)
+
+
+def refuse(code: grpc.StatusCode, text: str, **trailing: str) -> grpc.RpcMethodHandler:
+    """A handler that answers with `code`; `trailing` goes with it, underscores being hyphens."""
+
+    def answer(_: object, context: grpc.ServicerContext) -> Iterator[bytes]:
+        fail(context, code, text, **trailing)
+        return iter(())
+
+    return grpc.stream_stream_rpc_method_handler(answer)
+
+
+def fail(context: grpc.ServicerContext, code: grpc.StatusCode, text: str, **trailing: Any) -> None:
+    """Sets how the call ends; the caller of this has still to end it."""
+    if trailing:
+        context.set_trailing_metadata(
+            tuple((name.replace("_", "-"), value) for name, value in trailing.items())
+        )
+    context.set_code(code)
+    context.set_details(text)
+
+
+def unary_handler(
+    answer: Callable[[Any, grpc.ServicerContext, Send], None],
+    parse: Callable[[bytes], Any] | None = None,
+    write: Callable[[Any], bytes] | None = None,
+) -> grpc.RpcMethodHandler:
+    """A handler that calls `answer(request, context, send)`, and keeps no thread when that returns."""
+
+    def run(request: Any, context: grpc.ServicerContext, send: Send) -> None:
+        answer(request, context, send)
+
+    run.experimental_non_blocking = True  # type: ignore[attr-defined]
+    return grpc.unary_stream_rpc_method_handler(run, parse, write)

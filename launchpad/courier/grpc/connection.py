@@ -1,0 +1,296 @@
+"""A client's connection to a server by gRPC, and the thread that makes it.
+
+    send ──handshake done──▶ CALL ──answer──▶ future                 on gRPC's own threads
+      └──otherwise──▶ waiting ◀──NOT_RUN──┘
+                         │
+                       thread: calls Hello until a server answers, then sends what waits
+
+gRPC's UNAVAILABLE does not say whether a call has run. So nothing is called before a server has
+answered a Hello, which may be repeated; a Stay that never ends shows when that connection does; and
+the server refuses calls that name another incarnation than its own. Whatever has been called and not
+been answered then is OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from functools import partial
+from typing import Any
+
+import grpc
+
+from launchpad.courier import fork
+from launchpad.courier.client.remote_server import NotRun, RemoteServer, is_final, next_pause
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.grpc import common
+from launchpad.courier.grpc.call import GrpcCall, refused
+from launchpad.courier.protocol import handshake
+from launchpad.courier.security.keyring import NAME
+from launchpad.courier.transport import network_address as endpoints
+from launchpad.courier.transport.network_address import Endpoint
+
+_Code = grpc.StatusCode
+_HELLO_S = 1.0  # then anew, and look at the verdict in between
+_SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "TLSV1_ALERT", "certificate required", "Peer name")
+
+
+class GrpcConnection:
+    """What all views of one client share. Safe from any thread."""
+
+    def __init__(self, peer: RemoteServer) -> None:
+        self._peer = peer
+        self._lock = threading.Lock()
+        self._channel: Any = None
+        self._inherited: Any = None
+        self._open_call: Any = None  # the Stay: in flight while the connection is there
+        self._metadata: tuple[tuple[str, Any], ...] = ()
+        self._invoke: Any = None
+        self._waiting: deque[GrpcCall] = deque()
+        self._in_flight: set[GrpcCall] = set()
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+        self._wake = threading.Event()
+        fork.drop_in_child(self)
+
+    @property
+    def has_handshake(self) -> bool:
+        """A server has answered, and the connection has not ended since."""
+        return self._open_call is not None
+
+    def send(self, call: GrpcCall) -> None:
+        """Makes the call as soon as that is possible. Its future gets whatever comes of it."""
+        call.future.set_on_cancel(partial(self._cancel, call))
+        if not self._try_send(call):
+            self._enqueue(call)
+
+    def close(self) -> None:
+        """Ends the connection, and whatever is in flight."""
+        with self._lock:
+            channel, self._channel, self._open_call = self._channel, None, None
+            thread, self._is_closing = self._thread, True
+            waiting, self._waiting = self._waiting, deque()
+            in_flight = tuple(self._in_flight)
+        self._wake.set()
+        for call in waiting:
+            call.future.fail(self._peer.closed(call.method))
+        for call in in_flight:
+            call.future.fail(self._peer.lost(call.method))
+        if channel is not None:
+            channel.close()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with self._lock:
+            self._is_closing = False
+        self._wake.clear()
+
+    def drop_inherited(self) -> None:
+        """For a forked child, in which gRPC does not work (common.check_process raises when it is used)."""
+        self._lock = threading.Lock()
+        self._inherited, self._channel = self._channel, None  # freeing it would use it
+        self._open_call = self._thread = None
+        self._waiting.clear()
+        self._in_flight.clear()
+
+    def _cancel(self, call: GrpcCall) -> None:
+        rpc = call.rpc
+        if rpc is not None:
+            rpc.cancel()
+
+    def _enqueue(self, call: GrpcCall) -> None:
+        with self._lock:
+            if self._is_closing:
+                call.future.fail(self._peer.closed(call.method))
+                return
+            self._waiting.append(call)
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            name = f"courier-grpc-{self._peer.label}"
+            self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+            self._thread.start()
+
+    def _try_send(self, call: GrpcCall) -> bool:
+        """False when it has to wait for a server."""
+        with self._lock:
+            invoke, metadata = self._invoke, self._metadata
+            if self._open_call is None:
+                return False
+            self._in_flight.add(call)
+        try:
+            timeout_s = call.check_before_sending()
+        except Exception as error:
+            self._in_flight.discard(call)
+            call.future.fail(error)
+            return True
+        try:
+            rpc = invoke(
+                call.frame,
+                timeout=timeout_s,
+                metadata=metadata,
+                wait_for_ready=call.options.wait_for_ready,
+            )
+        except ValueError:  # the channel was closed in this moment
+            self._in_flight.discard(call)
+            return False
+        call.rpc = rpc
+        if call.future.cancelled():
+            rpc.cancel()
+        rpc.add_done_callback(partial(self._take_answer, call))
+        return True
+
+    def _take_answer(self, call: GrpcCall, rpc: Any) -> None:
+        self._in_flight.discard(call)
+        call.rpc = None
+        try:
+            if call.take_answer(rpc):
+                return
+            self._on_lost(self._open_call)  # it is another server, or none
+        except NotRun:
+            call.postpone()
+        self._enqueue(call)
+
+    def _on_lost(self, open_call: Any) -> None:
+        """The connection has ended: nothing more is sent on it."""
+        with self._lock:
+            if open_call is None or self._open_call is not open_call:
+                return
+            self._open_call = None
+            if self._in_flight and not self._is_closing:
+                self._start_thread()  # some may wait within gRPC: for these it asks for the verdict
+        open_call.cancel()
+
+    # The thread, in the order in which it runs.
+
+    def _main(self) -> None:
+        pause_s = 0.0
+        while True:
+            with self._lock:
+                is_needed = self._waiting or (self._in_flight and self._open_call is None)
+                if self._is_closing or not is_needed:
+                    self._thread = None
+                    return
+            try:
+                has_handshake = self.has_handshake or self._run_handshake()
+            except Exception as error:
+                with self._lock:
+                    waiting, self._waiting = self._waiting, deque()
+                for call in (*waiting, *self._in_flight):
+                    call.future.fail(error)
+                    self._cancel(call)
+                continue
+            pause_s = next_pause(pause_s) if pause_s or not has_handshake else next_pause()
+            self._send_waiting(has_handshake)
+            self._wake.wait(pause_s)
+
+    def _send_waiting(self, has_handshake: bool) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            if not has_handshake:
+                call.check_wait()
+            is_sent = (
+                has_handshake and call.is_due() and not call.future.done() and self._try_send(call)
+            )
+            if not is_sent and not call.future.done():
+                with self._lock:
+                    self._waiting.append(call)
+        if has_handshake:
+            return
+        try:
+            self._peer.raise_if_failed()
+        except Exception as error:
+            for call in tuple(self._in_flight):
+                call.future.fail(error)
+                self._cancel(call)
+
+    def _run_handshake(self) -> bool:
+        """Calls Hello once; False when no server is up. Raises an error that no further attempt will cure."""
+        try:
+            channel = self._channel
+            if channel is None:
+                channel = open_channel(common.parse(self._peer.address))
+                with self._lock:
+                    if self._is_closing:
+                        channel.close()
+                    else:
+                        self._channel = channel
+        except OSError as error:
+            if is_final(error):
+                raise
+            return False
+        hello_call = channel.unary_unary(common.HELLO)
+        metadata = (
+            (common.TOKEN, self._peer.find_token()),
+            (common.PEER, handshake.name().encode()),
+            (common.TAKES_BYTES, str(self._peer.max_bytes)),
+        )
+        try:
+            answer = hello_call(b"", timeout=_HELLO_S, metadata=metadata)
+            self._peer.check_server_hello(handshake.decode_server_hello(answer))
+        except grpc.RpcError as error:
+            self._classify(error)
+            return False
+        except ValueError:  # the channel was closed in this moment
+            return False
+        assert self._peer.server_hello is not None
+        incarnation = (common.INCARNATION, self._peer.server_hello.incarnation)
+        open_call = channel.unary_unary(common.KEEP_OPEN).future(b"", metadata=metadata)
+        with self._lock:
+            self._open_call = open_call
+            self._metadata = (*metadata, incarnation)
+            self._invoke = channel.unary_unary(common.CALL).future
+        open_call.add_done_callback(self._on_lost)
+        return True
+
+    def _classify(self, error: Any) -> None:
+        """Raises if what went wrong with a Hello will go wrong with the next one, too."""
+        code, details = error.code(), error.details() or ""
+        if code is _Code.UNAUTHENTICATED:
+            raise refused(self._peer)
+        if code is _Code.UNIMPLEMENTED:
+            raise ProtocolError(
+                f"{self._peer.address} is served by gRPC, but by no courier server",
+                address=self._peer.address,
+            )
+        if any(sign in details for sign in _SIGNS_OF_TLS):
+            raise self._peer.refuse(
+                f"{self._peer} and we do not accept each other's certificates: they are of different "
+                f"runs. Give both the same credentials in the keyring. ({details})"
+            )
+
+
+def open_channel(wanted: Endpoint) -> Any:
+    """A channel that connects when it is used.
+
+    Raises PermissionError where TLS is needed and there are no credentials; other OSErrors when the
+    host has no address yet.
+    """
+    common.check_process()
+    if wanted.port == 0:
+        raise ValueError(f"{wanted} has no port: a client needs the address that a server got")
+    credentials = common.find_credentials(wanted)
+    target = f"dns:///{str(wanted).partition(':')[2]}"
+    options = [*common.tune(wanted), *_OPTIONS]
+    if credentials is not None:
+        secure = grpc.ssl_channel_credentials(
+            credentials.ca_pem, credentials.key_pem, credentials.cert_pem
+        )
+        return grpc.secure_channel(
+            target, secure, [*options, ("grpc.ssl_target_name_override", NAME)]
+        )
+    for _, where in endpoints.resolve(wanted):
+        endpoints.check_plaintext(wanted, where[0])
+    return grpc.insecure_channel(target, options)
+
+
+_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),  # a client's connection is its own
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 100),
+    ("grpc.dns_min_time_between_resolutions_ms", 100),
+]

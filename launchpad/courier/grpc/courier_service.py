@@ -1,0 +1,171 @@
+"""What a server offers to courier clients that call by gRPC (channel.py).
+
+    Hello    the handshake. The answer is a server hello (protocol/handshake.py), as on a socket.
+    Stay     never answered: it ends when the connection or the server does, which the client notices.
+    Call     one frame CALL in, one frame RESULT, ERROR or NOT_RUN out (common.py).
+
+A call names the incarnation of the server that its client had the handshake with. Another one refuses it
+before its body is read. So whatever gRPC sends again on its own, and whatever waited in it for a server to
+come back, does not reach a server that the client has had no handshake with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from launchpad.courier.call_context import CallContext
+from launchpad.courier.codec import compression, pickling
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.grpc import common
+from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing, handshake, headers
+from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit, without_stream
+from launchpad.courier.telemetry.counters import MethodCounts
+
+if TYPE_CHECKING:
+    from launchpad.courier.server.core import ServerCore
+
+_NO_DEADLINE = 1e9  # gRPC's way to say that a call has no deadline is one in some centuries
+_WRONG_TOKEN = "{} takes calls only with its token"
+
+
+class CourierService:
+    """Serves frames. Finds a handler for each call, on gRPC's thread; handlers run on the pool."""
+
+    def __init__(self, core: ServerCore, token: bytes) -> None:
+        self._core = core
+        self._token = token
+        self._max_bytes = common.limit(core.max_bytes)
+        self._open_calls: set[Send] = set()
+
+    def find(self, path: str, metadata: Any) -> grpc.RpcMethodHandler | None:
+        caller_metadata = CallerMetadata(metadata)
+        if not caller_metadata.has_token(self._token):
+            return refuse(grpc.StatusCode.UNAUTHENTICATED, _WRONG_TOKEN.format(self._core.name))
+        if path == common.HELLO:
+            return grpc.unary_unary_rpc_method_handler(self._hello)
+        if path == common.KEEP_OPEN:
+            return unary_handler(self._open_call)
+        if path != common.CALL:
+            return None
+        if caller_metadata.incarnation != self._core.incarnation:
+            what = "this is another server than the one of the handshake"
+            return refuse(grpc.StatusCode.FAILED_PRECONDITION, what, courier_not_run="incarnation")
+        return unary_handler(partial(self._call, caller_metadata))
+
+    def end_open_calls(self) -> None:
+        """Ends the Stay of all clients: this server takes no more calls."""
+        for send in tuple(self._open_calls):
+            send(None)
+
+    def _hello(self, _: bytes, context: grpc.ServicerContext) -> bytes:
+        core = self._core
+        if core.is_closing:
+            fail(context, grpc.StatusCode.UNAVAILABLE, f"{core.name} is stopping")
+            return b""
+        return handshake.encode_server_hello(
+            handshake.ACCEPTED, core.incarnation, core.name, self._max_bytes
+        )
+
+    def _open_call(self, _: bytes, context: grpc.ServicerContext, send: Send) -> None:
+        self._open_calls.add(send)
+        is_there = context.add_callback(lambda: self._open_calls.discard(send))
+        if not is_there or self._core.is_closing:
+            self._open_calls.discard(send)
+            send(None)
+
+    def _call(
+        self,
+        caller_metadata: CallerMetadata,
+        message: bytes,
+        context: grpc.ServicerContext,
+        send: Send,
+    ) -> None:
+        try:
+            frame = common.decode_frame(message, self._max_bytes)
+            found = headers.decode(frame[6])
+        except ProtocolError as error:
+            fail(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            send(None)
+            return
+        counts = self._core.counts.of(caller_metadata.peer)[frame[2]]
+        call = _CourierCall(send, counts, caller_metadata.takes_bytes, headers.COMPRESSED in found)
+        call.n_in = framing.size(frame[3], frame[4])
+        reply = self._answer(frame, found, deadline_of(context))
+        if reply[0] == PROMISE:
+            answer_when_done(self._core, context, reply[1], call.finish)
+        else:
+            call.finish(reply)
+
+    def _answer(
+        self, frame: framing.Fields, found: dict[int, bytes], deadline: float | None
+    ) -> Reply:
+        _, _, method, body, buffers, _, _ = frame
+        if self._core.is_stopping and not method.startswith(BUILTIN_PREFIX):
+            return framing.NOT_RUN, framing.STOPPING, []
+        if deadline is not None and deadline < time.monotonic():
+            return framing.NOT_RUN, framing.LATE, []
+        if (header := found.get(headers.COMPRESSED)) is not None:
+            body, buffers = compression.unpack(header, body, buffers, self._max_bytes)
+        call_context = CallContext(deadline, found.get(headers.TRACE, b""))
+        return carried(self._core.methods.answer_for(call_context, method, body, buffers))
+
+
+class _CourierCall:
+    """One call that has begun: how its reply is sent and counted."""
+
+    def __init__(
+        self, send: Send, counts: MethodCounts, takes_bytes: int, compresses: bool
+    ) -> None:
+        self._send = send
+        self._counts = counts
+        self._takes_bytes = takes_bytes
+        self._compresses = compresses
+        self._began = time.monotonic()
+        self.n_in = 0
+        counts.started += 1
+
+    def finish(self, reply: Reply) -> None:
+        kind, body, views = fit(without_stream(reply), self._takes_bytes)
+        if kind != framing.RESULT:
+            self._counts.errors += 1
+        message = common.encode_frame(kind, b"", body, views, compress=self._compresses)
+        self._counts.finish(time.monotonic() - self._began, self.n_in, framing.size(body, views))
+        self._send(message)
+        self._send(None)
+
+
+def carried(reply: Reply) -> Reply:
+    """The reply, or the error that it is of a kind which needs more than one message."""
+    if reply[0] in (framing.RESULT, framing.ERROR, framing.NOT_RUN, PROMISE):
+        return reply
+    error = TypeError(
+        "the method returned a stream, which does not travel by gRPC. Return a list, or call it at "
+        "another address of its server."
+    )
+    return framing.ERROR, pickling.encode_error(error), []
+
+
+def answer_when_done(
+    core: ServerCore,
+    context: grpc.ServicerContext,
+    outcome: Promise,
+    finish: Callable[[Reply], None],
+) -> None:
+    """Calls `finish(reply)` on the pool when the outcome is there. A caller that goes away cancels it."""
+    core.send_when_done(outcome, lambda: finish(encode_outcome(outcome)))
+    if not context.add_callback(outcome.cancel):
+        outcome.cancel()
+
+
+def deadline_of(context: grpc.ServicerContext) -> float | None:
+    """When the caller gives up, by `time.monotonic()`."""
+    left = context.time_remaining()
+    return None if left is None or left > _NO_DEADLINE else time.monotonic() + left

@@ -1,0 +1,161 @@
+"""The gRPC server of a courier server."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from launchpad.courier.grpc import common
+from launchpad.courier.grpc.courier_service import CourierService
+from launchpad.courier.grpc.health_service import HealthService
+from launchpad.courier.grpc.json_service import JsonService
+from launchpad.courier.grpc.reflection_service import ReflectionService
+from launchpad.courier.transport import network_address as endpoints
+from launchpad.courier.transport.network_address import Endpoint
+
+if TYPE_CHECKING:
+    from launchpad.courier.server.core import ServerCore
+
+_END_S = 5.0  # what gRPC has to clean up after everything has been cancelled
+
+
+class GrpcServer:
+    """Serves what a ServerCore serves, at one address, by gRPC; on the core's threads, and one of gRPC's.
+
+    Args:
+        address: `grpc:HOST:PORT`. Port 0 is any free one; `address` then has the real one.
+        core: open at the latest when this is.
+        token: what courier and JSON callers have to send.
+        health: returns the state of the server.
+
+    Raises OSError when the address cannot be had.
+    """
+
+    def __init__(
+        self, address: str, core: ServerCore, token: bytes, health: Callable[[], str]
+    ) -> None:
+        common.check_process()
+        wanted = common.parse(address)
+        self._courier = CourierService(core, token)
+        json = JsonService(core, token)
+        self._pool = _CoreExecutor(core)
+        self._health = HealthService(health, json.name, self._pool.submit)
+        reflection = ReflectionService(json.name, core.methods.list_names)
+        services = {
+            common.COURIER: self._courier.find,
+            json.name: json.find,
+            HealthService.NAME: self._health.find,
+            **dict.fromkeys(ReflectionService.NAMES, reflection.find),
+        }
+        options = [
+            *common.tune(wanted),
+            ("grpc.so_reuseport", 0),  # else two servers share a port, and neither notices
+            ("grpc.max_receive_message_length", common.limit(core.max_bytes) + (64 << 10)),
+            # Calls wait for a thread; gRPC would cancel some of them once there are a thousand.
+            ("grpc.server.max_pending_requests", 1_000_000),
+            ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
+            ("grpc.server_handshake_timeout_ms", 5000),
+        ]
+        self._server = grpc.server(self._pool, handlers=[_ServiceRouter(services)], options=options)
+        port = _bind(self._server, wanted)
+        self.address = str(Endpoint(wanted.scheme, wanted.host, port))
+        self._stopped: Any = None
+
+    def open(self) -> None:
+        """Begins to serve."""
+        self._server.start()
+
+    def notify_health(self) -> None:
+        """The server's health has changed."""
+        self._health.notify()
+
+    def begin_stop(self, grace_s: float) -> None:
+        """Takes no more calls. Those that run are cancelled after `grace_s`."""
+        self._stopped = self._server.stop(grace_s)
+        self._courier.end_open_calls()
+        self._health.end_watches()
+
+    def end_stop(self) -> None:
+        """Cancels what is left, and waits until nothing is.
+
+        Not so in a method that stops its own server, which has still to be answered: gRPC then
+        cancels by itself what is left when the grace is over.
+        """
+        if threading.get_ident() in self._pool.busy:
+            return
+        if not self._stopped.is_set():
+            self._stopped = self._server.stop(0)
+        self._stopped.wait(_END_S)
+
+
+class _CoreExecutor(Executor):
+    """The thread pool of a ServerCore, as gRPC takes it."""
+
+    def __init__(self, core: ServerCore) -> None:
+        self._core = core
+        self.busy: set[int] = set()  # idents of the threads that serve a call
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        job = _GrpcJob(lambda: fn(*args, **kwargs), self.busy)
+        self._core.pool.submit(job)
+        return job.future
+
+
+class _GrpcJob:
+    """One function for a thread of the pool."""
+
+    is_waiting = False
+    is_urgent = False
+    caller = ""
+
+    def __init__(self, fn: Callable[[], Any], busy: set[int]) -> None:
+        self._fn = fn
+        self._busy = busy
+        self.future: Future[Any] = Future()
+
+    def run(self) -> None:
+        me = threading.get_ident()
+        self._busy.add(me)
+        try:
+            self.future.set_result(self._fn())
+        except BaseException as error:
+            self.future.set_exception(error)
+        finally:
+            self._busy.discard(me)
+
+
+class _ServiceRouter(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Finds what serves a call by the first part of its path. Runs on gRPC's own thread."""
+
+    def __init__(self, services: Mapping[str, Callable[[str, Any], Any]]) -> None:
+        self._services = services
+
+    def service(self, handler_call_details: Any) -> Any:
+        path = handler_call_details.method
+        find = self._services.get(path[1:].rpartition("/")[0])
+        return find(path, handler_call_details.invocation_metadata) if find is not None else None
+
+
+def _bind(server: Any, wanted: Endpoint) -> int:
+    credentials = common.find_credentials(wanted)
+    ip = endpoints.resolve(wanted, to_bind=True)[0][1][0]
+    if credentials is None:
+        endpoints.check_plaintext(wanted, ip)
+    where = f"[{ip}]:{wanted.port}" if ":" in ip else f"{ip}:{wanted.port}"
+    try:
+        if credentials is None:
+            return int(server.add_insecure_port(where))
+        secure = grpc.ssl_server_credentials(
+            [(credentials.key_pem, credentials.cert_pem)],
+            credentials.ca_pem,
+            require_client_auth=True,
+        )
+        return int(server.add_secure_port(where, secure))
+    except RuntimeError as error:
+        what = "a living server may have this address; stop it first, or use port 0"
+        raise OSError(errno.EADDRINUSE, f"gRPC cannot listen here: {what}", str(wanted)) from error

@@ -1,0 +1,1 @@
+"""Calls within one process: from thread to thread, without a socket."""

@@ -1,0 +1,158 @@
+"""A client's way to a server in its own process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier import call_stack
+from launchpad.courier.buffers import copies
+from launchpad.courier.call_context import CallContext
+from launchpad.courier.client.channel import Channel, SocketChannel
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.remote_server import NotRun, RemoteServer
+from launchpad.courier.codec import pickling
+from launchpad.courier.errors import NotSent
+from launchpad.courier.inprocess.call import LOST, InprocessCall
+from launchpad.courier.inprocess.futures import InprocessFutures
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.server import inprocess_addresses
+from launchpad.courier.server.dispatcher import Reply
+from launchpad.courier.telemetry import tracing
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from launchpad.courier.server.core import ServerCore
+
+_here = call_stack.here
+
+
+class InprocessChannel(Channel):
+    """Calls within the process: on a thread of the server's."""
+
+    def __init__(self, peer: RemoteServer, options: Options) -> None:
+        super().__init__(peer, options)
+        self._futures = InprocessFutures(peer)
+        self._sockets = SocketChannel(peer, options, self.counts)  # opens none before it is needed
+        # What this process is called at the server, by the server's incarnation.
+        self._known_names: dict[bytes, str] = {}
+
+    @property
+    def n_connections(self) -> int:
+        """Those of streams; other calls need none."""
+        return self._sockets.n_connections
+
+    def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
+        if (spans := tracing.spans) is not None and not self.trace_header:
+            return spans.call(self, method, args, kwargs)
+        peer, counts = self.peer, self.counts[method]
+        began = time.monotonic()
+        body, views = pickling.encode_call(args, kwargs)
+        if views is None:
+            return self.by_socket().call(method, *args, **kwargs)
+        n_in, n_out = 0, framing.size(body, views)
+        if n_out > framing.SMALL:
+            peer.check_size(method, n_out)
+        buffers: Sequence[framing.Chunk] = copies(views) if views else ()
+        call_context = self.new_context(began)
+        deadline = None if call_context is None else call_context.deadline
+
+        def try_to_enqueue(_: float | None) -> InprocessCall | None:
+            call = InprocessCall(method, body, buffers, peer.max_bytes, call_context)
+            return call if self.enqueue(call) else None
+
+        counts.started += 1
+        record = _here.record
+        outer = record.innermost
+        try:
+            record.innermost = outer, None, peer, method
+            while True:
+                call = peer.wait_for(try_to_enqueue, method, self.options, deadline)
+                reply = call.wait(peer)
+                n_in = framing.size(reply[1], reply[2])
+                try:
+                    return self.decode_reply(method, reply)
+                except NotRun:
+                    pass
+        except BaseException:
+            counts.errors += 1
+            raise
+        finally:
+            record.innermost = outer
+            counts.finish(time.monotonic() - began, n_in, n_out)
+
+    def _submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        return self._futures.submit(self, method, args, kwargs)
+
+    def close(self) -> None:
+        self._futures.close()
+        self._sockets.close()
+
+    def enqueue(self, call: InprocessCall) -> bool:
+        """Gives a call to the server; False when none is up. Refused if it has another token."""
+        core = self._run_handshake()
+        if core is None:
+            return False
+        if call.size > framing.SMALL:
+            self.peer.check_size(call.method, call.size)
+        name = self._known_names.get(core.incarnation, "")
+        counts = core.counts.get(name) or core.counts.of(name)
+        return call.enqueue(core, counts[call.method])
+
+    def new_context(self, began: float) -> CallContext | None:
+        """The deadline and trace of a call that begins now; None if it has neither."""
+        deadline = self.options.find_deadline(began)
+        return CallContext(deadline, self.trace) if deadline is not None or self.trace else None
+
+    def decode_reply(self, method: bytes, reply: Reply) -> Any:
+        """The value that a reply carries, or raises its error; NotRun if the call may be made again."""
+        kind, body, buffers = reply
+        if kind == framing.STREAM:
+            from launchpad.courier.client.stream_calls import attach
+
+            return attach(self.by_socket(), method, body)
+        if kind != LOST:
+            return self.peer.decode_reply(
+                method, self.options, (kind, 0, b"", body, buffers, 0, b"")
+            )
+        if body == framing.LATE:
+            raise self.peer.late(method, self.options)
+        if self.peer.may_repeat(method, self.options):
+            self.peer.raise_if_failed()
+            raise NotRun
+        raise self.peer.lost(method)
+
+    def by_socket(self) -> SocketChannel:
+        """The same server and options, for calls with streams."""
+        self._run_handshake()  # raises where the server cannot be reached from here
+        channel = self._sockets.with_options(self.options)
+        return channel.with_trace(self.trace) if self.trace else channel
+
+    def _run_handshake(self) -> ServerCore | None:
+        """The server, after a handshake with it; None when none is up. Refused if it has another token."""
+        core = inprocess_addresses.find(self.peer.address)
+        if core is None:
+            return None
+        if core.is_inherited:
+            raise NotSent(
+                f"{self.peer} serves in the process that this one was forked from, and in-process calls "
+                "end there. Use a unix: address, or start a server after the fork.",
+                server=self.peer.server,
+                address=self.peer.address,
+            )
+        if core.incarnation in self._known_names:
+            return core
+        import hmac
+
+        matches = hmac.compare_digest(core.token, self.peer.find_token())
+        verdict = handshake.ACCEPTED if matches else handshake.BAD_TOKEN
+        self.peer.check_server_hello(
+            handshake.ServerHello(
+                handshake.VERSION, verdict, core.incarnation, core.name, core.max_bytes
+            )
+        )
+        self._known_names.clear()
+        self._known_names[core.incarnation] = handshake.name()
+        return core

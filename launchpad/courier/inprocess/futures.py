@@ -1,0 +1,225 @@
+"""The calls of a client to a server in its own process that no thread waits for: futures.
+
+submit ──▶ _Entry ──▶ a thread of the server's ──▶ future
+            │  ▲
+            ▼  │ the server is not up yet, or stops before it has begun the call
+          _DeadlineThread
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.buffers import copies
+from launchpad.courier.client.remote_server import NotRun, RemoteServer, next_pause
+from launchpad.courier.codec import pickling
+from launchpad.courier.inprocess.call import InprocessCall
+from launchpad.courier.protocol import framing
+from launchpad.courier.server.dispatcher import Reply
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from launchpad.courier.inprocess.channel import InprocessChannel
+
+
+class InprocessFutures:
+    """The futures of one client, whatever options they have."""
+
+    def __init__(self, peer: RemoteServer) -> None:
+        self._peer = peer
+        self._lock = threading.Lock()
+        self._deadline_thread: _DeadlineThread | None = None
+        self.entries: set[_Entry] = set()  # whose futures are not done
+
+    def submit(
+        self,
+        channel: InprocessChannel,
+        method: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Future[Any]:
+        """Makes a call with the options of `channel`."""
+        body, views = pickling.encode_call(args, kwargs)
+        if views is None:
+            return channel.by_socket().submit(method, *args, **kwargs)
+        entry = _Entry(self, channel, method, body, views)
+        with self._lock:
+            self.entries.add(entry)
+        entry.send()
+        if (not entry.is_sent or entry.deadline is not None) and not entry.future.done():
+            self.keep(entry)
+        return entry.future
+
+    def keep(self, entry: _Entry) -> None:
+        """Retries a call that waits for its server, and ends one at its deadline."""
+        with self._lock:
+            if self._deadline_thread is None or not self._deadline_thread.take(entry):
+                self._deadline_thread = _DeadlineThread(self._peer)
+                self._deadline_thread.take(entry)
+
+    def close(self) -> None:
+        """Those in flight end with an error."""
+        with self._lock:
+            deadline_thread, self._deadline_thread = self._deadline_thread, None
+            entries = tuple(self.entries)
+        for entry in entries:
+            entry.close()
+        if deadline_thread is not None:
+            deadline_thread.close()
+
+
+class _Entry:
+    """A future, and the call that is made for it: again, if the server proves it did not run."""
+
+    def __init__(
+        self,
+        futures: InprocessFutures,
+        channel: InprocessChannel,
+        method: bytes,
+        body: bytes,
+        views: Sequence[memoryview],
+    ) -> None:
+        from launchpad.courier.client.future import CallFuture
+
+        self._began = time.monotonic()
+        self._futures = futures
+        self._channel = channel
+        self._method = method
+        self._body = body
+        self._buffers: Sequence[memoryview] = copies(views) if views else ()
+        self._n_in, self._n_out = 0, framing.size(body, views)
+        self._call_context = channel.new_context(self._began)
+        self._call: InprocessCall | None = None
+        self.is_sent = False
+        self.deadline = self._call_context.deadline if self._call_context is not None else None
+        self.future = CallFuture()
+        self.future.set_on_cancel(self._withdraw)
+        self._counts = channel.counts[method]
+        self._counts.started += 1
+        self.future.add_done_callback(self._end)
+
+    def send(self) -> None:
+        """Hands the call to the server if it is up; an error goes to the future."""
+        # First: the call may come back, to be sent again, before `enqueue` returns.
+        self.is_sent = True
+        limit = self._channel.peer.max_bytes
+        call = self._call = InprocessCall(
+            self._method, self._body, self._buffers, limit, self._call_context, self._take
+        )
+        try:
+            # From here on a cancel finds the call; one that came before has ended the future.
+            if not self.future.done() and not self._channel.enqueue(call):
+                self.is_sent = False
+        except Exception as error:
+            self.future.fail(error)
+
+    def check(self, now: float) -> None:
+        """Sends the call if that is still to be done; ends it past its deadline."""
+        peer, options = self._channel.peer, self._channel.options
+        if not self.is_sent and not self.future.done():
+            self.send()
+            if not self.is_sent and not self.future.done():
+                try:
+                    peer.check_wait(self._method, options)
+                except Exception as error:
+                    self.future.fail(error)
+        if self.deadline is not None and self.deadline <= now:
+            self.future.fail(peer.late(self._method, options))
+            self._withdraw()
+
+    def close(self) -> None:
+        """Fails the future, as the client is closed: lost if the call has begun, else not sent."""
+        peer, call = self._channel.peer, self._call
+        has_begun = call is not None and call.has_begun
+        self.future.fail(peer.lost(self._method) if has_begun else peer.closed(self._method))
+        self._withdraw()
+
+    def _take(self, reply: Reply) -> None:
+        """Completes the future, in the thread that completes the call."""
+        self._n_in = framing.size(reply[1], reply[2])
+        if reply[0] == framing.STREAM:
+            from launchpad.courier.client.stream_calls import attach_in_thread
+
+            channel = self._channel.by_socket()
+            attach_in_thread(channel, self._method, reply[1], self.future.complete)
+            return
+        try:
+            self.future.complete(lambda: self._channel.decode_reply(self._method, reply))
+        except NotRun:
+            self.is_sent = False
+            self._futures.keep(self)
+
+    def _withdraw(self) -> None:
+        call = self._call
+        if call is not None:
+            call.give_up()
+
+    def _end(self, future: Future[Any]) -> None:
+        self._futures.entries.discard(self)
+        if future.cancelled():
+            self._withdraw()  # the future does so, too, but only after `_call` is gone
+        self._call, self._buffers = None, ()  # the future may be kept, and refers to this entry
+        if future.cancelled() or future.exception() is not None:
+            self._counts.errors += 1
+        self._counts.finish(time.monotonic() - self._began, self._n_in, self._n_out)
+
+
+class _DeadlineThread:
+    """A thread for what futures cannot do by themselves: wait for a server, watch a deadline.
+
+    It runs while there is something to do.
+    """
+
+    def __init__(self, peer: RemoteServer) -> None:
+        self._peer = peer
+        self._entries: deque[_Entry] = deque()
+        self._changed = threading.Condition()
+        self._has_ended = False
+        self._is_closing = False
+        name = f"courier-futures-{peer.label}"
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    def take(self, entry: _Entry) -> bool:
+        """False when it has ended and another is needed."""
+        with self._changed:
+            if self._has_ended:
+                return False
+            self._entries.append(entry)
+            self._changed.notify()
+            if not self._thread.is_alive():
+                self._thread.start()
+            return True
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _main(self) -> None:
+        pause_s = next_pause()
+        while True:
+            with self._changed:
+                entries = self._entries = deque(e for e in self._entries if not e.future.done())
+                if not entries or self._is_closing:
+                    self._has_ended = True
+                    break
+                is_waiting = not all(entry.is_sent for entry in entries)
+                deadlines = [e.deadline for e in entries if e.deadline is not None]
+                if is_waiting:
+                    self._changed.wait(pause_s)
+                elif deadlines:
+                    self._changed.wait(max(0.0, min(deadlines) - time.monotonic()))
+                else:  # sent, and without a deadline: they will be done, and the thread ends
+                    self._changed.wait(0.02)
+                entries = self._entries.copy()
+            pause_s = next_pause(pause_s) if is_waiting else next_pause()
+            now = time.monotonic()
+            for entry in entries:
+                entry.check(now)

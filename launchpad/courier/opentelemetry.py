@@ -1,0 +1,239 @@
+"""The spans of calls, as OpenTelemetry's conventions for RPC have them.
+
+    caller                                   server
+    ───────────────────────────────          ─────────────────────────────────
+    the span that is current
+     └─ CLIENT learner-0/step ──── TRACE ───▶ └─ SERVER learner-0/step      current while it runs
+                                               └─ CLIENT replay-0/sample    a call that it makes
+
+Imported when `trace` is called, since it imports OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import context
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_tracer,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.stream import Stream
+from launchpad.courier.codec import pickling
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing
+from launchpad.courier.server.dispatcher import PROMISE
+from launchpad.courier.transport import network_address
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from launchpad.courier.client.channel import Channel
+    from launchpad.courier.server.dispatcher import Dispatcher, Reply
+
+_propagator = TraceContextTextMapPropagator()
+_FIELDS = ("traceparent", "tracestate")
+
+
+class Spans:
+    """Makes the spans of this process. Safe from any thread.
+
+    Args:
+        tracer_provider: None is the global one.
+    """
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer = get_tracer("launchpad.courier", tracer_provider=tracer_provider)
+        # Of streams that nobody has closed. The garbage collector may find them while the thread that
+        # it strikes holds a lock of OpenTelemetry's, so that they cannot be ended there and then.
+        self._dropped: deque[tuple[Span, int]] = deque()
+
+    def call(
+        self, channel: Channel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`channel.call`, in a span."""
+        call = self._start_client(channel.peer, method)
+        try:
+            result = channel.with_trace(_trace_of(call.span)).call(method, *args, **kwargs)
+        except BaseException as error:
+            call.end(error)
+            raise
+        call.end_with_result(result)
+        return result
+
+    def submit(
+        self, channel: Channel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]:
+        """`channel.submit`, in a span that ends when the future is done, or the stream in it."""
+        call = self._start_client(channel.peer, method)
+        try:
+            future = channel.with_trace(_trace_of(call.span)).submit(method, *args, **kwargs)
+        except BaseException as error:
+            call.end(error)
+            raise
+        future.add_done_callback(call.end_with_future)
+        return future
+
+    def answer(
+        self,
+        methods: Dispatcher,
+        trace: bytes,
+        method: bytes,
+        body: framing.Chunk,
+        buffers: Sequence[framing.Chunk],
+    ) -> Reply:
+        """`methods.answer`, in a span that is current while the method runs."""
+        parent = _context_of(trace)
+        name = method.decode(errors="replace")
+        span = self._start(methods.server, methods.address, name, SpanKind.SERVER, parent)
+        token = context.attach(set_span_in_context(span, parent))
+        try:
+            reply = methods.answer(method, body, buffers)
+        finally:
+            context.detach(token)
+        if reply[0] == PROMISE:
+            reply[1].then(partial(_end_with_promise, span))
+        elif reply[0] == framing.STREAM:
+            reply[1].on_close = partial(_end_with_error, span)
+        else:
+            _end_with_error(span, reply[1] if reply[0] == framing.ERROR else b"")
+        return reply
+
+    def end_dropped(self) -> None:
+        """Ends the spans of streams that were dropped."""
+        with contextlib.suppress(IndexError):
+            while True:
+                span, at = self._dropped.popleft()
+                span.end(at)
+
+    def _start_client(self, peer: RemoteServer, method: bytes) -> _ClientSpan:
+        self.end_dropped()
+        name, parent = method.decode(), context.get_current()
+        span = self._start(peer.server, peer.locate(), name, SpanKind.CLIENT, parent)
+        return _ClientSpan(span, peer, name, self._dropped)
+
+    def _start(
+        self, server: str, address: str, method: str, kind: SpanKind, parent: Context
+    ) -> Span:
+        service = server or address or "unknown"
+        about: dict[str, str | int] = {
+            "rpc.system": "courier",
+            "rpc.service": service,
+            "rpc.method": method,
+            **_place(address),
+        }
+        return self._tracer.start_span(f"{service}/{method}", parent, kind, about)
+
+
+class _ClientSpan:
+    """The span of a call that we make."""
+
+    __slots__ = ("_dropped", "_is_named", "_method", "_peer", "span")
+
+    def __init__(
+        self, span: Span, peer: RemoteServer, method: str, dropped: deque[tuple[Span, int]]
+    ) -> None:
+        self.span = span
+        self._dropped = dropped
+        self._peer = peer
+        self._method = method
+        self._is_named = bool(peer.server)
+
+    def end(self, error: BaseException | None = None) -> None:
+        if error is not None:
+            self.span.record_exception(error)
+            _mark_failed(self.span, type(error).__qualname__, repr(error))
+        if not self._is_named and self._peer.server:  # which the call has found out
+            self.span.update_name(f"{self._peer.server}/{self._method}")
+            self.span.set_attribute("rpc.service", self._peer.server)
+        self.span.end()
+
+    def drop(self) -> None:
+        """Ends it later, as of now."""
+        self._dropped.append((self.span, time.time_ns()))
+
+    def end_with_future(self, future: Future[Any]) -> None:
+        error = CancelledError() if future.cancelled() else future.exception()
+        if error is not None:
+            self.end(error)
+        else:
+            self.end_with_result(future.result())
+
+    def end_with_result(self, result: object) -> None:
+        """Now, or when the stream that the call was answered with has ended."""
+        if isinstance(result, Stream):
+            result.watch(self)
+        else:
+            self.end()
+
+
+def _place(address: str) -> dict[str, str | int]:
+    """What OpenTelemetry calls the parts of an address."""
+    if not address:
+        return {}  # nobody knows yet
+    scheme, _, where = address.partition(":")
+    carrier = network_address.transport_of(address)
+    if carrier is None:
+        return {"network.transport": scheme, "server.address": where}
+    place = network_address.parse(address, carrier)
+    return {
+        "network.transport": "tcp",
+        "server.address": place.host,
+        "server.port": place.port,
+    }
+
+
+def _trace_of(span: Span) -> bytes:
+    """What the frame says of the span."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, set_span_in_context(span, Context()))
+    return "\n".join(carrier.get(field, "") for field in _FIELDS).encode()
+
+
+def _context_of(trace: bytes) -> Context:
+    """Where the caller's span is the current one; nowhere, if it makes no sense."""
+    values = trace.decode(errors="replace").split("\n")
+    return _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
+
+
+def _end_with_promise(span: Span, promise: Promise) -> None:
+    try:
+        promise.result()
+    except BaseException as error:
+        span.record_exception(error)
+        _mark_failed(span, type(error).__qualname__, repr(error))
+    span.end()
+
+
+def _end_with_error(span: Span, body: bytes) -> None:
+    """`body` is the error as it travels, or empty."""
+    if body:
+        type_name, text, traceback = pickling.describe_error(body)
+        about = {
+            "exception.type": type_name,
+            "exception.message": text,
+            "exception.stacktrace": traceback,
+        }
+        span.add_event("exception", about)
+        _mark_failed(span, type_name, text)
+    span.end()
+
+
+def _mark_failed(span: Span, type_name: str, text: str) -> None:
+    span.set_attribute("error.type", type_name)
+    span.set_status(Status(StatusCode.ERROR, text))

@@ -1,0 +1,388 @@
+"""The protocol, without I/O: bytes in, frames out, no socket anywhere in this file.
+
+A connection opens with a greeting (greeting.py). After that both sides send frames:
+
+    offset  size  field
+    ──────  ────  ──────────────────────────────────────────────────────────────
+         0     1  magic 0xC7
+         1     1  kind (see KINDS)
+         2     2  length of the method name
+         4     2  number of buffers n
+         6     2  length of the notes
+         8     8  call id, chosen by the caller; in frames of a stream its number (server/stream_call.py)
+        16     8  length of the body
+        24     8  time left to the call in µs, 0 for no limit
+        32        method name (utf-8) · notes · n lengths (8 bytes each) · body · n buffers
+
+All numbers are little-endian. The body is a pickle, the buffers are what it left out of band
+(PEP 574). The notes say what few frames need to say (notes.py). A `FrameDecoder` has the shape of
+`asyncio.BufferedProtocol`: it says where the next bytes shall go, so that a small frame costs one
+read into memory that is reused, and a large one is read straight into the memory it is going to
+live in.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from launchpad.courier import buffers
+from launchpad.courier.errors import ProtocolError
+
+Chunk = bytes | bytearray | memoryview
+
+
+class SharedChunks(list[Chunk]):
+    """Buffers in memory that goes back to the other side when nothing is over it any more."""
+
+
+CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT = range(1, 10)
+KINDS = {
+    CALL: "run a method; body: (args, kwargs)",
+    RESULT: "it returned; body: the value",
+    ERROR: "it raised; body: see codec.encode_error",
+    CANCEL: "do not begin this call if it has not begun, send no more of this stream; no answer",
+    NOT_RUN: "the call (0: whatever is unanswered) was not run, nor will it be; body: see REASONS",
+    STREAM: "it returned a stream; body: empty, or the ticket to fetch it with (server/stream_call.py)",
+    ITEM: "one item of a stream; body: the value",
+    END: "the stream has no more items; body: empty, or see codec.encode_error",
+    CREDIT: "so much more of a stream may be sent; body: items (4 bytes), bytes (8 bytes)",
+}
+STOPPING, LATE, UNMAPPED = b"stopping", b"late", b"unmapped"
+REASONS = {
+    STOPPING: "the server is stopping or draining: safe to call again",
+    LATE: "the deadline passed before the call began",
+    UNMAPPED: "its arguments are in shared memory, which cannot be had: send them in the frame",
+}
+
+MAX_NAME = 1024
+MAX_BUFFERS = 65_535
+MAX_HEADERS = 65_535
+MAX_BYTES = 16 << 30
+
+MAGIC = 0xC7
+HEADER = struct.Struct("<BBHIQQQ")  # buffers and notes as one number: both 0 as a rule
+_HEADER_SIZE = HEADER.size
+
+_TINY = 512  # up to here there is an unpacker for each size, made when it is needed
+SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
+_DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
+_POOLED_FROM = 256 << 10  # from here page faults cost so much that memory is used again
+
+_pack = HEADER.pack
+_unpack_from = HEADER.unpack_from
+
+
+class _UnpackAll(dict[int, Callable[[memoryview], tuple[Any, ...]]]):
+    """By size, what unpacks header and rest in one step: cheaper than to cut out the rest."""
+
+    def __missing__(self, n: int) -> Callable[[memoryview], tuple[Any, ...]]:
+        rest = max(0, n - _HEADER_SIZE)
+        self[n] = struct.Struct(f"{HEADER.format}{rest}s").unpack_from
+        return self[n]
+
+
+_unpack_all = _UnpackAll()
+
+
+class Frame(NamedTuple):
+    """One message, complete."""
+
+    kind: int
+    call_id: int
+    method: bytes
+    body: Chunk
+    buffers: Sequence[Chunk]
+    timeout_us: int
+    header_data: Chunk = b""
+
+
+# The same without the names: making a Frame costs as much as everything else about a small one.
+Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int, Chunk]
+
+
+def encode_small(kind: int, call_id: int, method: bytes, body: bytes, timeout_us: int = 0) -> bytes:
+    """`encode` for a frame without buffers or notes and with a body up to SMALL: one piece."""
+    return _pack(MAGIC, kind, len(method), 0, call_id, len(body), timeout_us) + method + body
+
+
+def encode(
+    kind: int,
+    call_id: int,
+    method: bytes = b"",
+    body: bytes = b"",
+    buffers: Sequence[memoryview] = (),
+    timeout_us: int = 0,
+    header_data: bytes = b"",
+) -> list[Chunk]:
+    """One frame as chunks for one gathering write; a small frame is a single chunk."""
+    check_limits(len(method), len(buffers), len(header_data))
+    extra = len(buffers) | len(header_data) << 16
+    head = (
+        _pack(MAGIC, kind, len(method), extra, call_id, len(body), timeout_us)
+        + method
+        + header_data
+    )
+    if buffers:
+        head += struct.pack(f"<{len(buffers)}Q", *[buffer.nbytes for buffer in buffers])
+    if len(body) > SMALL:
+        return [head, body, *buffers]
+    return [head + body, *buffers]
+
+
+def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
+    """Bytes of what a frame carries, without what it takes to say so."""
+    return len(body) + sum(memoryview(buffer).nbytes for buffer in buffers)
+
+
+def is_goaway(frame: Fields) -> bool:
+    """The server stops: the calls that it has not answered by now have not run."""
+    return frame[:2] == (NOT_RUN, 0)
+
+
+def with_timeout(head: bytes, timeout_us: int) -> bytes:
+    """A frame, or the first chunk of one, with another time left to the call."""
+    return head[: _HEADER_SIZE - 8] + struct.pack("<Q", timeout_us) + head[_HEADER_SIZE:]
+
+
+def check_limits(name_len: int, n_buffers: int, headers_len: int = 0) -> None:
+    """ProtocolError for what the header has no room for."""
+    if name_len > MAX_NAME:
+        raise ProtocolError(f"a method name of {name_len} bytes; the limit is {MAX_NAME}")
+    if n_buffers > MAX_BUFFERS:
+        raise ProtocolError(
+            f"a message with {n_buffers} buffers; the limit is {MAX_BUFFERS}. "
+            "Join the small arrays into fewer large ones."
+        )
+    if headers_len > MAX_HEADERS:
+        raise ProtocolError(f"notes of {headers_len} bytes; the limit is {MAX_HEADERS}")
+
+
+def _check_size(n_bytes: int, limit: int) -> None:
+    """An honest peer knows our limit from the greeting, and sends no such thing."""
+    if n_bytes > limit:
+        raise ProtocolError(f"a message of {n_bytes} bytes; the limit is {limit}")
+
+
+class FrameDecoder:
+    """Turns the byte stream of one connection into frames.
+
+    Example:
+        n = sock.recv_into(decoder.buffer)
+        for frame in decoder.received(n):
+            ...
+
+    Not for use by two threads at once. After a ProtocolError the connection is of no more use.
+
+    Args:
+        max_bytes: the largest message to take.
+        scratch_bytes: how much to read at once.
+        most_scratch_bytes: the same, once that much is there to be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int = MAX_BYTES,
+        scratch_bytes: int = 16 << 10,
+        most_scratch_bytes: int = 0,
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._scratch = memoryview(bytearray(scratch_bytes))
+        self._size = scratch_bytes
+        self._most_size = most_scratch_bytes
+        self._start = 0
+        self._end = 0
+        self._large: _LargeFrame | None = None
+        self._is_direct = False
+        #: Where the next bytes of the stream shall be written. Never empty.
+        self.buffer = self._scratch
+        #: Nothing of an unfinished frame has been received.
+        self.is_between_frames = True
+
+    def received(self, n: int) -> list[Fields]:
+        """`n` bytes were written to `buffer`; returns the frames now complete."""
+        fields = self.received_alone(n)
+        return self._received(n) if fields is None else [fields]
+
+    def received_alone(self, n: int) -> Fields | None:
+        """`received` for one small frame and nothing else, as nearly always; None otherwise.
+
+        None changes nothing: `received` then has to be called for the same `n`.
+        """
+        unpack = _unpack_all[n if n <= _TINY else _HEADER_SIZE]
+        magic, kind, name_len, extra, call_id, body_len, timeout_us, body = unpack(self._scratch)
+        # The lengths also say that the header itself is new, and not of the frame before.
+        if (
+            _HEADER_SIZE + name_len + body_len != n
+            or extra
+            or magic != MAGIC
+            or kind not in KINDS
+            or not self.is_between_frames
+        ):
+            return None
+        if n > _TINY:
+            body = self._scratch[_HEADER_SIZE:n].tobytes()
+        if name_len:
+            return kind, call_id, body[:name_len], body[name_len:], (), timeout_us, b""
+        return kind, call_id, b"", body, (), timeout_us, b""
+
+    def _received(self, n: int) -> list[Fields]:
+        frames: list[Fields] = []
+        if self._is_direct:
+            self._is_direct = False
+            self._advance_large(n, frames)
+        else:
+            self._end += n
+        self._feed_large(frames)
+        while self._large is None and self._parse(frames):
+            self._feed_large(frames)
+        self._compact()
+        self.is_between_frames = self._large is None and self._end == 0
+        self.buffer = self._next_buffer()
+        return frames
+
+    def _next_buffer(self) -> memoryview:
+        if self._large is not None and self._large.missing >= _DIRECT_FROM:
+            self._is_direct = True
+            return self._large.get_rest()
+        return self._scratch[self._end :]
+
+    def _parse(self, frames: list[Fields]) -> bool:
+        """Appends the small frames that are there; True when a large one was met, and set aside."""
+        data = self._scratch[self._start : self._end].tobytes()  # cheaper to cut than a memoryview
+        at, end = 0, len(data)
+        while end - at >= _HEADER_SIZE:
+            fields = _unpack_from(data, at)
+            magic, kind, name_len, extra, call_id, body_len, timeout_us = fields
+            if magic != MAGIC or kind not in KINDS:
+                raise ProtocolError(f"not a courier frame: it begins with {fields[:2]}")
+            name_at = at + _HEADER_SIZE
+            headers_at = body_at = name_at + name_len
+            if extra:
+                body_at += extra >> 16
+            if extra & 0xFFFF or body_at + body_len - at > self._size:
+                self._large = _LargeFrame(fields, self._max_bytes)
+                at = name_at
+                break
+            if body_at + body_len > end:
+                break
+            at = body_at + body_len
+            header_data = data[headers_at:body_at] if extra else b""
+            frames.append(
+                (
+                    kind,
+                    call_id,
+                    data[name_at:headers_at],
+                    data[body_at:at],
+                    (),
+                    timeout_us,
+                    header_data,
+                )
+            )
+        self._start += at
+        return self._large is not None
+
+    def _feed_large(self, frames: list[Fields]) -> None:
+        large = self._large
+        if large is None:
+            return
+        while not large.is_complete and self._start < self._end:
+            self._start += large.take(self._scratch[self._start : self._end])
+        self._finish_large(frames)
+
+    def _advance_large(self, n: int, frames: list[Fields]) -> None:
+        large = self._large
+        assert large is not None
+        large.advance(n)
+        self._finish_large(frames)
+
+    def _finish_large(self, frames: list[Fields]) -> None:
+        if self._large is not None and self._large.is_complete:
+            frames.append(self._large.get_frame())
+            self._large = None
+
+    def _compact(self) -> None:
+        left, scratch = self._end - self._start, self._scratch
+        if self._end == self._size < self._most_size:  # there was more than we had room for
+            self._size = min(4 * self._size, self._most_size)
+            self._scratch = memoryview(bytearray(self._size))
+        if left and (self._start or self._scratch is not scratch):
+            self._scratch[:left] = scratch[self._start : self._end]
+        self._start, self._end = 0, left
+
+
+class _LargeFrame:
+    """A frame with buffers, or too large for the scratch buffer, on its way in.
+
+    Its parts are name, notes and table; the body; the buffers. Memory for a part is taken when the
+    part before it is complete, so a header alone cannot make us allocate what it promises.
+    """
+
+    def __init__(self, fields: tuple[int, ...], max_bytes: int) -> None:
+        _, self._kind, self._name_len, extra, self._call_id, body_len, self._timeout_us = fields
+        n_buffers, headers_len = extra & 0xFFFF, extra >> 16
+        check_limits(self._name_len, n_buffers)
+        _check_size(body_len, max_bytes)
+        self._table_at = self._name_len + headers_len
+        self._max_bytes = max_bytes
+        self._lengths = [self._table_at + 8 * n_buffers, body_len]
+        self._parts: list[Chunk] = []
+        self._part = memoryview(b"")
+        self._filled = 0
+        self.is_complete = False
+        self._begin_part()
+
+    @property
+    def missing(self) -> int:
+        """Bytes that the current part still lacks."""
+        return len(self._part) - self._filled
+
+    def get_rest(self) -> memoryview:
+        return self._part[self._filled :]
+
+    def take(self, data: memoryview) -> int:
+        """Copies what the current part lacks from `data`; returns how much that was."""
+        n = min(len(data), self.missing)
+        self._part[self._filled : self._filled + n] = data[:n]
+        self.advance(n)
+        return n
+
+    def advance(self, n: int) -> None:
+        self._filled += n
+        while not self.missing and not self.is_complete:
+            self._end_part()
+
+    def get_frame(self) -> Fields:
+        head, body, *buffers = self._parts
+        method = bytes(head[: self._name_len])
+        header_data = bytes(head[self._name_len : self._table_at])
+        return self._kind, self._call_id, method, body, buffers, self._timeout_us, header_data
+
+    def _begin_part(self) -> None:
+        self._part = allocate(self._lengths[len(self._parts)])
+        self._filled = 0
+        self.advance(0)
+
+    def _end_part(self) -> None:
+        self._parts.append(self._part)
+        if len(self._parts) == 1:
+            self._read_table()
+        if len(self._parts) < len(self._lengths):
+            self._part = allocate(self._lengths[len(self._parts)])
+            self._filled = 0
+        else:
+            self.is_complete = True
+
+    def _read_table(self) -> None:
+        table = self._parts[0][self._table_at :]
+        self._lengths += struct.unpack(f"<{len(table) // 8}Q", table)
+        _check_size(sum(self._lengths[1:]), self._max_bytes)
+
+
+def allocate(n: int) -> memoryview:
+    """`n` private writable bytes, with any contents."""
+    if n < _POOLED_FROM:
+        return memoryview(bytearray(n))
+    return buffers.allocate(n)

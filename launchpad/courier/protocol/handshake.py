@@ -1,0 +1,151 @@
+"""How a connection opens: one exchange of fixed size, in which nothing is unpickled.
+
+    greeting (336 bytes, client)         welcome (308 bytes, server)
+    ──────────────────────────────       ───────────────────────────────────────
+    4s    magic  b"LPC1"                 4s    magic  b"LPC1"
+    H     version                        H     version
+    B     flags  (see FLAGS)             B     verdict (see VERDICTS)
+    B     length of the token            B     length of the name
+    Q     most bytes it takes at once    Q     most bytes it takes at once
+    64s   token                          16s   incarnation, random per server start
+    256s  name of the peer               16s   boot id of its machine
+                                         I     its process id
+                                         256s  name of the server
+
+The server reads nothing else of a connection before the token has been compared. The first eight
+bytes of either stay the same in every version, so that each side can say what the other speaks.
+
+What this process, or this part of it, is called by the servers that it talks to.
+
+identity.provide(lambda: current_worker().name)
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol.framing import MAX_BYTES, Chunk
+
+VERSION = 2
+
+OVERLAP, SHARE = 1, 2
+FLAGS = {
+    OVERLAP: "calls on this connection may overlap",
+    SHARE: "large buffers may be in shared memory (shm/socket.py), both ways",
+}
+
+ACCEPTED, BAD_TOKEN, BAD_VERSION = 0, 1, 2
+STATUSES = {ACCEPTED: "welcome", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
+
+# What TLS begins with, for those who do not speak it; and how to tell a peer that we do not, in a
+# way that TLS understands: alert, fatal, protocol version.
+TLS_HELLO, TLS_ALERT = b"\x16\x03", b"\x15\x03"
+NOT_TLS = TLS_ALERT + b"\x01\x00\x02\x02\x46"
+
+_MAGIC = b"LPC1"
+_START = struct.Struct("<4sHBB")
+_CLIENT_HELLO = struct.Struct("<4sHBBQ64s256s")
+_SERVER_HELLO = struct.Struct("<4sHBBQ16s16sI256s")
+START_SIZE = _START.size
+CLIENT_HELLO_SIZE = _CLIENT_HELLO.size
+SERVER_HELLO_SIZE = _SERVER_HELLO.size
+
+
+class ClientHello(NamedTuple):
+    """What a client says first. Everything but the magic may be wrong: the server decides."""
+
+    version: int
+    flags: int
+    token: bytes
+    peer: str
+    max_bytes: int = MAX_BYTES
+
+
+class ServerHello(NamedTuple):
+    """What a server answers to it."""
+
+    version: int
+    status: int
+    incarnation: bytes
+    server: str
+    max_bytes: int = MAX_BYTES
+    boot_id: bytes = b""
+    pid: int = 0
+
+
+def encode_client_hello(
+    token: bytes, peer: str, flags: int = 0, max_bytes: int = MAX_BYTES
+) -> bytes:
+    """What a client says first; `peer` is cut to what fits."""
+    name = peer.encode()[:255]
+    return _CLIENT_HELLO.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name)
+
+
+def read_version(data: Chunk) -> int:
+    """The version that the sender of a greeting or welcome speaks, from its first START_SIZE bytes.
+
+    Raises ProtocolError if no courier says such a thing.
+    """
+    magic, version, _, _ = _START.unpack_from(data)
+    if magic != _MAGIC:
+        raise ProtocolError("not a courier greeting: something else listens at this address")
+    return int(version)
+
+
+def decode_client_hello(data: Chunk) -> ClientHello:
+    """Raises ProtocolError if no courier client says such a thing."""
+    magic, version, flags, token_len, max_bytes, token, name = _CLIENT_HELLO.unpack(data)
+    if magic != _MAGIC or token_len > 64:
+        raise ProtocolError("not a courier greeting")
+    return ClientHello(version, flags, token[:token_len], _text(name), max_bytes)
+
+
+def encode_server_hello(
+    status: int, incarnation: bytes, server: str, max_bytes: int = MAX_BYTES
+) -> bytes:
+    """What a server answers; `server` is cut to what fits."""
+    name = server.encode()[:255]
+    return _SERVER_HELLO.pack(
+        _MAGIC, VERSION, status, len(name), max_bytes, incarnation, boot_id(), os.getpid(), name
+    )
+
+
+def decode_server_hello(data: Chunk) -> ServerHello:
+    """Raises ProtocolError if no courier server says such a thing."""
+    magic, version, status, _, max_bytes, incarnation, boot, pid, name = _SERVER_HELLO.unpack(data)
+    if magic != _MAGIC or status not in STATUSES:
+        raise ProtocolError("not a courier welcome: something else listens at this address")
+    return ServerHello(version, status, incarnation, _text(name), max_bytes, boot, pid)
+
+
+@functools.cache
+def boot_id() -> bytes:
+    """Says whether two processes share a machine, and so a table of processes."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return bytes.fromhex(file.read().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode(errors="replace")
+
+
+_provider: Callable[[], str] | None = None
+
+
+def provide(name: Callable[[], str]) -> None:
+    """From now on clients introduce themselves with what `name()` returns, in their own thread."""
+    global _provider
+    _provider = name
+
+
+def name() -> str:
+    """Who the calling thread belongs to."""
+    return (_provider() if _provider is not None else "") or f"pid {os.getpid()}"

@@ -1,0 +1,207 @@
+"""What all connections of one server share: its methods, its threads, its poller.
+
+listener ─┐
+parked ───┼─▶ Poller ──readable──▶ ThreadPool ──▶ SerialConnection / PipelinedConnection ──▶ Dispatcher
+wake-up ──┘      ▲──────────────── parked again ─────────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from launchpad.courier import call_deadlock, call_stack, fork
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.server.connection import ServerConnection
+from launchpad.courier.server.dispatcher import Dispatcher
+from launchpad.courier.server.handshake import Handshake
+from launchpad.courier.server.pipelined_connection import STALL_S
+from launchpad.courier.server.poller import Poller
+from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
+from launchpad.courier.telemetry.counters import EdgeCounts
+from launchpad.courier.transport.stream_socket import Listener
+
+
+class Stallable(Protocol):
+    """Work that the leader checks every few milliseconds, in case it holds others back."""
+
+    def take_over_if_stalled(self, now: float) -> Job | None: ...
+
+
+class LocalCall(Job, Protocol):
+    """A call from this process, without a socket: `inprocess.call.InprocessCall`."""
+
+    method: bytes
+    has_begun: bool
+    thread_id: int
+
+    def refuse(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class ServerCore:
+    """The running part of a server; there is one from its start to its stop.
+
+    Args:
+        listeners: where socket clients arrive; none for a server that is only reached in-process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        token: bytes,
+        methods: Dispatcher,
+        thread_pool_size: int,
+        listeners: Sequence[Listener],
+        max_bytes: int = framing.MAX_BYTES,
+    ) -> None:
+        self.name = name
+        self.token = token
+        self.methods = methods
+        self.incarnation = os.urandom(16)
+        self.max_bytes = max_bytes
+        self.counts = EdgeCounts(methods.has)
+        self.is_stopping = False  # no call begins any more
+        self.is_draining = False
+        self.is_inherited = False  # from the process that forked this one, where it serves
+        self.began = time.monotonic()
+        self.connections: set[ServerConnection] = set()
+        self._lock = threading.Lock()
+        self._stallable: set[Stallable] = set()
+        self._local_calls: set[LocalCall] = set()
+        self._pending_promises: set[Promise] = set()
+        self.poller = Poller(listeners, lambda sock: Handshake(sock, self))
+        self.pool = ThreadPool(
+            name,
+            thread_pool_size,
+            self._poll,
+            self.poller.wake,
+            lambda: call_deadlock.detect(call_stack.of_all_threads()),
+        )
+
+    @property
+    def is_closing(self) -> bool:
+        """No request is accepted any more, not even a health check."""
+        return self.is_stopping and not self.is_draining
+
+    def open(self) -> None:
+        fork.drop_in_child(self)
+        self.pool.start()
+
+    def drop_inherited(self) -> None:
+        """For a forked child: only the parent serves."""
+        self.is_inherited = True
+        self.poller.drop_inherited()
+        self.methods.loop.drop_inherited()
+        for connection in tuple(self.connections):
+            connection.sock.close()
+
+    def close(self, grace_s: float) -> None:
+        """What runs has `grace_s` to finish; then everything is closed."""
+        with self._lock:
+            self.is_stopping, self.is_draining = True, False
+            local_calls = tuple(self._local_calls)
+        for call in local_calls:
+            call.refuse()
+        for connection in tuple(self.connections):
+            connection.hang_up()  # what has arrived is still read, and answered with NOT_RUN
+        deadline = time.monotonic() + grace_s
+        self._wait_pending(deadline)
+        self.pool.stop()
+        if not self.pool.join(max(0.0, deadline - time.monotonic())):
+            # Some methods go on: their callers must not wait for them.
+            for connection in tuple(self.connections):
+                with contextlib.suppress(OSError):
+                    connection.cut()
+            self.pool.join(0.1)
+        self._wait_pending(deadline)  # what the last threads have begun
+        self.methods.loop.close()
+        # Whatever no thread has taken is answered with NOT_RUN. Nothing blocks, because every
+        # connection has been hung up.
+        for job in self.pool.take_unstarted():
+            job.run()
+        while jobs := self.poller.poll(0.0):
+            for job in jobs:
+                job.run()
+        with self._lock:
+            abandoned, self._local_calls = self._local_calls, set()
+        for call in abandoned:
+            if call.thread_id != threading.get_ident():  # a method may stop its own server
+                call.abandon()
+        self.poller.close()
+        for connection in tuple(self.connections):
+            connection.abandon()
+        for job in self.pool.take_unstarted():  # iterators whose streams ended with the connections
+            job.run()
+
+    def send_when_done(self, promise: Promise, answer: Callable[[], None]) -> None:
+        """Calls `answer()` on a thread of the pool when the outcome is there."""
+
+        def submit(_: Promise) -> None:
+            with self._lock:
+                self._pending_promises.discard(promise)
+            # Urgent, as the work is done: only a few bytes are to be written.
+            self.pool.submit(FunctionJob(answer, is_urgent=True))
+
+        with self._lock:
+            self._pending_promises.add(promise)
+        promise.then(submit)
+
+    def track(self, promise: Promise) -> None:
+        """Makes a stop wait for an outcome that is sent to no client."""
+        with self._lock:
+            self._pending_promises.add(promise)
+        promise.then(self._pending_promises.discard)
+
+    def watch(self, stallable: Stallable) -> None:
+        with self._lock:
+            is_first = not self._stallable
+            self._stallable.add(stallable)
+        if is_first:
+            self.poller.wake()  # the leader may be asleep without a limit
+
+    def unwatch(self, stallable: Stallable) -> None:
+        with self._lock:
+            self._stallable.discard(stallable)
+
+    def accept_local_call(self, call: LocalCall) -> bool:
+        """Queues a call from this process; False when the server is stopping."""
+        with self._lock:
+            if self.is_closing or (self.is_stopping and not call.method.startswith(BUILTIN_PREFIX)):
+                return False
+            self._local_calls.add(call)
+        self.pool.submit(call)
+        return True
+
+    def untrack(self, call: LocalCall) -> None:
+        with self._lock:
+            self._local_calls.discard(call)
+
+    def _wait_pending(self, deadline: float) -> None:
+        """Waits for outcomes that no thread works on; those that take too long are cancelled."""
+        for promise in tuple(self._pending_promises):
+            if not promise.wait(max(0.0, deadline - time.monotonic())):
+                with self._lock:
+                    local_calls = tuple(self._local_calls)
+                for call in local_calls:
+                    call.abandon()  # its outcome is unknown; it is not that it was cancelled
+                promise.cancel()
+
+    def _poll(self, timeout_s: float | None) -> list[Job]:
+        if self._stallable:
+            timeout_s = STALL_S if timeout_s is None else min(timeout_s, STALL_S)
+        jobs = self.poller.poll(timeout_s)
+        if self._stallable:
+            with self._lock:
+                stallable = tuple(self._stallable)
+            now = time.monotonic()
+            taken_over = (each.take_over_if_stalled(now) for each in stallable)
+            jobs += [job for job in taken_over if job is not None]
+        return jobs

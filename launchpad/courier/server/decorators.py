@@ -1,0 +1,128 @@
+"""Which methods of an object are served, and the decorators that change it.
+
+By default: the public methods of its class and `__call__`, but not `run`, nothing that begins with
+an underscore, and no property. Decorators change or extend that:
+
+    @courier.serves(also=["predict"])       # an attribute of the instance, say a compiled function
+    class Learner:
+        @courier.idempotent                 # may run twice: courier may repeat a call of it
+        def parameters(self): ...
+
+        @courier.priority                   # overtakes calls that wait for a thread
+        def heartbeat(self): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K", bound=type)
+
+_SERVES = "courier_serves"
+IDEMPOTENT = "courier_idempotent"
+PRIORITY = "courier_priority"
+
+
+@dataclass(frozen=True)
+class _Exposed:
+    """The arguments of `serves`, kept on the class."""
+
+    only: frozenset[str] | None
+    also: frozenset[str]
+
+
+def serves(*, only: Iterable[str] | None = None, also: Iterable[str] = ()) -> Callable[[K], K]:
+    """Restricts or extends what instances of a class serve.
+
+    Example:
+        @lp.serves(only=["get", "put"])
+        class Table: ...
+
+    Args:
+        only: these and no others.
+        also: these too: `run`, or an attribute of the instance that can be called.
+
+    Raises:
+        TypeError: a name begins with an underscore, so that no client could call it.
+    """
+    exposed = _Exposed(None if only is None else _names(only), _names(also))
+
+    def decorate(kind: K) -> K:
+        for name in exposed.only or ():
+            if not hasattr(kind, name):
+                raise TypeError(f"{kind.__name__} has no method {name!r} to serve")
+        setattr(kind, _SERVES, exposed)
+        return kind
+
+    return decorate
+
+
+def idempotent(method: F) -> F:
+    """Declares that a method may run twice, with the same effect as once.
+
+    Courier then repeats a call of it whose outcome is unknown, because the connection ended while it
+    was under way. The same as `client.with_options(idempotent=True)`, once for all callers that have
+    the client from a handle.
+    """
+    setattr(method, IDEMPOTENT, True)
+    return method
+
+
+def priority(method: F) -> F:
+    """Makes calls of a method overtake those that wait for a thread of the server."""
+    setattr(method, PRIORITY, True)
+    return method
+
+
+def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Callable[..., Any]]:
+    """The methods of `obj` that are served, by name.
+
+    Looked up on the type, so that no property is evaluated and no attribute of the instance is
+    served by accident. `run` is what a node does, not what it serves.
+    """
+    exposed: _Exposed = getattr(type(obj), _SERVES, _Exposed(None, frozenset()))
+    names = {name for name in dir(type(obj)) if _is_public(type(obj), name)}
+    if exposed.only is not None:
+        names &= exposed.only
+    found = {name: getattr(obj, name) for name in sorted(names - set(exclude))}
+    for name in exposed.also:
+        found[name] = getattr(obj, name, None)
+        if not callable(found[name]):
+            raise TypeError(
+                f"{type(obj).__name__} is to serve {name!r} also, but has no such method or callable "
+                "attribute once it is constructed"
+            )
+    return found
+
+
+def idempotent_methods(kind: type) -> tuple[str, ...]:
+    """The names of the methods of a class that may run twice."""
+    return tuple(name for name in dir(kind) if getattr(_look_up(kind, name), IDEMPOTENT, False))
+
+
+def _is_public(kind: type, name: str) -> bool:
+    if name == "run" or (name.startswith("_") and name != "__call__"):
+        return False
+    value = _look_up(kind, name)
+    if isinstance(value, staticmethod | classmethod):
+        return True
+    return callable(value) and not isinstance(value, type | partial)
+
+
+def _look_up(kind: type, name: str) -> Any:
+    """The attribute as the class has it, with no descriptor evaluated."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+
+
+def _names(names: Iterable[str]) -> frozenset[str]:
+    if isinstance(names, str):
+        raise TypeError(f"names to serve are a list of strings, not the string {names!r}")
+    found = frozenset(names)
+    hidden = sorted(name for name in found if name.startswith("_") and name != "__call__")
+    if hidden:
+        raise TypeError(f"{', '.join(hidden)}: no client can call a name that begins with '_'")
+    return found

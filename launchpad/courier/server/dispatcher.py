@@ -1,0 +1,205 @@
+"""What a server serves: names and the functions behind them, and one call of one of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from types import CoroutineType
+from typing import Any
+
+from launchpad.courier import call_stack
+from launchpad.courier.call_context import CallContext, current_call
+from launchpad.courier.codec import pickling
+from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.builtin_methods import ATTACH, LIST_METHODS, WAITS
+from launchpad.courier.server.decorators import PRIORITY
+from launchpad.courier.server.event_loop import EventLoop
+from launchpad.courier.server.unclaimed_streams import UnclaimedStreams
+from launchpad.courier.streams.sender import StreamSender
+from launchpad.courier.telemetry import tracing
+
+Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
+Reply = tuple[int, Any, list[memoryview]]  # kind, body, buffers
+
+# Kinds of replies that are never on the wire as they are here. In one of kind framing.STREAM the body
+# is a StreamSender.
+PROMISE = 254  # the body is a Promise, which will have the value
+ANSWERED_SEPARATELY = 253  # another thread answers
+
+_loads, _dumps = pickle.loads, pickle.dumps
+_encode, _SCALARS = pickling.encode, pickling.SCALARS
+_here = call_stack.here
+
+
+class Dispatcher:
+    """A table of functions by name. Every change takes effect with the next call.
+
+    Safe from any thread: each change is a single step on a dict.
+    """
+
+    def __init__(self, server: str, address: str) -> None:
+        self.server = server
+        self.addresses: tuple[str, ...] = (address,)
+        self.unclaimed_streams = UnclaimedStreams()
+        self._table: dict[bytes, Callable[..., Any]] = {
+            ATTACH: self.unclaimed_streams.take,
+            LIST_METHODS: self.list_names,
+            WAITS: call_stack.edges,
+        }
+        self.fallback: Fallback | None = None  # runs methods that are not in the table
+        self.fallback_names: Callable[[], list[str]] | None = None
+        self.urgent: set[bytes] = set()
+        self.loop = EventLoop(server)
+
+    @property
+    def address(self) -> str:
+        """The first of those at which they are served."""
+        return self.addresses[0]
+
+    def bind(self, name: str, fn: Callable[..., Any]) -> None:
+        if not callable(fn):
+            raise TypeError(f"bind({name!r}, …) takes a callable, not {type(fn).__name__}")
+        self._table[name.encode()] = getattr(fn, "courier_promise", fn)
+        if getattr(fn, PRIORITY, False):
+            self.urgent.add(name.encode())
+        else:
+            self.urgent.discard(name.encode())
+
+    def has(self, method: bytes) -> bool:
+        """Whether a call of it would find something to run."""
+        return method in self._table or (self.fallback is not None and b"/" not in method)
+
+    def unbind(self, name: str) -> None:
+        if self._table.pop(name.encode(), None) is None:
+            raise KeyError(f"{self.server} has no method {name!r} to unbind")
+
+    def list_names(self) -> list[str]:
+        names = {name.decode() for name in list(self._table) if b"/" not in name}
+        if self.fallback_names is not None:
+            names.update(self.fallback_names())
+        return sorted(names)
+
+    def answer(self, method: bytes, body: framing.Chunk, buffers: Sequence[framing.Chunk]) -> Reply:
+        """Runs one call to its reply, whatever happens in it."""
+        record = _here.record
+        outer = record.innermost
+        try:
+            record.innermost = outer, self, None, method
+            fn = self._table.get(method) or self._find_fallback(method)
+            try:
+                if not buffers:
+                    args, kwargs = _loads(body)
+                else:
+                    try:
+                        args, kwargs = _loads(body, buffers=buffers)
+                    finally:  # from now on only the arguments keep shared memory mapped
+                        if isinstance(buffers, framing.SharedChunks):
+                            buffers.clear()
+            except Exception as error:
+                raise self._bad_arguments(method, error) from error
+            result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
+            if type(result) in _SCALARS:  # as `encode` does, without the way there
+                return framing.RESULT, _dumps(result, 5), []
+            if isinstance(result, CoroutineType):
+                result = self.loop.spawn(result)
+        except BaseException as error:  # SystemExit too: a caller must not end the server
+            return framing.ERROR, pickling.encode_error(error), []
+        finally:
+            record.innermost = outer
+        return (PROMISE, result, []) if isinstance(result, Promise) else encode_result(result)
+
+    def answer_for(
+        self,
+        call_context: CallContext,
+        method: bytes,
+        body: framing.Chunk,
+        buffers: Sequence[framing.Chunk],
+    ) -> Reply:
+        """`answer`, with a context that the calls which the method makes inherit."""
+        token = current_call.set(call_context)
+        try:
+            if call_context.trace and (spans := tracing.spans) is not None:
+                return spans.answer(self, call_context.trace, method, body, buffers)
+            return self.answer(method, body, buffers)
+        finally:
+            current_call.reset(token)
+
+    def _find_fallback(self, method: bytes) -> Callable[..., Any]:
+        name, fallback = method.decode(errors="replace"), self.fallback
+        if fallback is not None and b"/" not in method:
+            return lambda *args, **kwargs: fallback(name, args, kwargs)
+        import difflib
+
+        names = self.list_names()
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise MethodNotFound(
+            f"{self.server} ({self.address}) has no method {name!r}.{hint} "
+            f"It serves: {', '.join(names) or 'nothing'}.",
+            available=names,
+            server=self.server,
+            address=self.address,
+            method=name,
+        )
+
+    def _bad_arguments(self, method: bytes, error: Exception) -> RemoteError:
+        name = method.decode(errors="replace")
+        return RemoteError(
+            f"the arguments of {name!r} cannot be unpickled by {self.server} ({self.address}): "
+            f"{type(error).__name__}: {error}. The method did not run. "
+            "Their classes have to be importable there.",
+            server=self.server,
+            address=self.address,
+            method=name,
+            type_name=type(error).__name__,
+            remote_repr=repr(error),
+        )
+
+
+def encode_result(result: object) -> Reply:
+    """The reply that carries what a method has returned."""
+    if pickling.is_stream(result):
+        return framing.STREAM, StreamSender(result, call_context=current_call.get()), []
+    if isinstance(result, StreamSender):
+        return framing.STREAM, result, []
+    try:
+        body, views = _encode(result)
+        return framing.RESULT, body, views
+    except BaseException as error:
+        return framing.ERROR, pickling.encode_unpicklable(result, error), []
+
+
+def without_stream(reply: Reply) -> Reply:
+    """The reply; where it is a stream, which gRPC cannot transport, an error in its place."""
+    if reply[0] != framing.STREAM:
+        return reply
+    reply[1].drop()
+    error = TypeError(
+        "the method returned an iterator, and gRPC carries no streams of ours: return a list, or serve at "
+        "a unix: or tcp: address"
+    )
+    return framing.ERROR, pickling.encode_error(error), []
+
+
+def fit(reply: Reply, max_bytes: int) -> Reply:
+    """The reply, or MessageTooLarge where it is more than the caller takes at once."""
+    _, body, views = reply
+    size = framing.size(body, views)
+    if size <= max_bytes:
+        return reply
+    error = MessageTooLarge(
+        f"the result is {size} bytes, and the caller takes {max_bytes} at once. The method has run. "
+        "Return it in parts, or give the client a larger max_bytes."
+    )
+    return framing.ERROR, pickling.encode_error(error, is_ours=True), []
+
+
+def encode_outcome(promise: Promise) -> Reply:
+    """The reply to a call whose outcome is there."""
+    try:
+        result = promise.result()
+    except BaseException as error:
+        return framing.ERROR, pickling.encode_error(error), []
+    return encode_result(result)

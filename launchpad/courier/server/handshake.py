@@ -1,0 +1,84 @@
+"""The server's side of the handshake: it decides what serves the connection from then on."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from launchpad.courier.protocol import handshake
+from launchpad.courier.server.connection import ServerConnection
+from launchpad.courier.server.serial_connection import SerialConnection
+from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.stream_socket import Socket
+
+if TYPE_CHECKING:
+    from launchpad.courier.server.core import ServerCore
+
+_HANDSHAKE_TIMEOUT_S = 5.0  # a connection without a whole hello by then is closed
+
+
+class Handshake(ServerConnection):
+    """Reads the client's hello and answers it. Nothing of it is unpickled, and it can't block."""
+
+    def __init__(self, sock: Socket, core: ServerCore) -> None:
+        super().__init__(sock, core)
+        self._data = bytearray()
+        self.expires_at = time.monotonic() + _HANDSHAKE_TIMEOUT_S
+
+    def _serve(self) -> None:
+        missing = handshake.CLIENT_HELLO_SIZE - len(self._data)
+        try:
+            chunk = self.sock.recv(missing, socket.MSG_DONTWAIT)
+        except BlockingIOError:  # TLS has read a record that holds no data for us
+            self._core.poller.park(self)
+            return
+        self._data += chunk
+        if not chunk:
+            self.close()
+        elif self._data.startswith(handshake.TLS_HELLO):
+            self.sock.sendall(handshake.NOT_TLS)
+            self.close()
+        elif (
+            len(self._data) >= handshake.START_SIZE
+            and handshake.read_version(self._data) != handshake.VERSION
+        ):
+            self._answer(handshake.BAD_VERSION)
+            self.close()
+        elif len(chunk) < missing:
+            self._core.poller.park(self)
+        else:
+            self._accept(handshake.decode_client_hello(self._data))
+
+    def _accept(self, hello: handshake.ClientHello) -> None:
+        """Checks the token, and makes the connection what the client has requested."""
+        import hmac
+
+        core = self._core
+        if core.is_closing:
+            self.close()  # without an answer: for the client, no server is up
+        elif not hmac.compare_digest(hello.token, core.token):
+            self._answer(handshake.BAD_TOKEN)
+            self.close()
+        else:
+            self._answer(handshake.ACCEPTED)
+            core.connections.discard(self)
+            make_connection: Callable[[Socket, ServerCore, handshake.ClientHello], ServerConnection]
+            if hello.flags & handshake.OVERLAP:
+                from launchpad.courier.server.pipelined_connection import PipelinedConnection
+
+                make_connection = PipelinedConnection
+            elif hello.flags & handshake.SHARE and stream_socket.is_unix(self.sock):
+                from launchpad.courier.server.shm_connection import ShmServerConnection
+
+                make_connection = ShmServerConnection  # late: shared memory takes a while to import
+            else:
+                make_connection = SerialConnection
+            core.poller.park(make_connection(self.sock, core, hello))
+
+    def _answer(self, status: int) -> None:
+        core = self._core
+        self.sock.sendall(
+            handshake.encode_server_hello(status, core.incarnation, core.name, core.max_bytes)
+        )

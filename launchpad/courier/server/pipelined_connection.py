@@ -1,0 +1,362 @@
+"""The server's end of a connection whose calls overlap: what `client.futures` talks to.
+
+One thread at a time has the turn: it reads many frames at once, runs their methods itself, in
+order, and answers in batches. That costs no hop between threads. But a method that blocks must not
+hold back those behind it, so:
+
+- The leader of the pool checks every `STALL_S` whether the turn still runs the call that it ran at
+  the last check. If so, the turn goes to another thread, which goes on with the queue; the first
+  one delivers its one answer when it has it.
+- A method known to be slow (a moving average of its past durations) never gets the turn. It goes
+  to the pool straight away.
+
+Answers therefore come in any order.
+
+A call takes no lock on its way. A frame belongs to the thread that has taken it from the queue. A
+thread that has lost the turn meanwhile notices before the next frame; at worst it takes one more,
+and runs it side by side with its successor. The lock is for what happens once in a batch: to begin
+and to end a turn.
+
+Both are jobs of the pool: the turn, and a call that runs without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from launchpad.courier.call_context import CallContext
+from launchpad.courier.codec import compression
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing, headers
+from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.protocol.handshake import ClientHello
+from launchpad.courier.server.connection import LINGER_S, ServerConnection
+from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
+from launchpad.courier.server.thread_pool import Job
+from launchpad.courier.telemetry.counters import MethodCounts
+from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.stream_socket import Socket
+from launchpad.courier.transport.write_queue import WriteQueue
+
+if TYPE_CHECKING:
+    from launchpad.courier.server.core import ServerCore
+
+STALL_S = 0.002
+_SLOW_S = 0.001  # from this average on a method goes to the pool
+_MOST_S = 0.004  # that one call adds to an average: it may only have waited for a core
+_NOTABLE_S = 0.0002  # a method that has never taken as long has no average
+_FLUSH_BYTES = 64 << 10
+_FLUSH_S = 0.001
+_SCRATCH = 128 << 10
+_MAX_WAITING = 4 << 20  # bytes for a client that does not read: from here on threads wait for it
+
+_monotonic = time.monotonic
+_encode_small, _RESULT = framing.encode_small, framing.RESULT
+
+
+class PipelinedConnection(ServerConnection):
+    """A connection that is served by one thread after the other, and sometimes by several."""
+
+    def __init__(self, sock: Socket, core: ServerCore, hello: ClientHello) -> None:
+        super().__init__(sock, core)
+        self._counts = core.counts.of(hello.peer)
+        self._takes_bytes = hello.max_bytes
+        self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes, most_scratch_bytes=_SCRATCH)
+        self._answers = WriteQueue(sock, _MAX_WAITING)
+        self._lock = threading.Lock()
+        self._turn: ReadTurn | None = None
+        self._queue: deque[framing.Fields] = deque()  # calls that have been read, for the turn
+        self._read_at = 0.0
+        self._averages: dict[MethodCounts, float] = {}  # seconds; of few methods
+        self._offloaded: dict[int, OffloadedCall] = {}  # given to the pool, and not begun
+        self._promises: dict[int, Promise] = {}
+        self._n_unanswered = 0  # calls that will be answered, but not by the turn
+        self._has_ended = False  # nothing more will be read
+        self._is_closed = False
+        stream_socket.set_receive_timeout(sock, LINGER_S)
+
+    def take_job(self) -> Job:
+        with self._lock:
+            self._turn = ReadTurn(self)
+            return self._turn
+
+    def take_over_if_stalled(self, now: float) -> Job | None:
+        """A job that goes on in place of a method that blocks; None if none does."""
+        with self._lock:
+            turn = self._turn
+            if turn is None or turn.runs is None or not turn.seems_blocked():
+                return None
+            self._update_average(turn.runs, now - turn.since)
+            turn.is_replaced = True
+            self._n_unanswered += 1
+            self._turn = ReadTurn(self)
+            return self._turn
+
+    def serve(self, turn: ReadTurn) -> None:
+        """Reads, runs and answers for as long as `turn` is the one that has the turn."""
+        self._core.watch(self)
+        try:
+            while self._run_queue(turn) and self._read(turn):
+                pass
+        except BaseException as error:
+            if self._turn is turn:
+                self.close()
+            else:
+                self.cut()  # another thread reads: closing the descriptor is left to it
+            if not isinstance(error, OSError | ProtocolError):
+                raise
+        finally:
+            if turn.is_replaced:
+                self._deliver()
+
+    def run_offloaded(self, call: OffloadedCall) -> None:
+        """Runs a call without the turn."""
+        _, call_id, method, *_ = call.frame
+        if self._offloaded.pop(call_id, None) is not None:  # if it has not been cancelled
+            counts = self._counts[method]
+            counts.started += 1
+            began = _monotonic()
+            reply = self._run(call.frame, call.read_at)
+            self._update_average(counts, _monotonic() - began)
+            self._answer(call.frame, reply, counts, began)
+        self._deliver()
+
+    def close(self) -> None:
+        self._core.unwatch(self)
+        self.cut()  # wakes a thread that is writing
+        self._close_quietly()
+
+    def abandon(self) -> None:
+        if self._promises:
+            self.close()
+
+    # The turn.
+
+    def _run_queue(self, turn: ReadTurn) -> bool:
+        """Runs what has been read; False when another thread has taken over."""
+        take, put, answer = self._queue.popleft, self._answers.put, self._core.methods.answer
+        core, all_counts, averages = self._core, self._counts, self._averages
+        takes = min(self._takes_bytes, framing.SMALL)
+        unsent = 0
+        began = flushed_at = _monotonic()
+        while self._turn is turn:
+            try:
+                frame = take()
+            except IndexError:
+                break
+            _, call_id, method, body, buffers, timeout_us, headers_in = frame
+            counts = all_counts[method]
+            if averages and averages.get(counts, 0.0) > _SLOW_S:
+                with self._lock:
+                    self._n_unanswered += 1
+                call = OffloadedCall(self, frame, self._read_at, method in core.methods.urgent)
+                self._offloaded[call_id] = call
+                core.pool.submit(call)
+                continue
+            turn.runs = counts
+            turn.since = began
+            counts.started += 1
+            if timeout_us or headers_in or core.is_stopping:
+                reply = self._run(frame, self._read_at)
+            else:
+                reply = answer(method, body, buffers)
+            now = _monotonic()
+            if now - began > _NOTABLE_S or averages:
+                self._update_average(counts, now - began)
+            kind, result, views = reply
+            if kind != _RESULT or views or buffers or headers_in or len(result) > takes:
+                self._answer(frame, reply, counts, began)
+            else:  # the same, for most calls
+                put(_encode_small(_RESULT, call_id, b"", result))
+                counts.finish(now - began, len(body), len(result))
+                unsent += len(result)
+            began = now
+            if unsent > _FLUSH_BYTES or now - flushed_at > _FLUSH_S:
+                turn.since = 0.0  # a thread that waits for the client to read is in no method
+                self._answers.flush()
+                unsent = 0
+                began = flushed_at = _monotonic()
+        turn.since = 0.0
+        self._answers.flush()
+        with self._lock:  # `take_over_if_stalled` may have looked before
+            return self._turn is turn
+
+    def _read(self, turn: ReadTurn) -> bool:
+        """Reads once; False when nothing came and the connection was parked, or it has ended."""
+        core = self._core
+        flags = 0 if core.pool.may_linger else socket.MSG_DONTWAIT
+        turn.is_waiting = True
+        try:
+            n = self.sock.recv_into(self._decoder.buffer, 0, flags)
+        except BlockingIOError:
+            core.unwatch(self)
+            core.poller.park(self)
+            return False
+        finally:
+            turn.is_waiting = False
+        if not n:  # the client sends no more; or we have hung up, and wait for what still runs
+            core.unwatch(self)
+            with self._lock:
+                self._has_ended = True
+            if not core.is_stopping:
+                self._cancel_promises()
+            self._close_if_done()
+            return False
+        self._read_at = _monotonic()
+        frames = self._decoder.received(n)
+        cancelled = {frame[1] for frame in frames if frame[0] == framing.CANCEL}
+        for call_id in cancelled:
+            self._offloaded.pop(call_id, None)
+            if (promise := self._promises.get(call_id)) is not None:
+                promise.cancel()
+            core.methods.unclaimed_streams.drop(self, call_id)
+        calls = [f for f in frames if f[0] == framing.CALL and f[1] not in cancelled]
+        if urgent := core.methods.urgent:
+            calls.sort(key=lambda frame: frame[2] not in urgent)
+        self._queue.extend(calls)
+        return True
+
+    def _update_average(self, counts: MethodCounts, duration_s: float) -> None:
+        average = self._averages.get(counts, 0.0)
+        self._averages[counts] = average + 0.2 * (min(duration_s, _MOST_S) - average)
+
+    # A call.
+
+    def _run(self, frame: framing.Fields, read_at: float) -> Reply:
+        """Runs a call that may have a deadline or headers, if it still may run."""
+        _, _, method, body, buffers, timeout_us, headers_in = frame
+        if self._core.is_stopping and not method.startswith(BUILTIN_PREFIX):
+            return framing.NOT_RUN, framing.STOPPING, []
+        until = read_at + timeout_us * 1e-6 if timeout_us else None
+        if until is not None and until < _monotonic():
+            return framing.NOT_RUN, framing.LATE, []
+        if not headers_in:
+            return self._core.methods.answer_for(CallContext(until), method, body, buffers)
+        found = headers.decode(headers_in)
+        if (header := found.get(headers.COMPRESSED)) is not None:
+            body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
+        call_context = CallContext(until, found.get(headers.TRACE, b""))
+        return self._core.methods.answer_for(call_context, method, body, buffers)
+
+    def _answer(
+        self, frame: framing.Fields, reply: Reply, counts: MethodCounts, began: float
+    ) -> None:
+        if reply[0] == PROMISE:
+            self._answer_when_done(frame, reply[1], counts, began)
+            return
+        _, call_id, _, body_in, buffers_in, _, headers_in = frame
+        if reply[0] == framing.STREAM:  # which needs a connection of its own
+            ticket = self._core.methods.unclaimed_streams.put(reply[1], self, counts, call_id)
+            reply = framing.STREAM, ticket, []
+        kind, body, views = fit(reply, self._takes_bytes)
+        headers_out = b""
+        if (
+            headers_in
+            and compression.is_worthwhile(body, views)
+            and headers.COMPRESSED in headers.decode(headers_in)
+        ):
+            body, views, header = compression.pack(body, views)
+            headers_out = headers.encode({headers.COMPRESSED: header})
+        self._answers.put_chunks(framing.encode(kind, call_id, b"", body, views, 0, headers_out))
+        if kind == framing.ERROR or kind == framing.NOT_RUN:
+            counts.errors += 1
+        n_in, n_out = framing.size(body_in, buffers_in), framing.size(body, views)
+        counts.finish(_monotonic() - began, n_in, n_out)
+
+    def _answer_when_done(
+        self, frame: framing.Fields, promise: Promise, counts: MethodCounts, began: float
+    ) -> None:
+        call_id = frame[1]
+        self._promises[call_id] = promise
+        with self._lock:
+            self._n_unanswered += 1
+
+        def answer() -> None:
+            self._promises.pop(call_id, None)
+            self._answer(frame, encode_outcome(promise), counts, began)
+            self._deliver()
+
+        self._core.send_when_done(promise, answer)
+
+    def _deliver(self) -> None:
+        """Sends the answer to a call that was not the turn's. The last of them may have to close."""
+        with contextlib.suppress(OSError):  # the thread that reads will see it, and close
+            self._answers.flush()
+        with self._lock:
+            self._n_unanswered -= 1
+        self._close_if_done()
+
+    # The end.
+
+    def _close_if_done(self) -> None:
+        with self._lock:
+            is_done = self._has_ended and not self._n_unanswered
+        if is_done:
+            self._close_quietly()
+
+    def _close_quietly(self) -> None:
+        self._cancel_promises()
+        self._core.methods.unclaimed_streams.drop(self)
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+        if not was_closed:
+            self._answers.close(is_last_write=True)
+            self.part()
+
+    def _cancel_promises(self) -> None:
+        for promise in tuple(self._promises.values()):
+            promise.cancel()  # no client is left to receive it
+
+
+class ReadTurn:
+    """The right to read, and to run what has been read. The newest one has it.
+
+    The thread that has the turn records what it runs, without a lock; the leader reads the record.
+    """
+
+    is_urgent = False
+    caller = ""
+
+    def __init__(self, connection: PipelinedConnection) -> None:
+        self._connection = connection
+        self.is_waiting = False
+        self.is_replaced = False  # it has one answer to deliver, and no longer the turn
+        self.runs: MethodCounts | None = None  # calls of this method, since:
+        self.since = 0.0  # or 0, when none runs
+        self._seen_since = 0.0
+
+    def run(self) -> None:
+        self._connection.serve(self)
+
+    def seems_blocked(self) -> bool:
+        """At the last check it ran this very call already: one check alone proves nothing."""
+        seen, self._seen_since = self._seen_since, self.since
+        return bool(seen) and seen == self.since
+
+
+class OffloadedCall:
+    """A call of a method that takes long."""
+
+    is_waiting = False
+    caller = ""
+
+    def __init__(
+        self,
+        connection: PipelinedConnection,
+        frame: framing.Fields,
+        read_at: float,
+        is_urgent: bool,
+    ) -> None:
+        self._connection = connection
+        self.frame = frame
+        self.read_at = read_at
+        self.is_urgent = is_urgent
+
+    def run(self) -> None:
+        self._connection.run_offloaded(self)

@@ -1,0 +1,194 @@
+"""Where connections wait while no call comes: one selector for all of them.
+
+Only the leader of the thread pool is ever inside `poll`; any thread may park a connection or wake
+the leader. A connection that becomes readable leaves the selector until it is parked again, so
+that exactly one thread serves it. One that has data although its socket is not readable (TLS has
+decrypted more than was read) does not even enter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from launchpad.courier.server.thread_pool import Job
+from launchpad.courier.telemetry.counters import warn
+from launchpad.courier.transport.stream_socket import Listener, Socket, has_pending
+from launchpad.courier.transport.wakeup import WakeupSocketpair
+
+_POLL_S = 1.0  # how often a listener's socket file is checked
+_ACCEPT_PAUSE_S = 0.05  # for a listener that can't accept, because there are no descriptors left
+
+
+class Pollable(Protocol):
+    """A connection that waits for its next bytes. `expires_at` bounds how long (inf: for ever)."""
+
+    sock: Socket
+    events: int  # for which it waits, as selectors call them
+    expires_at: float
+
+    def take_job(self) -> Job: ...
+
+    def close(self) -> None: ...
+
+
+class Poller:
+    """Accepts connections from a listener and watches the parked ones.
+
+    Args:
+        listeners: whose sockets are non-blocking and listening.
+        make_connection: makes a parked connection of an accepted socket.
+    """
+
+    def __init__(
+        self, listeners: Sequence[Listener], make_connection: Callable[[Socket], Pollable]
+    ) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._make_connection = make_connection
+        self._lock = threading.Lock()
+        self._expiring: set[Pollable] = set()
+        self._ready: deque[Pollable] = deque()
+        self._paused: dict[Listener, float] = {}  # until when
+        self._is_closed = False
+        self._wakeup = WakeupSocketpair()
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._listeners = tuple(listeners)
+        self._check_at = time.monotonic() + _POLL_S
+        self._lost: set[Listener] = set()  # and could not be published again
+        for listener in self._listeners:
+            self._selector.register(listener.sock, selectors.EVENT_READ, listener)
+
+    def poll(self, timeout_s: float | None) -> list[Job]:
+        """Jobs of the connections that have become readable."""
+        limits = [
+            0.0 if self._ready else None,
+            _ACCEPT_PAUSE_S if self._paused else None,
+            0.5 if self._expiring else None,
+            _POLL_S if self._listeners else None,
+            timeout_s,
+        ]
+        limit = min([each for each in limits if each is not None], default=None)
+        jobs = []
+        for key, _ in self._selector.select(limit):
+            if key.fileobj is self._wakeup:
+                self._wakeup.drain()
+            elif key.data in self._listeners:
+                self._accept(key.data)
+            elif self._unpark(key.data):
+                jobs.append(key.data.take_job())
+        while self._ready:
+            jobs.append(self._ready.popleft().take_job())
+        now = time.monotonic()
+        for parked in tuple(self._expiring):
+            if parked.expires_at < now and self._unpark(parked):
+                parked.close()
+        if self._paused:
+            with self._lock:
+                for listener in [each for each, until in self._paused.items() if until <= now]:
+                    del self._paused[listener]
+                    self._selector.register(listener.sock, selectors.EVENT_READ, listener)
+        if self._listeners and now >= self._check_at:
+            self._check_at = now + _POLL_S
+            for listener in self._listeners:
+                if listener not in self._paused and listener.is_lost:
+                    self._republish(listener)
+        return jobs
+
+    def park(self, parked: Pollable) -> None:
+        """Waits for the next bytes of this connection.
+
+        Closes it if we are closed, or the system has no room for it.
+        """
+        must_wake = parked.expires_at != float("inf")
+        with self._lock:
+            can_wait = not self._is_closed
+            if can_wait and has_pending(parked.sock):
+                self._ready.append(parked)
+            elif can_wait:
+                try:
+                    self._selector.register(parked.sock, parked.events, parked)
+                except OSError:
+                    can_wait = False
+                else:
+                    if must_wake:
+                        self._expiring.add(parked)
+        if not can_wait:
+            parked.close()
+        elif self._ready or must_wake:
+            self.wake()  # the leader may be asleep without a limit
+
+    def wake(self) -> None:
+        """Makes `poll` return, with what was done before this in effect. From any thread."""
+        self._wakeup.wake()
+
+    def stop_accepting(self) -> None:
+        """Accepts no new connections; after this the owner may close the listeners."""
+        with self._lock:
+            listeners, self._listeners = self._listeners, ()
+            for listener in listeners:
+                if self._paused.pop(listener, None) is None:
+                    self._selector.unregister(listener.sock)
+
+    def close(self) -> None:
+        """Closes the selector and every connection parked in it. The leader must have left."""
+        with self._lock:
+            self._is_closed = True
+            parked = [key.data for key in self._selector.get_map().values() if key.data]
+            parked += self._ready
+            self._selector.close()
+        for connection in parked:
+            connection.close()
+        self._wakeup.close()
+
+    def drop_inherited(self) -> None:
+        """For a forked child. Nothing is unregistered: the parent shares the selector."""
+        self._selector.close()
+        self._wakeup.drop_inherited()
+        for listener in self._listeners:
+            listener.sock.close()
+
+    def _accept(self, listener: Listener) -> None:
+        try:
+            sock = listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:
+            # Out of descriptors: it would be readable again at once. So it is left out for a while,
+            # and clients wait in the system's backlog.
+            with self._lock:
+                if listener in self._listeners:
+                    self._selector.unregister(listener.sock)
+                    self._paused[listener] = time.monotonic() + _ACCEPT_PAUSE_S
+            return
+        self.park(self._make_connection(sock))
+
+    def _republish(self, listener: Listener) -> None:
+        """A cleaner of old files, or a user by mistake, may have removed a socket that is in use."""
+        with self._lock:
+            if listener not in self._listeners:
+                return
+            self._selector.unregister(listener.sock)
+            taken = f"the socket at {listener.address} was taken away"
+            try:
+                listener.republish()
+            except OSError as error:
+                if listener not in self._lost:
+                    self._lost.add(listener)
+                    warn(f"{taken}, and new clients do not find this server: {error}")
+            else:
+                self._lost.discard(listener)
+                warn(f"{taken}; it is back")
+            self._selector.register(listener.sock, selectors.EVENT_READ, listener)
+
+    def _unpark(self, parked: Pollable) -> bool:
+        with self._lock:
+            self._expiring.discard(parked)
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(parked.sock)
+                return True
+            return False

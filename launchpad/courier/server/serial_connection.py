@@ -1,0 +1,292 @@
+"""A connection whose client makes one call at a time and waits for the answer."""
+
+from __future__ import annotations
+
+import socket
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from launchpad.courier.call_context import CallContext, current_call
+from launchpad.courier.codec import compression
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing, handshake, headers
+from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.server.connection import LINGER_S, ServerConnection
+from launchpad.courier.server.dispatcher import (
+    ANSWERED_SEPARATELY,
+    PROMISE,
+    Reply,
+    encode_outcome,
+    fit,
+)
+from launchpad.courier.server.thread_pool import Job
+from launchpad.courier.streams.arguments import decode_count
+from launchpad.courier.telemetry.counters import MethodCounts
+from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.spin_wait import SpinWaiter
+from launchpad.courier.transport.stream_socket import Socket
+
+if TYPE_CHECKING:
+    from launchpad.courier.server.core import ServerCore
+    from launchpad.courier.server.stream_call import ServerStreamCall
+
+_monotonic = time.monotonic
+_serve_for, _serve_no_more = current_call.set, current_call.reset
+_pack, _MAGIC, _RESULT, _ERROR = framing.HEADER.pack, framing.MAGIC, framing.RESULT, framing.ERROR
+_SMALL = framing.SMALL
+_STOPPING: Reply = (framing.NOT_RUN, framing.STOPPING, [])
+_NO_SIGNAL = stream_socket.NO_SIGNAL
+
+
+class SerialConnection(ServerConnection):
+    """Serves one call after another, in the order in which they come."""
+
+    _streams: ServerStreamCall | None = None  # of the call that runs, or ran last
+
+    def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
+        super().__init__(sock, core)
+        self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes)
+        self._takes_bytes = hello.max_bytes
+        self.caller = hello.peer
+        self._counts = core.counts.of(hello.peer)
+        self._spin = SpinWaiter(sock)
+        self._send = self._spin.send
+        self._answer_call = core.methods.answer
+        self._noticed_at = 0.0
+        # The outcome of the call that runs, if it comes later.
+        self._pending_promises: set[Promise] = set()
+        self._has_ended = False  # nothing more will be read
+        self._compresses = False  # the client does so in the call that runs
+        self._urgent = core.methods.urgent
+        self._ahead: list[framing.Fields] = []  # read before there was a thread to run it
+        self._ahead_failed: ProtocolError | None = None
+        stream_socket.set_receive_timeout(sock, LINGER_S)
+
+    def take_job(self) -> Job:
+        self._noticed_at = _monotonic()  # from here on the call may wait for a thread
+        if self._urgent:  # reads what there is, to find out whether it is to overtake others
+            try:
+                n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
+                self._ahead += self._received(n) if n else ()
+            except OSError:
+                return self  # `run` will meet it again
+            except ProtocolError as error:
+                self._ahead_failed = error
+            self.is_urgent = any(frame[2] in self._urgent for frame in self._ahead)
+        return self
+
+    def close(self) -> None:
+        for promise in tuple(self._pending_promises):
+            promise.cancel()  # no client is left to receive it
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams.abort()
+        super().close()
+
+    def abandon(self) -> None:
+        if self._pending_promises or self._streams is not None:
+            self.close()
+
+    def hang_up(self) -> None:
+        if self._streams is None:  # else they go on, and `_end_streams` hangs up
+            super().hang_up()
+
+    def _serve(self) -> None:
+        receive, spin = self.sock.recv_into, self._spin.receive
+        decoder, pool = self._decoder, self._core.pool
+        if self._ahead_failed is not None:
+            raise self._ahead_failed
+        if self._ahead:
+            while self._ahead:
+                frame = self._ahead.pop(0)
+                if frame[0] == framing.CALL:
+                    self._answer(frame)
+                elif (streams := self._streams) is not None:
+                    streams.receive(frame)
+            self._noticed_at = 0.0
+            self.is_urgent = False
+            if not pool.may_linger:
+                self._core.poller.park(self)
+                return
+        while True:
+            self.is_waiting = True
+            try:
+                n = spin(decoder.buffer) if pool.is_calm else receive(decoder.buffer)
+            except BlockingIOError:
+                break
+            finally:
+                self.is_waiting = False
+            if not n:
+                self._has_ended = True  # first: a thread that answers later checks in reverse order
+                if self._streams is None and not self._pending_promises:
+                    self.part()
+                elif self._streams is not None or not self._core.is_stopping:
+                    self.close()
+                return
+            alone = decoder.received_alone(n)
+            for frame in self._received(n) if alone is None else (alone,):
+                if frame[0] == framing.CALL:
+                    self._answer(frame)
+                elif (streams := self._streams) is not None:
+                    streams.receive(frame)
+            self._noticed_at = 0.0
+            if not pool.may_linger:
+                break
+        self._core.poller.park(self)
+
+    def _received(self, n: int) -> list[framing.Fields]:
+        return self._decoder.received(n)
+
+    def _answer(self, frame: framing.Fields) -> None:
+        _, call_id, method, body, buffers, timeout_us, header_data = frame
+        counts = self._counts[method]
+        began = _monotonic()
+        counts.started += 1
+        n_in = framing.size(body, buffers) if buffers else len(body)
+        if self._core.is_stopping and not method.startswith(BUILTIN_PREFIX):
+            kind, result, views = _STOPPING
+        elif timeout_us or header_data:
+            kind, result, views = self._answer_in_context(frame, began)
+        else:
+            kind, result, views = self._answer_call(method, body, buffers)
+        if kind > _ERROR or views or len(result) > _SMALL:
+            self._answer_specially(call_id, (kind, result, views), counts, began, n_in)
+            return
+        try:
+            reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
+            if (n := self._send(reply, _NO_SIGNAL)) != len(reply):
+                stream_socket.send_all(self.sock, [reply[n:]])
+        except OSError:
+            kind = _ERROR  # the client has not received the result
+            raise
+        finally:  # as `counts.finish`: a call of it would cost as much again
+            took_s = _monotonic() - began
+            bucket = int(took_s * 1e6).bit_length()
+            n_out = len(result)
+            if kind == _ERROR:
+                counts.errors += 1
+            counts.total_s += took_s
+            counts.bytes_in += n_in
+            counts.bytes_out += n_out
+            counts.buckets[bucket] += 1
+
+    def _answer_in_context(self, frame: framing.Fields, began: float) -> Reply:
+        """Answers a call with a deadline or headers, which the calls that its method makes inherit."""
+        _, _, method, body, buffers, timeout_us, header_data = frame
+        until = None
+        if timeout_us:
+            until = (self._noticed_at or began) + timeout_us * 1e-6
+            if until < began:
+                return framing.NOT_RUN, framing.LATE, []
+        if header_data:
+            return self._answer_with_headers(frame, until)
+        token = _serve_for(CallContext(until))
+        try:
+            return self._answer_call(method, body, buffers)
+        finally:
+            _serve_no_more(token)
+
+    def _answer_with_headers(self, frame: framing.Fields, until: float | None) -> Reply:
+        """Answers a call with headers. If some arguments are streams, its method runs on another thread.
+
+        This one then goes on reading, as the items of the streams arrive on this connection.
+        """
+        _, call_id, method, body, buffers, _, header_data = frame
+        found = headers.decode(header_data)
+        if (header := found.get(headers.COMPRESSED)) is not None:
+            body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
+            self._compresses = True
+        call_context = CallContext(until, found.get(headers.TRACE, b""))
+        answer = partial(self._core.methods.answer_for, call_context, method, body, buffers)
+        if (count := found.get(headers.STREAMS)) is None:
+            return answer()
+        n_streams = decode_count(count)
+        counts, began, n_in = self._counts[method], _monotonic(), framing.size(body, buffers)
+        streams = self._streams = self._open_streams(method, counts)
+
+        def reply(answer: Reply) -> None:
+            self._answer_specially(call_id, answer, counts, began, n_in)
+
+        streams.run_method(n_streams, answer, reply)
+        return ANSWERED_SEPARATELY, b"", []
+
+    def _answer_specially(
+        self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
+    ) -> None:
+        """For what is not small, or no answer yet."""
+        if reply[0] == PROMISE:
+            self._answer_when_done(reply[1], call_id, counts, began, n_in)
+        elif reply[0] == framing.STREAM:
+            streams = self._streams
+            if streams is None or streams.has_ended:
+                streams = self._streams = self._open_streams(b"", counts)
+            counts.finish(_monotonic() - began, n_in, 0)
+            streams.send_items(reply[1], partial(self._end_streams, streams))
+        elif reply[0] != ANSWERED_SEPARATELY:
+            self._send_reply(call_id, reply, counts, began, n_in)
+
+    def _send_reply(
+        self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
+    ) -> None:
+        if (streams := self._streams) is not None:
+            streams.finish()
+        kind, result, views = fit(reply, self._takes_bytes)
+        header_data = b""
+        if self._compresses and compression.is_worthwhile(result, views):
+            result, views, header = compression.pack(result, views)
+            header_data = headers.encode({headers.COMPRESSED: header})
+        self._compresses = False
+        n_out = framing.size(result, views)
+        try:
+            self._write(kind, call_id, result, views, header_data)
+        except OSError:
+            kind = _ERROR  # the client has not received the result
+            raise
+        finally:
+            if kind != _RESULT:
+                counts.errors += 1
+            counts.finish(_monotonic() - began, n_in, n_out)
+        if streams is not None:
+            self._end_streams(streams)
+
+    def _write(
+        self, kind: int, call_id: int, body: bytes, views: list[memoryview], header_data: bytes
+    ) -> None:
+        """One frame. `views` may be empty afterwards."""
+        stream_socket.send_all(
+            self.sock, framing.encode(kind, call_id, b"", body, views, 0, header_data)
+        )
+
+    def _answer_when_done(
+        self, promise: Promise, call_id: int, counts: MethodCounts, began: float, n_in: int
+    ) -> None:
+        """Frees this thread. The answer is sent from one of the pool: it may have to wait."""
+        self._pending_promises.add(promise)
+
+        def send() -> None:
+            try:
+                self._answer_specially(call_id, encode_outcome(promise), counts, began, n_in)
+            except OSError:
+                self.cut()  # the thread that reads closes
+            self._pending_promises.discard(promise)
+            if self._has_ended and self._streams is not None:
+                self.close()  # without a reader there is no credit
+            elif self._has_ended:
+                self.part()
+
+        self._core.send_when_done(promise, send)
+
+    def _open_streams(self, method: bytes, counts: MethodCounts) -> ServerStreamCall:
+        from launchpad.courier.server.stream_call import ServerStreamCall
+
+        return ServerStreamCall(
+            self.sock, self._core, method, self.caller, counts, self._takes_bytes
+        )
+
+    def _end_streams(self, streams: ServerStreamCall) -> None:
+        if self._streams is streams:
+            self._streams = None
+            if self._core.is_stopping:
+                self.hang_up()

@@ -1,0 +1,310 @@
+"""The server: serves methods at an address."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from launchpad.courier import transport
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.builtin_methods import HEALTH, STATS
+from launchpad.courier.security import keyring
+from launchpad.courier.server import inprocess_addresses
+from launchpad.courier.server.core import ServerCore
+from launchpad.courier.server.decorators import public_methods
+from launchpad.courier.server.dispatcher import Dispatcher
+from launchpad.courier.transport import network_address, unix
+from launchpad.courier.transport.stream_socket import Listener
+
+if TYPE_CHECKING:
+    from launchpad.courier.telemetry.call_stats import ServerStats
+
+
+_GRPC_SERVER = "launchpad.courier.grpc.server:GrpcServer"
+
+
+class ForeignServer(Protocol):
+    """A server of another protocol, which answers with the methods of ours: `grpc.server.GrpcServer`."""
+
+    @property
+    def address(self) -> str: ...
+
+    def open(self) -> None: ...
+
+    def notify_health(self) -> None: ...
+
+    def begin_stop(self, grace_s: float | None) -> None: ...
+
+    def end_stop(self) -> None: ...
+
+
+class Server:
+    """Serves functions to clients in this and other processes.
+
+    Example:
+        server = Server("parameter-server", address="unix:/run/user/1000/ps.sock")
+        server.bind("get", lambda key: table[key])
+        server.start()
+        ...
+        server.stop()
+
+    Methods run on the server's own threads, side by side: they need locks where they share state.
+    A method may block, and may call this or any other server: the threads grow as needed. An
+    exception goes to the caller and never ends the server.
+
+    Args:
+        name: what errors, threads and logs call it.
+        address: `unix:/absolute/path`, `tcp:HOST:PORT` (with TLS, if the keyring has credentials for
+            it; beyond loopback only so), `tcp+plaintext:HOST:PORT`, `inproc:anything`, or
+            `grpc:HOST:PORT` and `grpc+plaintext:HOST:PORT`, as for `tcp`. Port 0 is any free one,
+            which `address` has after the start. None is a socket in a fresh private directory,
+            which `stop` removes.
+        also_at: more addresses at which it serves the same. `unix:` for clients on this host and
+            `tcp:` for others; those of gRPC, which need `launchpad[grpc]`, for callers in other
+            languages, health probes and reflection.
+        known_as: addresses by which clients find it, where a name or a gateway leads to one of its own.
+            A deadlock of calls that wait for each other is detected only with them.
+        token: clients must send it. None takes the keyring's for `address`, when it starts. There is
+            one token for all addresses, whatever the keyring has for the others; only gRPC ones
+            have their own, if it is there.
+        thread_pool_size: methods that run side by side as a rule. Those that block do not count.
+        max_bytes: the largest arguments of a call that it takes. Clients are sent it, and raise
+            MessageTooLarge before they send more.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        address: str | None = None,
+        token: bytes | None = None,
+        thread_pool_size: int = 16,
+        max_bytes: int = framing.MAX_BYTES,
+        also_at: Sequence[str] = (),
+        known_as: Sequence[str] = (),
+    ) -> None:
+        self.name = name or "courier"
+        self._address = address or unix.PREFIX + unix.fresh_path()
+        self._is_in_process = self._address.startswith(network_address.INPROCESS)
+        if not transport.is_grpc(self._address) and not self._is_in_process:
+            transport.find(self._address)
+        for each in also_at:
+            if isinstance(also_at, str):
+                raise ValueError(f"also_at={also_at!r} is to be a list of addresses, [{also_at!r}]")
+            if each.startswith(network_address.INPROCESS):
+                raise ValueError(
+                    f"also_at={also_at!r} has an in-process address, which only the first one can be: "
+                    f"Server(address={each!r}, also_at=…)"
+                )
+            if not transport.is_grpc(each):
+                transport.find(each)
+        self._wanted = (self._address, *also_at)
+        self._addresses = self._wanted  # and from the start on with the ports that it got
+        if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
+            raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
+        self._token = token
+        self._size = thread_pool_size
+        self._max_bytes = max_bytes
+        self._known_as = tuple(known_as)
+        self._methods = Dispatcher(self.name, self._address)
+        self._lock = threading.Lock()
+        self._listeners: list[Listener] = []
+        self._core: ServerCore | None = None
+        self._grpc_servers: list[ForeignServer] = []
+        self._is_healthy = True
+        self._stopped = threading.Event()
+        self._stop_lock = threading.Lock()
+        self._methods.bind(HEALTH.decode(), lambda: self.health)
+        self._methods.bind(STATS.decode(), self.stats)
+
+    @property
+    def address(self) -> str:
+        """Where clients find it; fixed before it starts, but for a port that the system chooses."""
+        return self._addresses[0]
+
+    @property
+    def addresses(self) -> list[str]:
+        """`address`, and those that it is also at, in the order given."""
+        return list(self._addresses)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has been started, and not been stopped since."""
+        return self._core is not None and not self._stopped.is_set()
+
+    @property
+    def health(self) -> str:
+        """`serving`, `not serving` or `draining`: the answer to health checks."""
+        if self._core is not None and self._core.is_draining:
+            return "draining"
+        return "serving" if self.is_healthy else "not serving"
+
+    @property
+    def is_healthy(self) -> bool:
+        return self._is_healthy and self.has_started
+
+    def set_is_healthy(self, healthy: bool) -> None:
+        """Sets the answer to health checks. Calls are served all the same."""
+        self._is_healthy = healthy
+        self._notify_health()
+
+    def drain(self) -> None:
+        """Takes no more calls, and goes on with those it has; `stop` is still to come.
+
+        For its clients it is then a server that is not up yet: they wait for the next one at this
+        address. Health checks are answered.
+        """
+        if self._core is not None:
+            self._core.is_draining = self._core.is_stopping = True
+            self._notify_health()
+
+    def stats(self) -> ServerStats:
+        """The counts of its calls since it started, by method and by client.
+
+        Example:
+            print(server.stats())                   # a table
+            server.stats().methods["step"].p99_s
+        """
+        from launchpad.courier.telemetry import call_stats
+
+        core = self._core
+        if core is None:
+            return call_stats.ServerStats(self.name, self.address, "", 0.0, 0, {}, {})
+        edges = call_stats.read_edges(core.counts)
+        return call_stats.ServerStats(
+            name=self.name,
+            address=self.address,
+            incarnation=core.incarnation.hex(),
+            uptime_s=time.monotonic() - core.began,
+            connections=len(core.connections),
+            methods=call_stats.total(edges),
+            edges=edges,
+        )
+
+    def bind(self, name: str, fn: Callable[..., Any]) -> None:
+        """Serves `fn` as `name`, from the next call on; replaces what was bound before."""
+        self._methods.bind(name, fn)
+
+    def unbind(self, name: str) -> None:
+        """Serves `name` no longer; KeyError if it was not bound."""
+        self._methods.unbind(name)
+
+    def bind_object(self, obj: object, *, exclude: Collection[str] = ()) -> None:
+        """Serves the public methods of `obj`'s class, and `__call__` where it is defined.
+
+        Not `run`, nothing that begins with an underscore, no property (none is evaluated), and no
+        callable that merely is an attribute of the instance; unless its class has decorators (decorators.py).
+        """
+        for name, fn in public_methods(obj, exclude).items():
+            self.bind(name, fn)
+
+    def bind_fallback(
+        self,
+        fn: Callable[[str, tuple[Any, ...], dict[str, Any]], Any],
+        list_methods: Callable[[], list[str]] | None = None,
+    ) -> None:
+        """Calls `fn(name, args, kwargs)` for every method that is not bound.
+
+        `list_methods` returns their names, for listings and error messages.
+        """
+        self._methods.fallback, self._methods.fallback_names = fn, list_methods
+
+    def start(self) -> None:
+        """Begins to serve. Raises OSError when a living server has the address."""
+        with self._lock:
+            if self._stopped.is_set():
+                raise RuntimeError(
+                    f"{self.name} has been stopped; make a new Server to serve again"
+                )
+            if self._core is not None:
+                raise RuntimeError(f"{self.name} has been started already")
+            token = keyring.find(self._address) if self._token is None else self._token
+            with contextlib.ExitStack() as opened:
+                listeners: list[Listener] = []
+                for address in filter(_has_socket, self._wanted):
+                    listeners.append(transport.find(address).listen(address))
+                    opened.callback(listeners[-1].close)
+                core = ServerCore(
+                    self.name, token, self._methods, self._size, listeners, self._max_bytes
+                )
+                opened.pop_all()
+            self._listeners = listeners
+            try:  # all addresses are there, and final, before the first call is served
+                for address in filter(transport.is_grpc, self._wanted):
+                    make = transport.load(_GRPC_SERVER)
+                    own = keyring.find(address) if self._token is None else b""
+                    server = make(address, core, own or token, lambda: self.health)
+                    self._grpc_servers.append(server)
+                sockets, grpc_servers = iter(listeners), iter(self._grpc_servers)
+                self._addresses = tuple(
+                    next(sockets).address
+                    if _has_socket(address)
+                    else next(grpc_servers).address
+                    if transport.is_grpc(address)
+                    else address
+                    for address in self._wanted
+                )
+                self._methods.addresses = (*self._addresses, *self._known_as)
+                core.open()
+                self._core = core
+                if self._is_in_process:
+                    inprocess_addresses.publish(self._address, core)
+                for grpc_server in self._grpc_servers:
+                    grpc_server.open()
+            except BaseException:
+                self._close(core, 0.0)
+                self._core, self._listeners, self._grpc_servers = None, [], []
+                self._addresses = self._wanted
+                raise
+
+    def stop(self, grace_s: float = 1.0) -> None:
+        """Stops serving; returns when no thread, socket or file is left.
+
+        Calls that run have `grace_s` to finish and to be answered. Those that do not are given up:
+        their callers get OutcomeUnknown, their threads go on as daemons until they return. May be
+        called twice, from any thread, and from a method of this very server.
+        """
+        with self._stop_lock:
+            if self._stopped.is_set():
+                return
+            with self._lock:
+                core = self._core
+            if core is not None:
+                self._close(core, grace_s)
+            self._stopped.set()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits until the server has been stopped; False when that takes longer."""
+        return self._stopped.wait(timeout_s)
+
+    def _close(self, core: ServerCore, grace_s: float) -> None:
+        for grpc_server in self._grpc_servers:
+            grpc_server.begin_stop(grace_s)
+        core.is_draining = False
+        core.poller.stop_accepting()
+        for listener in self._listeners:
+            listener.close()
+        inprocess_addresses.withdraw(self._address, core)
+        core.close(grace_s)
+        for grpc_server in self._grpc_servers:
+            grpc_server.end_stop()
+
+    def _notify_health(self) -> None:
+        for grpc_server in self._grpc_servers:
+            grpc_server.notify_health()
+
+    # The names that dm-launchpad gives them.
+    Bind = bind
+    Unbind = unbind
+    Start = start
+    Stop = stop
+    Join = join
+    SetIsHealthy = set_is_healthy
+
+
+def _has_socket(address: str) -> bool:
+    """Whether it is served on a socket of ours."""
+    return not address.startswith(network_address.INPROCESS) and not transport.is_grpc(address)

@@ -1,0 +1,197 @@
+"""Streams: calls whose result, or whose arguments, arrive one item after the other.
+
+A call that has streams has its connection to itself until the last of them has ended. Each stream
+has a number, which stands in the frames' field for the call id: 0 is the result, 1, 2, … are the
+arguments. The end that consumes a stream gives credit for it; without credit the other does not send.
+
+    client                                                         server
+    ──────                                                         ──────
+    CALL  headers: STREAMS, how many arguments are streams ──────▶  runs the method
+      ◀─────────────────── CREDIT 1: it wants items of argument 1
+    ITEM 1 · ITEM 1 · … · END 1 ─────────────────────────────────▶
+      ◀───────── CANCEL 1: it wants no more of them, nor an END
+      ◀──────────────────────── RESULT or ERROR: all is over, or
+      ◀──────────────────────────────────── STREAM: an iterator
+    CREDIT 0 ────────────────────────────────────────────────────▶  steps it
+      ◀────────────────────────────── ITEM 0 · ITEM 0 · … · END 0: all is over
+
+An END has an empty body, or the exception that ended the stream. A connection that ends without
+one is an error for the consumer, never a silent end. To close a stream early the client closes the
+connection. A stream is never resumed.
+
+This file is the server's end of one such call. A method whose arguments are streams runs on a
+thread of its own, as the connection's thread has to read what the method waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+
+from launchpad.courier.codec import pickling
+from launchpad.courier.errors import ProtocolError, StreamBroken
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing
+from launchpad.courier.server import thread_pool
+from launchpad.courier.server.dispatcher import Reply
+from launchpad.courier.server.stream_pump import AsyncPump, Pump, StreamWriter
+from launchpad.courier.streams.arguments import ArgumentStream, opening
+from launchpad.courier.streams.receiver import StreamReceiver, decode_credit
+from launchpad.courier.streams.sender import StreamSender
+from launchpad.courier.telemetry.counters import MethodCounts
+from launchpad.courier.transport.stream_socket import Socket
+
+if TYPE_CHECKING:
+    from launchpad.courier.server.core import ServerCore
+
+
+class ServerStreamCall:
+    """The streams of one call, at the server. What the connection reads of them goes to `receive`.
+
+    Args:
+        sock: the connection's.
+        core: the server's.
+        method: the one that is called.
+        peer: what the client calls itself.
+        counts: where the items are counted.
+        takes_bytes: the largest item that the client takes.
+    """
+
+    def __init__(
+        self,
+        sock: Socket,
+        core: ServerCore,
+        method: bytes,
+        peer: str,
+        counts: MethodCounts,
+        takes_bytes: int,
+    ) -> None:
+        self._core = core
+        self._method = method.decode()
+        self._peer = peer
+        self._counts = counts
+        self._takes_bytes = takes_bytes
+        self._writer = StreamWriter(sock, core, self._drained)
+        self._arguments: dict[int, StreamReceiver] = {}
+        self._outgoing: StreamSender | None = None
+        self._pump: Pump | AsyncPump | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the result is a stream, and its iterator has ended."""
+        return self._outgoing is not None and self._outgoing.has_ended
+
+    def run_method(
+        self, n: int, answer: Callable[[], Reply], reply: Callable[[Reply], None]
+    ) -> None:
+        """Calls `reply(answer())` on another thread; `answer` unpickles arguments, `n` of them streams."""
+        for number in range(1, n + 1):
+            self._arguments[number] = StreamReceiver(number, self._writer.send, self._counts)
+        context = copy_context()
+        context.run(opening.set, self._open_argument)
+        outcome = Promise()
+
+        def run() -> None:
+            try:
+                reply(context.run(answer))
+            finally:
+                outcome.set_result(None)
+
+        self._core.track(outcome)  # a stop waits for it, and we go on to read meanwhile
+        self._writer.submit(run)
+
+    def send_items(self, outgoing: StreamSender, ended: Callable[[], None]) -> None:
+        """Answers with a stream. Calls `ended` when its END is written; it must not block."""
+        outgoing.takes_bytes = self._takes_bytes
+        outgoing.counts = outgoing.counts or self._counts  # one with a ticket has its own
+        self._outgoing = outgoing
+        if outgoing.is_async:
+            self._pump = AsyncPump(outgoing, self._writer, self._core.methods.loop)
+        else:
+            self._pump = Pump(outgoing, self._writer)
+
+        def end(_: Promise) -> None:
+            self._end_arguments()
+            if self._writer.close() and outgoing.has_reported_end:
+                ended()
+            else:
+                self._writer.cut()  # no frame that fits can follow
+
+        self._core.track(self._pump.outcome)
+        self._pump.outcome.then(end)
+        self._writer.send([framing.encode_small(framing.STREAM, 0, b"", b"")])
+
+    def finish(self) -> None:
+        """The method has returned: ends its arguments, and leaves the connection free for the answer."""
+        self._end_arguments()
+        self._writer.finish()
+
+    def receive(self, frame: framing.Fields) -> None:
+        """A frame of the client, which is not a call. Raises OSError when the client is gone."""
+        kind, number = frame[0], frame[1]
+        if kind == framing.CREDIT and self._pump is not None and number == 0:
+            self._pump.allow(*decode_credit(frame))
+            # In this thread, if that is not needed for reading: a generator may wait for arguments.
+            if isinstance(self._pump, Pump) and self._pump.needs_thread:
+                if self._arguments:
+                    self._writer.submit(self._pump.run)
+                else:
+                    self._pump.run()
+        elif kind in (framing.ITEM, framing.END) and number in self._arguments:
+            if not self._arguments[number].is_over:  # else it was on its way when we closed it
+                self._arguments[number].receive(frame)
+        else:
+            raise ProtocolError(f"a frame of kind {kind} for stream {number}, which does not exist")
+
+    def abort(self) -> None:
+        """The connection has ended, or has to: closes the iterator, and arguments raise."""
+        self._writer.cut()
+        self._writer.close()
+        for incoming in self._arguments.values():
+            error = StreamBroken(
+                f"the caller of {self._method!r} ({self._peer}) is gone, after {incoming.n_items} "
+                "items of an argument that is a stream",
+                method=self._method,
+            )
+            incoming.abort(error)
+        if self._pump is not None:
+            self._pump.cancel()
+
+    def _drained(self) -> None:
+        if self._pump is not None:
+            self._pump.drained()
+
+    def _open_argument(self, number: int) -> ArgumentStream:
+        """An argument as its method sees it."""
+        incoming = self._arguments.get(number)
+        if incoming is None:
+            raise ProtocolError(f"argument stream {number} of {len(self._arguments)}")
+
+        def wait(waiter: threading.Lock) -> None:
+            with contextlib.suppress(OSError):  # the connection has ended: the lock is released
+                self._writer.flush()  # items of the method's own must not wait for its arguments
+            thread_pool.blocking_acquire(waiter)
+
+        def raise_end() -> None:
+            if incoming.error is not None:
+                raise incoming.error
+            end, incoming.end = incoming.end, b""  # an error is raised once
+            if end:
+                name = f"an iterator given to {self._method}"
+                raise pickling.decode_error(
+                    end, server=self._peer, address="the caller", method=name
+                )
+
+        def cancel() -> None:
+            if not incoming.is_over:
+                self._writer.send([framing.encode_small(framing.CANCEL, number, b"", b"")])
+            incoming.close()
+
+        return ArgumentStream(incoming, wait, raise_end, cancel)
+
+    def _end_arguments(self) -> None:
+        for incoming in self._arguments.values():
+            incoming.close()

@@ -1,0 +1,380 @@
+"""What moves a stream's items from a server's iterator to the connection.
+
+           ┌──────────────────────────── credit, room in the socket ───────────────────────┐
+           ▼                                                                                │
+    idle ──claim──▶ running: step, put, flush ──no credit, socket full──▶ idle ─────────────┘
+           └─ cancelled ─▶ close ─▶ done      └──END is written──▶ close ─▶ done
+
+A plain iterator is stepped by the thread that brings the credit; without credit it takes no thread.
+Small items that follow each other quickly are written together. Should the iterator then block with
+some of them not written, the pool's leader has them written after `_STALL_S`.
+
+An async iterator has one task on the server's event loop, for as long as the stream is open.
+
+No thread waits long for a client that reads slowly. One that finds the socket full lingers a moment,
+as a client that reads at all soon makes room. Then the rest waits in the poller, beside the
+connection, and the thread is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from launchpad.courier.promise import Promise
+from launchpad.courier.protocol import framing
+from launchpad.courier.server.connection import LINGER_S, ServerConnection
+from launchpad.courier.server.event_loop import EventLoop
+from launchpad.courier.server.thread_pool import FunctionJob, Job
+from launchpad.courier.streams.sender import StreamSender, show_close_error
+from launchpad.courier.transport.stream_socket import Socket, raw_of
+from launchpad.courier.transport.write_queue import WriteQueue
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from launchpad.courier.server.core import ServerCore
+
+_STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
+_UNWATCH_S = 1.0
+_QUICK_S = 0.0001  # an item that took no longer may wait for the next one
+_HOLD_S = 0.001
+_HOLD_BYTES = 32 << 10
+_SLOW_S = 0.01  # after an item that took longer, the consumer is checked for
+
+_monotonic = time.monotonic
+
+
+class Pump:
+    """Steps a plain iterator. `outcome` is done when the stream has ended, one way or the other.
+
+    Cancelling `outcome` closes the iterator: at once if it is not running, else at its next item.
+    """
+
+    def __init__(self, outgoing: StreamSender, writer: StreamWriter) -> None:
+        self.outcome: Promise = _Outcome(self.cancel)
+        self._outgoing = outgoing
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._is_stuck = False
+        self._is_cancelled = False
+        self._has_flushed = False
+
+    def allow(self, items: int, n_bytes: int) -> None:
+        """The consumer has room for so many more."""
+        self._outgoing.allow(items, n_bytes)
+
+    def drained(self) -> None:
+        """Goes on, as all that was put has been written."""
+        self._is_stuck = False
+        self.run()
+
+    def cancel(self) -> None:
+        """The consumer wants no more."""
+        if not self.outcome.is_done:
+            self._is_cancelled = True
+            self._writer.submit(self.run)
+
+    def run(self) -> None:
+        """Does what can be done now, unless another thread does so.
+
+        Raises OSError when the consumer is gone; the iterator has been closed then.
+        """
+        outgoing, lost = self._outgoing, None
+        while True:
+            with self._lock:
+                if self._is_running or not self._can_work():
+                    break
+                self._is_running = True
+            try:
+                if not self._is_cancelled and not outgoing.has_ended:
+                    outgoing.context.run(self._send_items)
+                if self._is_cancelled or (outgoing.has_ended and not self._is_stuck):
+                    try:
+                        outgoing.context.run(outgoing.close)
+                    except BaseException:
+                        show_close_error()
+                    self.outcome.set_result(None)
+            except OSError as error:  # the connection's: what the iterator raises is sent
+                self._is_cancelled, lost = True, error
+            finally:
+                self._is_running = False
+        if lost is not None:
+            raise lost
+
+    @property
+    def needs_thread(self) -> bool:
+        """There is something to do."""
+        return not self._is_running and self._can_work()
+
+    def _can_work(self) -> bool:
+        if self.outcome.is_done:
+            return False
+        if self._is_cancelled:
+            return True
+        return not self._is_stuck and (self._outgoing.has_credit or self._outgoing.has_ended)
+
+    def _send_items(self) -> None:
+        outgoing, writer = self._outgoing, self._writer
+        held = 0
+        may_hold = self._has_flushed  # not the first item: a short stream needs no watch
+        flushed_at = stepped_at = _monotonic()
+        while outgoing.has_credit and not self._is_cancelled:
+            chunks = outgoing.step()
+            writer.put(chunks)
+            now = _monotonic()
+            took_s, stepped_at = now - stepped_at, now
+            held += len(chunks[0])
+            if (
+                may_hold
+                and took_s < _QUICK_S
+                and len(chunks) == 1  # what has buffers is written before they can change
+                and held < _HOLD_BYTES
+                and now - flushed_at < _HOLD_S
+                and outgoing.has_credit
+            ):
+                writer.hold()
+                continue
+            if took_s > _SLOW_S:
+                writer.check_peer()
+            self._is_stuck = True  # first, because `drained` may be called before `flush` returns
+            if writer.flush(may_linger=True):
+                self._is_stuck = False
+            if self._is_stuck:
+                return
+            held, flushed_at = 0, now
+            may_hold = self._has_flushed = True
+
+
+class _Outcome(Promise):
+    """Done when the stream is; cancelling it is cancelling the stream."""
+
+    __slots__ = ("_cancel",)
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        super().__init__()
+        self._cancel = cancel
+
+    def cancel(self) -> bool:
+        if not self.is_done:
+            self._cancel()
+        return False
+
+
+class AsyncPump:
+    """Steps an async iterator. Otherwise as a Pump, but cancelling does not wait for the next item."""
+
+    def __init__(self, outgoing: StreamSender, writer: StreamWriter, loop: EventLoop) -> None:
+        self._outgoing = outgoing
+        self._writer = writer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed: asyncio.Event | None = None
+        self._is_stuck = False
+        self._wants_flush = False
+        self.outcome = outgoing.context.run(loop.spawn, self._main())
+
+    def allow(self, items: int, n_bytes: int) -> None:
+        self._outgoing.allow(items, n_bytes)
+        self._wake()
+
+    def drained(self) -> None:
+        self._is_stuck = False
+        self._wake()
+
+    def cancel(self) -> None:
+        self.outcome.cancel()
+
+    async def _main(self) -> None:
+        import asyncio
+
+        self._changed = asyncio.Event()
+        loop = self._loop = asyncio.get_running_loop()
+        outgoing = self._outgoing
+        try:
+            while not outgoing.has_ended and not self._writer.is_closed:
+                await self._wait(lambda: outgoing.has_credit)
+                chunks = await outgoing.step_async()
+                self._writer.put(chunks)
+                if len(chunks) > 1 or outgoing.has_ended:
+                    self._flush()
+                elif not self._wants_flush:
+                    self._wants_flush = True
+                    loop.call_soon(self._flush_quietly)
+            await self._wait(lambda: True)
+        except OSError:
+            pass  # the consumer is gone
+        finally:
+            try:
+                await outgoing.close_async()
+            except Exception:
+                show_close_error()
+
+    async def _wait(self, is_ready: Callable[[], bool]) -> None:
+        """Until then, and until all that was put has been written."""
+        assert self._changed is not None
+        while self._is_stuck or not is_ready():
+            self._flush()
+            self._changed.clear()
+            if self._is_stuck or not is_ready():
+                await self._changed.wait()
+
+    def _flush_quietly(self) -> None:
+        """Runs as soon as the iterator waits for something, so that its items do not wait with it."""
+        self._wants_flush = False
+        with contextlib.suppress(OSError):  # the next write of the task raises it
+            self._flush()
+
+    def _flush(self) -> None:
+        self._is_stuck = True
+        if self._writer.flush():
+            self._is_stuck = False
+
+    def _wake(self) -> None:
+        if (loop := self._loop) is not None and (changed := self._changed) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
+                loop.call_soon_threadsafe(changed.set)
+
+
+class StreamWriter:
+    """Writes the frames of the streams of one call: those of a pump, and of arguments.
+
+    Args:
+        sock: the connection's.
+        core: the server's.
+        drained: called on a thread of the pool when what `flush` had to leave has been written.
+    """
+
+    def __init__(self, sock: Socket, core: ServerCore, drained: Callable[[], None]) -> None:
+        self._sock = sock
+        self._core = core
+        self._drained = drained
+        self._queue = WriteQueue(sock)
+        self._lock = threading.Lock()
+        self._waits_writable = False
+        self.is_closed = False  # nothing is written any more
+        self._is_holding = False  # items that were put, for later ones to join them
+        self._n_flushes = 0
+        self._seen = (0, 0.0)  # flushes when the leader last saw a new number, and when that was
+        self._is_tracked = False
+
+    def put(self, chunks: Sequence[framing.Chunk]) -> None:
+        """Adds a frame to what is to be written."""
+        self._queue.put_chunks(chunks)
+
+    def flush(self, *, may_linger: bool = False) -> bool:
+        """Writes what was put; False when that has to wait for the client to read."""
+        self._is_holding = False
+        self._n_flushes += 1
+        while not self._queue.flush_all():
+            if may_linger and self._queue.wait_until_writable(LINGER_S):
+                continue
+            with self._lock:
+                must_wait = not self._waits_writable and not self.is_closed
+                self._waits_writable |= must_wait
+            if must_wait:
+                try:
+                    self._core.poller.park(_WritableWaiter(self._sock, self._core, self._resume))
+                except OSError:  # out of descriptors: so a thread has to wait
+                    self._core.pool.submit(FunctionJob(self._resume))
+            return False
+        return True
+
+    def send(self, chunks: Sequence[framing.Chunk]) -> None:
+        """Puts and flushes; never raises, since the thread that reads will see the end."""
+        self.put(chunks)
+        self._flush_quietly()
+
+    def hold(self) -> None:
+        """What was put is to be written soon, even if the caller does not flush."""
+        self._is_holding = True
+        if not self._is_tracked:
+            self._is_tracked = True
+            self._core.watch(self)
+
+    def take_over_if_stalled(self, now: float) -> Job | None:
+        """For the leader of the pool: writes what an iterator that blocks has left behind."""
+        n_flushes, since = self._seen
+        if n_flushes != self._n_flushes:
+            self._seen = self._n_flushes, now
+        elif self._is_holding and now - since >= _STALL_S:
+            return FunctionJob(self._flush_quietly)
+        elif now - since >= _UNWATCH_S:
+            self._is_tracked = False
+            self._core.unwatch(self)
+            if self._is_holding and not self.is_closed:
+                self.hold()
+        return None
+
+    def check_peer(self) -> None:
+        """Raises ConnectionResetError if the client has closed: a write might still succeed."""
+        with contextlib.suppress(ValueError):  # closed by us
+            poller = select.poll()
+            poller.register(self._sock, getattr(select, "POLLRDHUP", 0))
+            if poller.poll(0):
+                raise ConnectionResetError("the consumer of the stream is gone")
+
+    def submit(self, run: Callable[[], None]) -> None:
+        """Runs it on a thread of the pool. An OSError is taken for the end of the connection."""
+
+        def run_or_cut() -> None:
+            try:
+                run()
+            except OSError:
+                self.cut()
+
+        self._core.pool.submit(FunctionJob(run_or_cut))
+
+    def cut(self) -> None:
+        """Ends reading and writing: the thread that reads will see the end, and close."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def finish(self) -> None:
+        """Returns when all has been written, and the connection is free for others."""
+        while not self._queue.flush_all():
+            self._queue.wait_until_writable(1.0)
+        self.close()
+
+    def close(self) -> bool:
+        """Writes no more; True when nothing was left to write."""
+        self.is_closed = True
+        if self._is_tracked:
+            self._core.unwatch(self)
+        return self._queue.close()
+
+    def _flush_quietly(self) -> None:
+        with contextlib.suppress(OSError):
+            self.flush()
+
+    def _resume(self) -> None:
+        """The socket takes more."""
+        self._waits_writable = False
+        try:
+            if self.flush(may_linger=True):
+                self._drained()
+        except OSError:
+            self.cut()
+
+
+class _WritableWaiter(ServerConnection):
+    """Waits, beside a connection, until the socket takes more."""
+
+    events = selectors.EVENT_WRITE
+
+    def __init__(self, sock: Socket, core: ServerCore, then: Callable[[], None]) -> None:
+        super().__init__(raw_of(sock).dup(), core)
+        self._then = then
+
+    def run(self) -> None:
+        self.close()
+        self._then()
+
+    def hang_up(self) -> None:
+        """Does nothing: the connection itself is hung up."""

@@ -1,0 +1,327 @@
+"""The threads that run methods: they take turns at waiting for work (Leader/Followers).
+
+    follower ──woken──▶ leader ──work arrives──▶ running ──done──▶ follower (or retires)
+                          │  wakes the next leader first
+
+One thread leads: it waits for sockets (`poll`). When work arrives it first wakes a follower to
+lead in its place, then runs the work itself, so that a call costs no hop between threads and
+there is always a thread that watches. (Schmidt et al., 2000.)
+
+`size` is how many jobs run side by side as a rule. A job that waits for its connection
+(`is_waiting`) does not count. When `size` jobs run, work is queued, and no job has ended for a few
+milliseconds, more are begun all the same: handlers that wait for each other's answers thus always
+find a thread, and never deadlock. While the process is computing, the jobs may be too, and growth
+is slow; while it is not, they must be blocked, and growth is fast. Threads without work for some
+seconds retire.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+MANY_THREADS = 128
+IDLE_S = 3.0  # a thread without work this long retires
+_BLOCKED_AFTER_S = 0.005  # no job ended for this long: the running ones are taken to be blocked
+
+
+class Job(Protocol):
+    """Something to run on a thread of the pool, once.
+
+    `is_waiting` means that it waits for its peer, not for us; `is_urgent` that it overtakes others;
+    `caller` names the process that it is done for, if it keeps its thread for that one.
+    """
+
+    is_waiting: bool
+    is_urgent: bool
+    caller: str
+
+    def run(self) -> None: ...
+
+
+class ThreadPool:
+    """Daemon threads that lead, follow, and run jobs.
+
+    Args:
+        name: threads are called `<name>-1`, `<name>-2`, …
+        size: jobs that run side by side as a rule.
+        poll: waits up to so many seconds (None: without limit) and returns jobs; only ever called
+            by one thread at a time.
+        wake: makes `poll` return soon; called from any thread.
+        on_many_threads: called in a thread of its own when so many jobs wait for something that there are
+            `MANY_THREADS` threads: they may be waiting for each other.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        poll: Callable[[float | None], Iterable[Job]],
+        wake: Callable[[], None],
+        on_many_threads: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._size = max(1, size)
+        self._poll = poll
+        self._wake = wake
+        self._on_many_threads = on_many_threads
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()
+        self._running: set[Job] = set()
+        self._followers: list[threading.Lock] = []  # each sleeps on its own; the last one is warm
+        self._threads: set[threading.Thread] = set()
+        self._waking: set[object] = set()  # woken or started, and not yet in `_next`
+        self._has_leader = False
+        self._is_stopping = False
+        self._ended = 0  # jobs, ever
+        self._started = 0  # threads, ever
+        self._stuck: tuple[int, float, float] | None = None  # since when, and the CPU time then
+        self._surplus = 0  # jobs to begin although `size` are running
+        # Plain attributes, because they are read once per call. A job may keep its thread while it
+        # waits for its peer, since no other job needs the thread:
+        self.may_linger = True
+        self.is_calm = True  # all that runs, runs for one caller: no other one is kept waiting
+
+    def start(self) -> None:
+        self._spawn()
+
+    def submit(self, job: Job) -> None:
+        """Runs `job` on some thread. Never blocks."""
+        with self._lock:
+            self._enqueue(job)
+            self.may_linger = self.is_calm = False
+            if self._followers and self._has_capacity():
+                self._wake_follower()
+                return
+        self._wake()  # the leader takes it, or begins to count the milliseconds until it may
+
+    def stop(self) -> None:
+        """Threads end when they have no more work. Does not wait for them."""
+        with self._lock:
+            self._is_stopping = True
+            while self._followers:
+                self._wake_follower()
+        self._wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the threads other than the caller's; False if some are still busy."""
+        deadline = time.monotonic() + timeout_s
+        while others := self._others():
+            for thread in others:
+                if thread.ident is None:
+                    time.sleep(0.001)  # about to be started
+                else:
+                    thread.join(max(0.0, deadline - time.monotonic()))
+            if time.monotonic() >= deadline:
+                return not self._others()
+        return True
+
+    def take_unstarted(self) -> list[Job]:
+        """Jobs that were never begun; for after the stop."""
+        with self._lock:
+            left = list(self._jobs)
+            self._jobs.clear()
+            return left
+
+    def _others(self) -> list[threading.Thread]:
+        me = threading.current_thread()
+        with self._lock:
+            threads = tuple(self._threads)
+        return [t for t in threads if t is not me and (t.ident is None or t.is_alive())]
+
+    def _spawn(self) -> None:
+        with self._lock:
+            self._started += 1
+            thread = threading.Thread(
+                target=self._main, name=f"{self._name}-{self._started}", daemon=True
+            )
+            self._threads.add(thread)
+            self._waking.add(thread)
+            has_many_threads = len(self._threads) == MANY_THREADS
+        try:
+            thread.start()
+            if has_many_threads:
+                threading.Thread(
+                    target=self._on_many_threads, name=f"{self._name}-deadlock", daemon=True
+                ).start()
+        except RuntimeError:  # out of threads: those that there are lead when they can
+            with self._lock:
+                self._threads.discard(thread)
+                self._waking.discard(thread)
+
+    def _main(self) -> None:
+        job = self._next(threading.current_thread())
+        while job is not None:
+            try:
+                job.run()
+            except BaseException:  # a bug of ours; it must not cost the server a thread
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
+            with self._lock:
+                self._running.discard(job)
+                self._ended += 1
+                self._update_linger()
+            job = None  # an idle thread must not keep what its last job has made
+            job = self._next(None)
+
+    def _next(self, woken_as: object) -> Job | None:
+        """The next job for this thread, which leads or follows until there is one."""
+        while True:
+            waiter = None
+            with self._lock:
+                self._waking.discard(woken_as)
+                if self._jobs and self._has_capacity():
+                    job: Job | None = self._begin()
+                    needs_leader = self._promote()
+                elif self._is_stopping:
+                    return None
+                elif self._has_leader:
+                    job, needs_leader = None, False
+                    waiter = threading.Lock()
+                    waiter.acquire()
+                    self._followers.append(waiter)
+                else:
+                    self._has_leader = True
+                    job, needs_leader = None, False
+            if job is None:
+                if waiter is None:
+                    job, needs_leader = self._lead()
+                elif not self._follow(waiter):
+                    return None
+                woken_as = waiter
+            if needs_leader:
+                self._spawn()
+            if job is not None:
+                return job
+
+    def _lead(self) -> tuple[Job | None, bool]:
+        """Waits for work as the one leader; gives up the lead when it returns."""
+        while True:
+            jobs = self._poll(
+                0.0 if self._is_stopping else _BLOCKED_AFTER_S if self._jobs else None
+            )
+            with self._lock:
+                if not self._jobs:
+                    self._stuck = None
+                for job in jobs:
+                    self._enqueue(job)
+                self._update_linger()
+                if self._jobs and (self._has_capacity() or self._may_grow()):
+                    self._has_leader = False
+                    return self._begin(), self._promote()
+                if self._is_stopping and not jobs:
+                    self._has_leader = False
+                    return None, False
+
+    def _follow(self, waiter: threading.Lock) -> bool:
+        """Sleeps until woken; False when this thread is to retire."""
+        while not waiter.acquire(timeout=IDLE_S):
+            with self._lock:
+                if waiter not in self._followers:
+                    return True  # woken in this very moment
+                if len(self._followers) > 1:  # one stays, so that work need not wait for a start
+                    self._followers.remove(waiter)
+                    self._threads.discard(threading.current_thread())
+                    return False
+        return True
+
+    # The rest is called with the lock held.
+
+    def _enqueue(self, job: Job) -> None:
+        if job.is_urgent:
+            self._jobs.appendleft(job)
+        else:
+            self._jobs.append(job)
+
+    def _begin(self) -> Job:
+        job = self._jobs.popleft()
+        self._running.add(job)
+        self._surplus = max(0, self._surplus - 1)
+        self._update_linger()
+        return job
+
+    def _update_linger(self) -> None:
+        self.may_linger = not self._jobs and len(self._running) <= max(self._size, 16)
+        self.is_calm = self.may_linger and len({job.caller for job in self._running}) <= 1
+
+    def _promote(self) -> bool:
+        """Makes a thread lead if none does; True when that takes a new one."""
+        if self._has_leader and not (self._jobs and self._has_capacity()):
+            return False
+        if self._waking:  # it will see what there is to do; another one would find nothing left
+            return False
+        if self._followers:
+            self._wake_follower()
+            return False
+        return not self._has_leader
+
+    def _wake_follower(self) -> None:
+        waiter = self._followers.pop()
+        self._waking.add(waiter)
+        waiter.release()
+
+    def _has_capacity(self) -> bool:
+        if len(self._running) < self._size or self._surplus:
+            return True
+        return sum(not job.is_waiting for job in self._running) < self._size
+
+    def _may_grow(self) -> bool:
+        """Work is queued, and nothing has ended for a while: `_surplus` says how much to begin."""
+        now, cpu = time.monotonic(), time.process_time()
+        if self._stuck is None or self._stuck[0] != self._ended:
+            self._stuck = (self._ended, now, cpu)
+            return False
+        _, since, cpu_then = self._stuck
+        is_blocked = cpu - cpu_then < 0.5 * (now - since)
+        max_wait_s = _BLOCKED_AFTER_S * (1.0 if is_blocked else max(1.0, len(self._threads) / 32))
+        if now - since < 0.9 * max_wait_s:
+            return False
+        self._surplus = max(1, len(self._running) // 4) if is_blocked else 1
+        self._stuck = None
+        return True
+
+
+class FunctionJob:
+    """A function as a job.
+
+    Example:
+        pool.submit(FunctionJob(flush))
+    """
+
+    is_waiting = False
+    caller = ""
+
+    def __init__(self, run: Callable[[], None], *, is_urgent: bool = False) -> None:
+        self._run = run
+        self.is_urgent = is_urgent
+
+    def run(self) -> None:
+        _current.job = self
+        try:
+            self._run()
+        finally:
+            _current.job = None
+
+
+class _CurrentJob(threading.local):
+    job: FunctionJob | None = None
+
+
+_current = _CurrentJob()
+
+
+def blocking_acquire(waiter: threading.Lock) -> None:
+    """Acquires the lock. A FunctionJob of this thread does not count as running meanwhile."""
+    job = _current.job
+    if job is not None:
+        job.is_waiting = True
+    try:
+        waiter.acquire()
+    finally:
+        if job is not None:
+            job.is_waiting = False

@@ -1,0 +1,253 @@
+"""The receiver's side of segments: what is mapped here, and opening messages (see segments.py).
+
+mappings = Mappings()                                # one for each connection
+mappings.take(fd)                                    # when one comes, with SCM_RIGHTS
+buffers = mappings.receive(descriptor, lengths)      # of a message
+mappings.close()                                     # the arrays live on
+
+The arrays of one message are views of one lease. When the last of them has died, the lease ends,
+and a word in the segment says so: that costs no message, and works when the connection has long
+ended.
+
+A fork would make parent and child write into each other's arrays, because shared memory is not
+copied on write. So before a fork each living lease gets a private copy of its memory, in place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+
+from launchpad.courier import fork
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol.framing import Chunk, allocate
+from launchpad.courier.shm import segments
+from launchpad.courier.shm.region import Region, array_type
+from launchpad.courier.shm.segments import FREED, HEADER_SIZE, N_WORDS, NUMBER, RETIRED
+from launchpad.courier.shm.trimmer import trimmer
+
+MAX_LEASES = 64  # what arrives is kept: from here on it is copied out of the segments
+MAX_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+
+
+class MappedSegment:
+    """One segment of some process, mapped here."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.size = size
+        self._end = 0  # of the longest message so far
+        self._move_to(Region.map_file(fd, size))
+        self.number: int = self._words[NUMBER]
+
+    @property
+    def is_over(self) -> bool:
+        """No message will name it again, and no array is alive in it."""
+        retired = self._words[RETIRED]
+        return retired != 0 and retired == self._words[FREED]
+
+    def open(self, serial: int, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
+        """The buffers of a message: views, but copies when too much is leased already."""
+        end = offsets[-1] + lengths[-1] if offsets else 0
+        self._end = max(self._end, end)
+        memory = _lease(self, serial, end)
+        if memory is None:
+            copies = [allocate(n) for n in lengths]
+            for offset, copy in zip(offsets, copies, strict=True):
+                self.region.read(offset, copy)
+            self.give_back(serial)
+            return copies
+        self.region.populate(self._end)
+        return [memory[at : at + n] for at, n in zip(offsets, lengths, strict=True)]
+
+    def give_back(self, serial: int) -> None:
+        """Tells the sender; frees the memory if the sender has left it to us."""
+        self._words[FREED] = serial
+        if self._words[RETIRED] == serial:
+            self.region.empty(HEADER_SIZE)
+
+    def detach(self) -> None:
+        """Leaves the place to the leases there are, as memory of their own."""
+        self._move_to(self.region.detach_from(self._end))
+
+    def _move_to(self, region: Region) -> None:
+        self.region = region
+        self._words = region.get_words(N_WORDS)
+
+
+class ReceivedLease:
+    """Memory in use by the arrays of one message, the first `end` bytes of a region."""
+
+    __slots__ = ("_has_ended", "_mapping", "_region", "_serial", "end")
+
+    def __init__(self, mapping: MappedSegment, serial: int, end: int) -> None:
+        self._mapping = mapping
+        self._region = mapping.region
+        self._serial = serial
+        self._has_ended = False
+        self.end = end
+        _active.add(self)
+
+    def get_memory(self) -> memoryview:
+        """All of the region."""
+        array = array_type(self._region.size).from_address(self._region.address)
+        # It also keeps the lease, and so the region. Runs in any thread, and inside the garbage
+        # collector: nothing that it calls may take a lock.
+        weakref.finalize(array, self.finish).atexit = False
+        return memoryview(array).cast("B")
+
+    def finish(self) -> None:
+        """The arrays have died, or have their memory for themselves."""
+        _active.discard(self)
+        if not self._has_ended:
+            self._has_ended = True
+            self._mapping.give_back(self._serial)
+
+    def detach(self) -> None:
+        """Before a fork: the arrays get their memory for themselves."""
+        try:
+            if self._mapping.region is self._region:  # not done for another lease in it
+                self._mapping.detach()
+            self.finish()
+        except OSError:  # no memory for a copy: it stays shared, and is never given back
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Never says that it has ended."""
+        self._has_ended = True
+        _active.discard(self)
+
+
+# One per process by nature, as its memory is.
+_active: set[ReceivedLease] = set()
+
+
+# Held while a lease begins: not between a fork's look at what is alive and its copy of that.
+_leasing = threading.RLock()
+
+
+def _lease(mapping: MappedSegment, serial: int, end: int) -> memoryview | None:
+    """The memory of a mapping, leased; None when too much is. A message takes its first `end` bytes.
+
+    The lease ends when the memory and all that is made from it has died.
+    """
+    with _leasing:
+        alive = _active.copy()
+        if len(alive) >= MAX_LEASES or sum(each.end for each in alive) + end > MAX_BYTES:
+            return None
+        lease = ReceivedLease(mapping, serial, end)
+    return lease.get_memory()
+
+
+def _before_fork() -> None:
+    with _leasing:
+        for lease in _active.copy():
+            lease.detach()
+
+
+def _after_fork_in_child() -> None:
+    global _leasing
+    _leasing = threading.RLock()
+    for lease in _active.copy():  # begun since by other threads, which are not in the child
+        lease.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+
+class _MappedFiles:
+    """What is mapped, by file: connections to one process share its segments."""
+
+    def __init__(self) -> None:
+        self.drop_inherited()
+        fork.drop_in_child(self)
+
+    def map(self, fd: int) -> MappedSegment:
+        """Raises ProtocolError for what is no segment, OSError when it cannot be had."""
+        status = segments.check_file(fd)
+        key = (status.st_dev, status.st_ino)
+        with self._lock:
+            mapping = self._mapped_segments.get(key)
+            if mapping is None:
+                mapping = self._mapped_segments[key] = MappedSegment(fd, status.st_size)
+            return mapping
+
+    def drop_inherited(self) -> None:
+        self._lock = threading.Lock()
+        self._mapped_segments: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = (
+            weakref.WeakValueDictionary()
+        )
+
+
+# One per process by nature, as its memory is.
+_files = _MappedFiles()
+
+
+class MappedSegments:
+    """The segments that the peer at the other end of one connection has named.
+
+    `take` and `receive` may be called by one thread at a time, `close` by any.
+
+    Args:
+        is_peer_gone: asked about once a second while segments are mapped; true closes.
+    """
+
+    def __init__(self, is_peer_gone: Callable[[], bool] = lambda: False) -> None:
+        self._is_peer_gone = is_peer_gone
+        self._known: dict[int, MappedSegment] = {}
+        self._lost: set[int] = set()
+        fork.drop_in_child(self)
+
+    def take(self, fd: int) -> None:
+        """Maps the segment whose descriptor has come. Closes `fd`.
+
+        What cannot be mapped, or is no segment, is lost; the message that names it will say so.
+        """
+        try:
+            mapping = _files.map(fd)
+        except (OSError, ProtocolError):
+            return
+        finally:
+            os.close(fd)
+        self._known.setdefault(mapping.number, mapping)
+        trimmer.watch(self)
+
+    def receive(self, descriptor: Chunk, lengths: Sequence[int]) -> list[memoryview]:
+        """The buffers of a message, private and writable.
+
+        Raises ProtocolError for what no courier sends; OSError when the segment could not be had
+        for lack of descriptors or memory: the message is lost then, but not the connection.
+        """
+        number, serial, comes_with_fd = segments.decode_descriptor(descriptor)
+        mapping = self._known.get(number)
+        if mapping is None:
+            if comes_with_fd:  # the kernel drops what the process has no room for
+                self._lost.add(number)
+            if number in self._lost:
+                raise OSError(errno.EMFILE, "a segment could not be received, or not be mapped")
+            raise ProtocolError(f"segment {number} came without its descriptor")
+        offsets, end = segments.lay_out(lengths)
+        if end > mapping.size:
+            raise ProtocolError(f"buffers up to {end} in a segment of {mapping.size} bytes")
+        return mapping.open(serial, offsets, lengths)
+
+    def close(self) -> None:
+        """Forgets the segments. Arrays in them live on, and give them back when they die."""
+        self._known.clear()
+        trimmer.check()
+
+    def trim(self, now: float) -> bool:
+        """Forgets segments that will not be named again; False when there are no others."""
+        if self._is_peer_gone():
+            self.close()
+        for number, mapping in tuple(self._known.items()):
+            if mapping.is_over:
+                self._known.pop(number, None)
+        return bool(self._known)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: the connection is the parent's."""
+        self._known.clear()

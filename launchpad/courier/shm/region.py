@@ -1,0 +1,173 @@
+"""A stretch of address space that shows a shared file, one level below Python's `mmap`.
+
+Three things that `mmap` does not do: be mapped without keeping a descriptor open (before 3.13),
+take a copy without holding the GIL, and be replaced in place when the process forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+
+_PAGE = mmap.PAGESIZE
+_MREMAP_MAYMOVE, _MREMAP_FIXED = 1, 2
+_MADV_POPULATE_READ = 22  # Linux 5.14
+_SHARED = mmap.MAP_SHARED
+_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+_FAILED = ctypes.c_void_p(-1).value
+_SMALL = 1 << 20  # to copy as much takes no longer than to let go of the GIL and get it back
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_word = ctypes.c_size_t
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (_word, _word, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_libc.mremap.restype = ctypes.c_void_p
+_libc.mremap.argtypes = (_word, _word, _word, ctypes.c_int, _word)
+_libc.munmap.argtypes = (_word, _word)
+_libc.madvise.argtypes = (_word, _word, ctypes.c_int)
+
+_memmove = ctypes.memmove
+
+
+class Region:
+    """Mapped memory. Unmapped by `unmap`, or when nobody refers to the region any more.
+
+    Whoever hands out its memory keeps the region: nothing else keeps the address valid.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer", "_populated", "_view", "address", "size")
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address = address
+        self.size = size
+        self._populated = 0
+        self._view = memoryview(array_type(size).from_address(address)).cast("B")
+        self._finalizer = weakref.finalize(self, _unmap, address, size)
+        # Values with finalizers of their own may look at the memory while the interpreter ends.
+        self._finalizer.atexit = False
+
+    @classmethod
+    def map_file(cls, fd: int, size: int) -> Region:
+        """The first `size` bytes of a file, shared with everybody who maps it. Raises OSError."""
+        return cls(_check(_libc.mmap(0, size, _READ_WRITE, _SHARED, fd, 0)), size)
+
+    def unmap(self) -> None:
+        """After this nothing may touch the memory. May be called twice."""
+        self._finalizer()
+
+    def get_words(self, n: int) -> ctypes.Array[ctypes.c_uint64]:
+        """The first `n` 64-bit words. Each is read and written in one piece."""
+        return (ctypes.c_uint64 * n).from_address(self.address)
+
+    def populate(self, end: int) -> None:
+        """Enters the first `end` bytes into the page table, at a tenth of what faults cost.
+
+        The file has to have its pages already. Only a hint: failure changes the speed alone.
+        """
+        if end > self._populated:
+            start = self._populated & -_PAGE
+            self._populated = end
+            _libc.madvise(self.address + start, end - start, _MADV_POPULATE_READ)
+
+    def empty(self, start: int) -> None:
+        """Gives the pages from `start` on back to the system, whoever else has them mapped.
+
+        They stay readable, as zeros.
+        """
+        _libc.madvise(self.address + start, self.size - start, mmap.MADV_REMOVE)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Copies bytes here; without the GIL, if there are many."""
+        assert offset + data.nbytes <= self.size
+        if data.nbytes <= _SMALL:
+            self._view[offset : offset + data.nbytes] = data
+            return
+        with _address_of(data) as source:
+            _memmove(self.address + offset, source, data.nbytes)
+
+    def read(self, offset: int, into: memoryview) -> None:
+        """Copies bytes from here; without the GIL, if there are many."""
+        assert offset + into.nbytes <= self.size
+        if into.nbytes <= _SMALL:
+            into[:] = self._view[offset : offset + into.nbytes]
+            return
+        with _address_of(into) as target:
+            _memmove(target, self.address + offset, into.nbytes)
+
+    def detach_from(self, n: int) -> Region:
+        """Gives the first `n` bytes a private copy in place; returns the shared ones elsewhere.
+
+        Who has an address in here goes on reading the same values, and from now on shares them
+        with nobody. Raises OSError, and then nothing has changed.
+        """
+        duplicate = Region(
+            _check(_libc.mremap(self.address, 0, self.size, _MREMAP_MAYMOVE, 0)), self.size
+        )
+        n = -(-n // _PAGE) * _PAGE
+        copy = Region(_check(_libc.mmap(0, n, _READ_WRITE, _ANONYMOUS, -1, 0)), n)
+        _memmove(copy.address, self.address, n)
+        how = _MREMAP_MAYMOVE | _MREMAP_FIXED
+        _check(_libc.mremap(copy.address, n, n, how, self.address))
+        copy._finalizer.detach()  # it has moved
+        return duplicate
+
+
+@functools.lru_cache(maxsize=64)
+def array_type(n: int) -> type[ctypes.Array[ctypes.c_ubyte]]:
+    """A type whose instances at an address have a buffer of `n` bytes, and can be weakly referred to."""
+    return ctypes.c_ubyte * n
+
+
+def _check(result: int) -> int:
+    if result in (_FAILED, -1):
+        code = ctypes.get_errno()
+        raise OSError(code, f"{os.strerror(code)}, for memory shared with another process")
+    return result
+
+
+def _unmap(address: int, size: int) -> None:
+    if not sys.is_finalizing():
+        _libc.munmap(address, size)
+
+
+class _Buffer(ctypes.Structure):
+    """`Py_buffer`, part of the stable ABI."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("owner", ctypes.c_void_p),
+        ("n", ctypes.c_ssize_t),
+        ("item_size", ctypes.c_ssize_t),
+        ("is_read_only", ctypes.c_int),
+        ("n_dimensions", ctypes.c_int),
+        ("format", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int)
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.POINTER(_Buffer),)
+_release_buffer.restype = None
+
+
+@contextlib.contextmanager
+def _address_of(view: memoryview) -> Iterator[int]:
+    """Where a contiguous buffer lies, read-only ones too, which ctypes itself does not tell."""
+    buffer = _Buffer()
+    _get_buffer(view, buffer, 0)
+    try:
+        yield buffer.address or 0
+    finally:
+        _release_buffer(buffer)

@@ -1,0 +1,141 @@
+"""Large buffers between processes of one host: what both sides know of a segment.
+
+A segment is a file in memory (memfd) that its sender reuses for one message after the other. The
+bytes of a message are copied once, by the sender; the receiver's arrays lie in the segment itself.
+
+    sender (pool.py)                          receiver (mappings.py)
+    ────────────────────────                          ──────────────────────
+    lend: copies buffers into a free segment
+    describe: serial += 1 ──── number, serial ──────▶ maps the file the first time
+                               (and, the first time    hands out arrays over the mapping
+                               on a connection, the         ⋮ the last of them dies
+                               file's descriptor)     freed = serial   (a word of the segment)
+    freed == serial: free again
+
+    offset  field
+    ──────  ──────────────────────────────────────────────────────────────────────
+         0  freed: the last serial whose arrays have died; written by the receiver
+        64  retired: the last serial there will be, 0 until then; by the sender
+        72  number: by which messages name the segment; by the sender
+  one page  the buffers of one message, each at the next multiple of 64
+
+Rules, from which it follows that arrays are private and that nothing leaks:
+1. The sender writes into a segment only when it is free, and no loan of its own holds it.
+2. A segment that has not been used for some seconds leaves the sender's pool. If it is free, its
+   memory goes back to the system at once. Otherwise it is the receiver's from then on.
+3. Nothing has a name in a file system. When both sides have let go, or have died, memory is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import stat
+import struct
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol.framing import Chunk
+
+IS_SUPPORTED = sys.platform == "linux" and hasattr(os, "memfd_create") and sys.maxsize > 1 << 32
+
+FREED, RETIRED, NUMBER = 0, 8, 9  # words of the header
+N_WORDS = 16
+HEADER_SIZE = mmap.PAGESIZE
+
+LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame
+_WORTHWHILE = 256 << 10  # what a message has to have in large buffers
+_MAX_BUFFERS = 3000  # more lengths might not fit into the notes, with what else there is to say
+
+_ALIGNMENT = 64
+_SMALLEST = 1 << 20
+_NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems insist on it
+
+_DESCRIPTOR = struct.Struct("<QQQ")
+DESCRIPTOR_SIZE = _DESCRIPTOR.size
+
+
+class Descriptor(NamedTuple):
+    """What a message says instead of its large buffers."""
+
+    number: int  # of the segment, among those of the sending process
+    serial: int  # of this use of it
+    comes_with_fd: bool  # the receiver has not seen this segment before: its file comes along
+
+
+def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
+    """Whether a message with these buffers is large enough to gain anything."""
+    if not buffers or len(buffers) > _MAX_BUFFERS:
+        return False
+    sizes = [memoryview(buffer).nbytes for buffer in buffers]
+    return sum(size for size in sizes if size >= LARGE) >= _WORTHWHILE
+
+
+def encode_descriptor(number: int, serial: int, comes_with_fd: bool) -> bytes:
+    """The 24 bytes of a descriptor."""
+    return _DESCRIPTOR.pack(number, serial, comes_with_fd)
+
+
+def decode_descriptor(data: Chunk) -> Descriptor:
+    """Raises ProtocolError if no courier says such a thing."""
+    if len(data) != DESCRIPTOR_SIZE:
+        raise ProtocolError(f"a segment is described by {DESCRIPTOR_SIZE} bytes, not {len(data)}")
+    number, serial, flag = _DESCRIPTOR.unpack(data)
+    if flag > 1:
+        raise ProtocolError(f"not the description of a segment: flag {flag}")
+    return Descriptor(number, serial, bool(flag))
+
+
+def lay_out(lengths: Sequence[int]) -> tuple[list[int], int]:
+    """The offset of each buffer of a message, and where the last one ends."""
+    offsets = []
+    end = HEADER_SIZE
+    for length in lengths:
+        start = -(-end // _ALIGNMENT) * _ALIGNMENT
+        offsets.append(start)
+        end = start + length
+    return offsets, end
+
+
+def file_size(end: int) -> int:
+    """How large to make a segment for a message: powers of two, so that few sizes serve all.
+
+    A file in memory occupies only what has been written, so the rest costs nothing.
+    """
+    data = max(end - HEADER_SIZE, _SMALLEST)
+    return HEADER_SIZE + (1 << (data - 1).bit_length())
+
+
+def create_file(size: int) -> int:
+    """A file in memory that can't shrink, so that nobody who maps it can be hurt. Raises OSError."""
+    try:
+        fd = os.memfd_create("courier", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | _NO_EXEC)
+    except OSError:
+        fd = os.memfd_create("courier", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size)
+        fcntl.fcntl(
+            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        )
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_file(fd: int) -> os.stat_result:
+    """Its status, if it is safe to map; ProtocolError for what is no segment."""
+    status = os.fstat(fd)
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    except OSError as error:
+        raise ProtocolError(f"a descriptor that is no file in memory: {error}") from None
+    if not stat.S_ISREG(status.st_mode) or mode != os.O_RDWR or status.st_size <= HEADER_SIZE:
+        raise ProtocolError(f"a file of {status.st_size} bytes, opened in mode {mode}: no segment")
+    if not seals & fcntl.F_SEAL_SHRINK:
+        raise ProtocolError("a segment that its sender could shrink under us: it must be sealed")
+    return status

@@ -1,0 +1,285 @@
+"""The sender's side of segments: a pool of them, lent to messages (see segments.py).
+
+loan = pool.store(buffers)                        # copies them; None: send them as ever
+descriptor, fd = borrower.describe(loan)         # for this connection, each time it is sent
+...                                              # send, the descriptor with SCM_RIGHTS
+loan.release()                                   # it will not be sent again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+
+from launchpad.courier import fork
+from launchpad.courier.shm import segments
+from launchpad.courier.shm.region import Region
+from launchpad.courier.shm.segments import FREED, HEADER_SIZE, LARGE, N_WORDS, NUMBER, RETIRED
+from launchpad.courier.shm.trimmer import trimmer
+
+IDLE_S = 5.0  # after this long a segment leaves the pool
+MAX_SEGMENTS = 128  # each is a descriptor
+
+
+class Segment:
+    """One file in memory, and our mapping of it."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.fd = segments.create_file(size)
+        try:
+            self._region = Region.map_file(self.fd, size)
+        except BaseException:
+            os.close(self.fd)
+            raise
+        self._words = self._region.get_words(N_WORDS)
+        self._words[NUMBER] = number
+        self._written = 0  # from here on the file has no pages
+        self._serial = 0
+        self._peer_segments: PeerSegments | None = None  # of this serial
+        self._lease: weakref.ref[SegmentLease] | None = None
+        self.used_at = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        lease = None if self._lease is None else self._lease()
+        return lease is not None and not lease.is_released
+
+    @property
+    def is_free(self) -> bool:
+        return self._words[FREED] == self._serial and not self.is_held
+
+    @property
+    def is_lost(self) -> bool:
+        """Its connection has ended, so nobody knows whether it will be given back."""
+        peer_segments = self._peer_segments
+        return peer_segments is not None and peer_segments.is_closed and not self._is_returned
+
+    @property
+    def _is_returned(self) -> bool:
+        """No receiver has arrays in it, and no message under way names it."""
+        return self._words[FREED] == self._serial
+
+    @property
+    def n_bytes(self) -> int:
+        """What it occupies."""
+        return self._written
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Raises OSError when there is no memory.
+
+        What has no pages yet is written by the kernel, which spares us a fault for each of them.
+        What has is copied by us: the kernel copies page by page, at half the speed.
+        """
+        end = offset + data.nbytes
+        if end <= self._written:
+            self._region.populate(self._written)
+            self._region.write(offset, data)
+            return
+        while data:
+            n = os.pwrite(self.fd, data, offset)
+            offset, data = offset + n, data[n:]
+        self._written = end
+
+    def acquire(self, lengths: Sequence[int]) -> SegmentLease:
+        """It must be free."""
+        lease = SegmentLease(self, lengths)
+        self._lease = weakref.ref(lease)
+        return lease
+
+    def assign_to(self, peer_segments: PeerSegments) -> int:
+        """The serial under which it is to be given back."""
+        self._peer_segments = peer_segments
+        self._serial += 1
+        return self._serial
+
+    def retire(self) -> None:
+        """Closes it. What a receiver has of it lives on for as long as the receiver wants."""
+        self._words[RETIRED] = self._serial
+        if self._is_returned:
+            self._region.empty(HEADER_SIZE)
+        os.close(self.fd)
+
+
+class SegmentLease:
+    """Buffers in a segment, for one message.
+
+    The segment is used for no other, until `release` or until nobody refers to the loan any more.
+    """
+
+    __slots__ = ("__weakref__", "is_released", "lengths", "segment")
+
+    def __init__(self, segment: Segment, lengths: Sequence[int]) -> None:
+        self.segment = segment
+        self.lengths = lengths
+        self.is_released = False
+
+    def release(self) -> None:
+        """The message has been sent, or never will be. May be called twice."""
+        self.is_released = True
+
+
+class PeerSegments:
+    """The receiver at the other end of one connection, and which segments it has seen.
+
+    Calls must come in the order in which the messages are sent.
+    """
+
+    def __init__(self, pool: SegmentPool) -> None:
+        self._pool = pool
+        self._known: weakref.WeakSet[Segment] = weakref.WeakSet()
+        self.is_closed = False
+        pool.open_peers.add(self)
+
+    def describe(self, lease: SegmentLease) -> tuple[bytes, int | None]:
+        """What to send in place of the buffers, and the descriptor to send along, if any.
+
+        To be called anew each time that a loan is sent.
+        """
+        segment = lease.segment
+        if is_new := segment not in self._known:
+            self._known.add(segment)
+        descriptor = segments.encode_descriptor(segment.number, segment.assign_to(self), is_new)
+        return descriptor, segment.fd if is_new else None
+
+    def close(self) -> None:
+        """The connection has ended. What it has not given back is the receiver's from now on.
+
+        With the last connection goes all the rest. Takes no lock, so it may be called from inside
+        the garbage collector: the thread that trims does what is to be done, at once.
+        """
+        self.is_closed = True
+        self._pool.open_peers.discard(self)
+        trimmer.check()
+
+
+class SegmentPool:
+    """The segments of this process. Safe from any thread."""
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._max_bytes = _max_bytes() if max_bytes is None else max_bytes
+        self._numbers = itertools.count(1)
+        self._reset()
+        fork.drop_in_child(self)
+
+    def store(self, buffers: Sequence[memoryview]) -> SegmentLease | None:
+        """Copies contiguous buffers into a segment; None when there is no room for them.
+
+        The caller then sends them through the socket, as it does where nothing is shared.
+        """
+        lengths = [buffer.nbytes for buffer in buffers]
+        offsets, end = segments.lay_out(lengths)
+        lease = self._take(segments.file_size(end), end, lengths)
+        if lease is None:
+            return None
+        segment = lease.segment
+        try:
+            for offset, buffer in zip(offsets, buffers, strict=True):
+                segment.write(offset, buffer.cast("B"))
+        except OSError:
+            lease.release()
+            self._drop(lambda each: each is segment)
+            return None
+        segment.used_at = time.monotonic()
+        trimmer.watch(self)
+        return lease
+
+    def trim(self, now: float) -> bool:
+        """Drops what has not been used for a while, or can't be; False when nothing is left."""
+        is_over = not self.open_peers
+        self._drop(lambda each: is_over or each.is_lost or now - each.used_at > IDLE_S)
+        return bool(self._segments)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: these are the parent's."""
+        for segment in self._segments:
+            os.close(segment.fd)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._segments: list[Segment] = []  # oldest first
+        self.open_peers: set[PeerSegments] = set()  # whose connections are open
+
+    def _take(self, size: int, end: int, lengths: Sequence[int]) -> SegmentLease | None:
+        with self._lock:
+            for segment in reversed(self._segments):
+                if segment.size == size and segment.is_free:
+                    return segment.acquire(lengths)
+        if self._make_space(end):
+            with contextlib.suppress(OSError), self._lock:
+                segment = Segment(next(self._numbers), size)
+                self._segments.append(segment)
+                return segment.acquire(lengths)
+        return None
+
+    def _make_space(self, n: int) -> bool:
+        """Drops free segments of other sizes, if it has to."""
+        if self._has_space(n):
+            return True
+        if n < self._max_bytes:
+            self._drop(lambda segment: segment.is_free)
+        return self._has_space(n)
+
+    def _has_space(self, n: int) -> bool:
+        with self._lock:
+            in_use = sum(segment.n_bytes for segment in self._segments)
+            return len(self._segments) < MAX_SEGMENTS and in_use + n <= self._max_bytes
+
+    def _drop(self, is_unwanted: Callable[[Segment], bool]) -> None:
+        """Drops those that are unwanted and not held by us."""
+        with self._lock:
+            dropped = [each for each in self._segments if not each.is_held and is_unwanted(each)]
+            self._segments = [each for each in self._segments if each not in dropped]
+        for segment in dropped:
+            segment.retire()
+
+
+def _max_bytes() -> int:
+    """A quarter of the memory that this process may use."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
+            limits.append(int(file.read()))
+    return min(limits) // 4
+
+
+#: One per process by nature: a segment serves all connections.
+pool = SegmentPool()
+
+
+class SharedBuffers:
+    """The buffers of a message that is to be shared: the large ones in a segment, the others as they are.
+
+    Ready to be sent, any number of times, on any connection.
+    """
+
+    __slots__ = ("_lengths", "lease", "small")
+
+    def __init__(self, lease: SegmentLease, buffers: Sequence[memoryview]) -> None:
+        self.lease = lease
+        self.small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
+        self._lengths = [buffer.nbytes for buffer in buffers]
+
+    def describe(self, descriptor: bytes) -> bytes:
+        """What the message says instead of its large buffers."""
+        return descriptor + struct.pack(f"<{len(self._lengths)}Q", *self._lengths)
+
+    def release(self) -> None:
+        """It has been sent, or never will be."""
+        self.lease.release()
+
+
+def wrap(buffers: Sequence[memoryview]) -> SharedBuffers | None:
+    """A parcel; None if it is not worthwhile, or there is no room: send the buffers as they are."""
+    if not segments.is_worthwhile(buffers):
+        return None
+    lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
+    return None if lease is None else SharedBuffers(lease, buffers)

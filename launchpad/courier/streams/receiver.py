@@ -1,0 +1,152 @@
+"""The receiving end of a stream: items that have arrived, and the credit for more.
+
+    other side ──ITEM … END──▶ receive ──▶ arrived ──take──▶ consumer
+               ◀──CREDIT──────────────────────────────┘
+
+Credit is given for what the consumer has taken, not for what has arrived. So the other side is
+never more than a window ahead of the consumer, whatever the buffers of sockets hold. No I/O here:
+`send` puts frames on their way.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing
+from launchpad.courier.telemetry.counters import MethodCounts
+
+WINDOW_ITEMS = 64
+WINDOW_BYTES = 8 << 20  # an item is sent while any of it is left: one is always possible
+_HALF_ITEMS, _HALF_BYTES = WINDOW_ITEMS // 2, WINDOW_BYTES // 2
+
+_CREDIT = struct.Struct("<IQ")  # so many more items, and so many more bytes
+
+_END: framing.Fields = (framing.END, 0, b"", b"", (), 0, b"")
+
+Send = Callable[[Sequence[framing.Chunk]], object]
+
+
+class StreamReceiver:
+    """What has arrived of a stream and has not been taken.
+
+    Args:
+        number: the stream's, within its call; 0 is the result.
+        send: takes the chunks of a frame; never waits, never raises.
+        counts: where the items are counted.
+
+    Safe from any thread. Nothing is sent to us before `open`.
+    """
+
+    def __init__(self, number: int, send: Send, counts: MethodCounts) -> None:
+        self._number = number
+        self._send = send
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._arrived: deque[framing.Fields] = deque()
+        self._window = 0
+        self._taken_items = 0  # since credit was given last
+        self._taken_bytes = 0
+        self._callbacks: list[Callable[[], object]] = []
+        self.n_items = 0  # that have arrived, ever
+        self.end: framing.Chunk | None = None  # the last frame's body, when it has come
+        self.error: Exception | None = None  # why there will be no more, without an END
+
+    @property
+    def is_ready(self) -> bool:
+        """There is an item, or there will be no more."""
+        return bool(self._arrived) or self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will arrive."""
+        return self.end is not None or self.error is not None
+
+    def open(self) -> None:
+        """Gives the first credit; nothing happens the second time."""
+        with self._lock:
+            if self._window:
+                return
+            self._window = WINDOW_ITEMS
+        self._give(WINDOW_ITEMS, WINDOW_BYTES)
+
+    def receive(self, frame: framing.Fields) -> None:
+        """Takes an ITEM or END of the other side in; ProtocolError if there was no credit for it."""
+        with self._lock:
+            if frame[0] == framing.END:
+                self.end = frame[3]
+            elif len(self._arrived) >= self._window:
+                raise ProtocolError("an item of a stream for which there was no credit")
+            else:
+                self._arrived.append(frame)
+                self.n_items += 1
+        self._call_back()
+
+    def abort(self, error: Exception) -> None:
+        """There will be no more: `error` follows what has arrived. The first reason stays."""
+        with self._lock:
+            if not self.is_over:
+                self.error = error
+        self._call_back()
+
+    def close(self) -> None:
+        """Drops what has arrived, and ends it: nobody wants more."""
+        with self._lock:
+            self._arrived.clear()
+            if not self.is_over:
+                self.end = b""
+        self._call_back()
+
+    def drop(self) -> None:
+        """Forgets what has arrived. Takes no lock: for when nobody else is left."""
+        self._arrived.clear()
+
+    def take(self) -> framing.Fields | None:
+        """The next item; an END when there will be no more; None as long as neither is here."""
+        with self._lock:
+            if not self._arrived:
+                return _END if self.is_over else None
+            frame = self._arrived.popleft()
+            body, buffers = frame[3], frame[4]
+            size = framing.size(body, buffers) if buffers else len(body)
+            self._taken_items += 1
+            self._taken_bytes += size
+            self._counts.items += 1
+            self._counts.bytes_in += size
+            if self._taken_items < _HALF_ITEMS and self._taken_bytes < _HALF_BYTES:
+                return frame  # the other side has half a window left
+            credit = self._taken_items, self._taken_bytes
+            self._taken_items = self._taken_bytes = 0
+        if not self.is_over:
+            self._give(*credit)
+        return frame
+
+    def notify(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` once: when it is ready, in the thread that makes it so; now, if it is."""
+        with self._lock:
+            if not self.is_ready:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _give(self, items: int, n_bytes: int) -> None:
+        body = _CREDIT.pack(items, n_bytes)
+        self._send([framing.encode_small(framing.CREDIT, self._number, b"", body)])
+
+    def _call_back(self) -> None:
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+def decode_credit(frame: framing.Fields) -> tuple[int, int]:
+    """Items and bytes that the other side has room for, in addition to those it had before."""
+    try:
+        items, n_bytes = _CREDIT.unpack(frame[3])
+    except struct.error as error:
+        raise ProtocolError("a credit that is none") from error
+    return items, n_bytes

@@ -1,0 +1,269 @@
+"""What a client or a server has counted, read at one moment.
+
+    client.stats()                  Client ──▶ ClientStats   by method
+    server.stats()                  Server ──▶ ServerStats   by method, and by client and method
+    courier.server_stats(client)    the same, asked from afar
+
+Each prints as a table, and as text for Prometheus (prometheus.py).
+
+    learner-0 at unix:/run/user/1000/learner-0.sock: up 12.0 s, 3 connections, incarnation 5f3a90…
+    method  from     calls  errors  in flight    mean     p50     p99       in      out
+    step    actor-0  1,000       2          1  120 µs  110 µs  1.2 ms   1.2 MB  30.0 kB
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import add
+
+from launchpad.courier.telemetry.counters import Counts, EdgeCounts, MethodCounts
+
+
+@dataclass(frozen=True)
+class MethodStats:
+    """The calls of one method.
+
+    Attributes:
+        calls: begun, those in flight included.
+        errors: ended with an exception, whatever raised it; those of a deadline too.
+        in_flight: begun and not ended.
+        bytes_in: of payload received: by a client results, by a server arguments.
+        bytes_out: of payload sent.
+        total_s: what the ended ones took together.
+        buckets: `buckets[i]` ended ones took from 2**(i-1) to 2**i µs; the first: less than 1 µs.
+        items: of their streams, results and arguments. A call whose result is a stream ends when that
+            is opened.
+    """
+
+    calls: int
+    errors: int
+    in_flight: int
+    bytes_in: int
+    bytes_out: int
+    total_s: float
+    buckets: tuple[int, ...]
+    items: int = 0
+
+    @property
+    def ended(self) -> int:
+        return sum(self.buckets)
+
+    @property
+    def mean_s(self) -> float:
+        """NaN while no call has ended, as `quantile_s`."""
+        return self.total_s / self.ended if self.ended else float("nan")
+
+    @property
+    def p50_s(self) -> float:
+        return self.quantile_s(0.5)
+
+    @property
+    def p99_s(self) -> float:
+        return self.quantile_s(0.99)
+
+    def quantile_s(self, share: float) -> float:
+        """So long at most did this share of the ended calls take: `quantile_s(0.9)`.
+
+        Interpolated within a bucket, so that it is off by a factor of two at the very most.
+        """
+        wanted = share * self.ended
+        for bucket, count in enumerate(self.buckets):
+            if count and wanted <= count:
+                low, high = _bounds_us(bucket)
+                return (low + (high - low) * wanted / count) * 1e-6
+            wanted -= count
+        return float("nan")
+
+    @property
+    def histogram(self) -> dict[float, int]:
+        """Upper limit in seconds → calls that took less, but no less than the limit before it.
+
+        From the first bucket that has any to the last.
+        """
+        filled = [bucket for bucket, count in enumerate(self.buckets) if count]
+        if not filled:
+            return {}
+        within = range(filled[0], filled[-1] + 1)
+        return {_bounds_us(bucket)[1] * 1e-6: self.buckets[bucket] for bucket in within}
+
+
+@dataclass(frozen=True)
+class ClientStats:
+    """What a client has counted of its calls, over all its options and connections so far.
+
+    Attributes:
+        name: what we introduce ourselves as: the worker's name, `pid 4711` outside of workers.
+        server: what the server calls itself; empty if it has not said so yet.
+        address: where it is now; empty if nobody knows yet.
+        incarnation: which start of the server we talked to last; empty before the first call.
+        uptime_s: since the client was made.
+        connections: open now.
+        methods: by name.
+    """
+
+    name: str
+    server: str
+    address: str
+    incarnation: str
+    uptime_s: float
+    connections: int
+    methods: Mapping[str, MethodStats]
+
+    def __str__(self) -> str:
+        where = self.address or "a place that is not known yet"
+        what = f"{self.name} to {self.server or 'a server'} at {where}"
+        return _table(
+            what, self, ("method",), [((name,), each) for name, each in self.methods.items()]
+        )
+
+    def to_prometheus(self) -> str:
+        """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
+        from launchpad.courier.telemetry import prometheus
+
+        return prometheus.of_client(self)
+
+
+@dataclass(frozen=True)
+class ServerStats:
+    """What a server has counted of the calls it got.
+
+    Example:
+        stats = courier.server_stats(learner)
+        stats.methods["step"].p99_s
+        stats.edges["actor-0"]["step"].in_flight
+
+    Attributes:
+        name: what the server calls itself.
+        incarnation: another after each start; empty before the first.
+        uptime_s: since its start.
+        connections: open now; in-process clients have none.
+        methods: by name, over all clients. `(unknown)` are those that it does not have; names with
+            a slash are courier's own.
+        edges: client → method. Clients go by the name of their worker, `pid 4711` outside of workers.
+    """
+
+    name: str
+    address: str
+    incarnation: str
+    uptime_s: float
+    connections: int
+    methods: Mapping[str, MethodStats]
+    edges: Mapping[str, Mapping[str, MethodStats]]
+
+    def __str__(self) -> str:
+        rows = [
+            ((method, peer), each)
+            for peer, methods in self.edges.items()
+            for method, each in methods.items()
+        ]
+        what = f"{self.name} at {self.address}"
+        return _table(what, self, ("method", "from"), sorted(rows, key=lambda row: row[0]))
+
+    def to_prometheus(self) -> str:
+        """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
+        from launchpad.courier.telemetry import prometheus
+
+        return prometheus.of_server(self)
+
+
+def read(counts: Counts) -> dict[str, MethodStats]:
+    """By method, sorted. Calls may go on meanwhile: what is read of each is never inconsistent."""
+    by_method = sorted(counts.copy().items())
+    return {method.decode(errors="replace"): _read(each) for method, each in by_method}
+
+
+def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
+    """By client and method, sorted."""
+    return {peer: read(counts) for peer, counts in sorted(edges.copy().items())}
+
+
+def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodStats]:
+    """By method, over all clients."""
+    names = sorted({name for methods in edges.values() for name in methods})
+    return {
+        name: _sum(methods[name] for methods in edges.values() if name in methods) for name in names
+    }
+
+
+def _read(counts: MethodCounts) -> MethodStats:
+    # In the order opposite to that in which a call changes them: no call has ended but not begun.
+    buckets = tuple(counts.buckets)
+    ended = sum(buckets)
+    bytes_in, bytes_out, total_s = counts.bytes_in, counts.bytes_out, counts.total_s
+    errors, started, items = counts.errors, counts.started, counts.items
+    return MethodStats(
+        started, errors, started - ended, bytes_in, bytes_out, total_s, buckets, items
+    )
+
+
+def _sum(parts: Iterable[MethodStats]) -> MethodStats:
+    first, *others = parts
+    for other in others:
+        first = MethodStats(
+            first.calls + other.calls,
+            first.errors + other.errors,
+            first.in_flight + other.in_flight,
+            first.bytes_in + other.bytes_in,
+            first.bytes_out + other.bytes_out,
+            first.total_s + other.total_s,
+            tuple(map(add, first.buckets, other.buckets)),
+            first.items + other.items,
+        )
+    return first
+
+
+def _table(
+    what: str,
+    stats: ClientStats | ServerStats,
+    keys: tuple[str, ...],
+    rows: Sequence[tuple[tuple[str, ...], MethodStats]],
+) -> str:
+    """A line about all, and one for each method, by its keys."""
+    connections = f"{stats.connections} connection{'s' * (stats.connections != 1)}"
+    incarnation = f", incarnation {stats.incarnation[:8]}" if stats.incarnation else ""
+    headline = f"{what}: up {_seconds(stats.uptime_s)}, {connections}{incarnation}"
+    if not rows:
+        return f"{headline}\nno calls yet"
+    table = [(*keys, "calls", "errors", "in flight", "mean", "p50", "p99", "in", "out")]
+    for names, each in rows:
+        counted = [f"{n:,}" for n in (each.calls, each.errors, each.in_flight)]
+        took = [_seconds(s) for s in (each.mean_s, each.p50_s, each.p99_s)]
+        table.append((*names, *counted, *took, _size(each.bytes_in), _size(each.bytes_out)))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    aligned = [str.ljust] * len(keys) + [str.rjust] * (len(widths) - len(keys))
+    lines = [
+        "  ".join(align(cell, n) for align, cell, n in zip(aligned, row, widths, strict=True))
+        for row in table
+    ]
+    return "\n".join([headline, *map(str.rstrip, lines)])
+
+
+def _seconds(s: float) -> str:
+    """Three digits and a unit: `120 µs`, `1.20 ms`."""
+    if math.isnan(s):
+        return "–"
+    if s >= 120:
+        return f"{s / 60:,.0f} min"
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if s * scale >= 1:
+            return f"{_digits(s * scale)} {unit}"
+    return f"{_digits(s * 1e6)} µs"
+
+
+def _size(n: float) -> str:
+    """Bytes, in powers of a thousand: `1.23 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n} B" if unit == "B" else f"{_digits(n)} {unit}"
+        n /= 1000
+    return f"{n:,.1f} TB"
+
+
+def _digits(x: float) -> str:
+    return f"{x:.0f}" if x >= 99.95 else f"{x:.1f}" if x >= 9.995 else f"{x:.2f}"
+
+
+def _bounds_us(bucket: int) -> tuple[int, int]:
+    return (1 << bucket - 1 if bucket else 0), 1 << bucket

@@ -1,0 +1,91 @@
+"""What is counted of every call, at both ends, always.
+
+No lock: CPython changes threads between calls and at the ends of loops, never within
+`number += number` or `numbers[i] += 1`, so that none of these gets lost. Do not call anything on the
+right-hand side.
+
+What courier tells whoever reads logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+N_BUCKETS = 48  # the last one begins at 2**46 µs, two years: no call is too long for it
+UNKNOWN = b"(unknown)"
+
+
+class MethodCounts:
+    """The calls of one method between one client and one server.
+
+    `buckets[i]` counts calls that took from 2**(i-1) to 2**i µs. A call with streams counts when it
+    is answered; then `items` and their bytes, as they pass.
+    """
+
+    __slots__ = ("buckets", "bytes_in", "bytes_out", "errors", "items", "started", "total_s")
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.errors = 0
+        self.items = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.total_s = 0.0
+        self.buckets = [0] * N_BUCKETS
+
+    @property
+    def finished(self) -> int:
+        return sum(self.buckets)
+
+    def finish(self, took_s: float, bytes_in: int, bytes_out: int) -> None:
+        """One call more has ended, well or not."""
+        bucket = int(took_s * 1e6).bit_length()
+        self.total_s += took_s
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        self.buckets[bucket] += 1
+
+
+class Counts(dict[bytes, MethodCounts]):
+    """By method, made when first asked for.
+
+    Args:
+        is_known: whether there is such a method. Those that are not are counted together, since
+            a client may ask for any number of them; so are those beyond `MAX_METHODS`, where a
+            fallback knows any name.
+    """
+
+    MAX_METHODS = 1000
+
+    def __init__(self, is_known: Callable[[bytes], bool] = lambda method: True) -> None:
+        super().__init__()
+        self._is_known = is_known
+
+    def __missing__(self, method: bytes) -> MethodCounts:
+        is_own = len(self) < self.MAX_METHODS and self._is_known(method)
+        name = method if is_own else UNKNOWN
+        return self.setdefault(name, MethodCounts())
+
+
+class EdgeCounts(dict[str, Counts]):
+    """A server's counts, by the name of the client.
+
+    Clients that come and go under ever new names are counted together beyond `MAX_PEERS`.
+    """
+
+    MAX_PEERS = 1000
+
+    def __init__(self, is_known: Callable[[bytes], bool]) -> None:
+        super().__init__()
+        self._is_known = is_known
+
+    def of(self, peer: str) -> Counts:
+        name = peer if peer in self or len(self) < self.MAX_PEERS else "(others)"
+        return self.setdefault(name, Counts(self._is_known))
+
+
+def warn(text: str) -> None:
+    """A warning on stderr, unless the program handles this logger otherwise."""
+    import logging
+
+    logging.getLogger("launchpad.courier").warning(text)

@@ -1,0 +1,98 @@
+"""Stats as text for Prometheus: its exposition format, version 0.0.4.
+
+    courier_server_calls_total{server="learner-0",peer="actor-0",method="step"} 1000
+
+A name below stands behind `courier_server_`, with a label for each of server, peer and method; or
+behind `courier_client_`, with client, server and method.
+
+    calls_total               counter    in_flight         gauge
+    errors_total              counter    duration_seconds  histogram
+    received_bytes_total      counter    sent_bytes_total  counter
+    items_total               counter
+    connections               gauge      uptime_seconds    gauge      (without peer and method)
+    info                      gauge      always 1; its labels tell address and incarnation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from launchpad.courier.telemetry.call_stats import ClientStats, MethodStats, ServerStats
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_FIRST, _LAST = 3, 27  # the limits that are told, 2**i µs: 8 µs to 134 s
+
+Labels = Mapping[str, str]
+Series = Sequence[tuple[Labels, "MethodStats"]]
+
+_SINGLE: tuple[tuple[str, str, str, Callable[[MethodStats], int]], ...] = (
+    ("calls_total", "counter", "Calls begun.", lambda each: each.calls),
+    ("errors_total", "counter", "Calls that ended with an exception.", lambda each: each.errors),
+    ("in_flight", "gauge", "Calls begun and not ended.", lambda each: each.in_flight),
+    ("received_bytes_total", "counter", "Payload received.", lambda each: each.bytes_in),
+    ("sent_bytes_total", "counter", "Payload sent.", lambda each: each.bytes_out),
+    ("items_total", "counter", "Items of streams, either way.", lambda each: each.items),
+)
+
+
+def of_client(stats: ClientStats) -> str:
+    """What `client.stats().to_prometheus()` is."""
+    owner = {"client": stats.name, "server": stats.server}
+    series = [({**owner, "method": method}, each) for method, each in stats.methods.items()]
+    return _text("courier_client", owner, stats, series)
+
+
+def of_server(stats: ServerStats) -> str:
+    """What `server.stats().to_prometheus()` is."""
+    owner = {"server": stats.name}
+    series = [
+        ({**owner, "peer": peer, "method": method}, each)
+        for peer, methods in stats.edges.items()
+        for method, each in methods.items()
+    ]
+    return _text("courier_server", owner, stats, series)
+
+
+def _text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: Series) -> str:
+    about = {**owner, "address": stats.address, "incarnation": stats.incarnation}
+    lines = [
+        *_gauge(f"{prefix}_info", "Who this is.", about, 1),
+        *_gauge(f"{prefix}_uptime_seconds", "Since it began.", owner, stats.uptime_s),
+        *_gauge(f"{prefix}_connections", "Open now.", owner, stats.connections),
+    ]
+    for name, kind, help_text, value in _SINGLE:
+        lines += _head(f"{prefix}_{name}", kind, help_text)
+        lines += [_sample(f"{prefix}_{name}", labels, value(each)) for labels, each in series]
+    lines += _histogram(f"{prefix}_duration_seconds", series)
+    return "\n".join(lines) + "\n"
+
+
+def _gauge(name: str, help_text: str, labels: Labels, value: float) -> list[str]:
+    return [*_head(name, "gauge", help_text), _sample(name, labels, value)]
+
+
+def _histogram(name: str, series: Series) -> Iterator[str]:
+    yield from _head(name, "histogram", "What the ended calls took.")
+    for labels, each in series:
+        counts = list(accumulate(each.buckets))
+        for i in range(_FIRST, _LAST + 1):
+            yield _sample(f"{name}_bucket", {**labels, "le": repr((1 << i) / 1e6)}, counts[i])
+        yield _sample(f"{name}_bucket", {**labels, "le": "+Inf"}, each.ended)
+        yield _sample(f"{name}_sum", labels, each.total_s)
+        yield _sample(f"{name}_count", labels, each.ended)
+
+
+def _head(name: str, kind: str, help_text: str) -> list[str]:
+    return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
+
+
+def _sample(name: str, labels: Labels, value: float) -> str:
+    inside = []
+    for label, text in labels.items():
+        escaped = text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        inside.append(f'{label}="{escaped}"')
+    return f"{name}{{{','.join(inside)}}} {value!r}"

@@ -1,0 +1,66 @@
+"""How bytes get from a client to a server, by the first part of an address."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from launchpad.courier.transport import network_address
+
+if TYPE_CHECKING:
+    from launchpad.courier.transport.stream_socket import Listener, Socket
+
+_MODULES = {
+    "unix": "launchpad.courier.transport.unix",
+    "tcp": "launchpad.courier.transport.tcp",
+    "tcp+plaintext": "launchpad.courier.transport.tcp",
+    "inproc": "launchpad.courier.server.inprocess_addresses",  # for calls with streams
+}
+_FORMS = (
+    "unix:/absolute/path",
+    "tcp:HOST:PORT",
+    "tcp+plaintext:HOST:PORT",
+    "inproc:anything",
+    "grpc:HOST:PORT",
+    "grpc+plaintext:HOST:PORT",
+)
+
+
+class Transport(Protocol):
+    """What the module of a transport with sockets offers."""
+
+    #: Whether the peer has closed a connection on which nothing is expected; None where the first
+    #: write would tell.
+    is_stale: Callable[[Socket], bool] | None
+
+    def listen(self, address: str) -> Listener: ...
+
+    def connect(self, address: str, timeout_s: float | None) -> Socket: ...
+
+    def check(self, address: str) -> None: ...
+
+
+def is_grpc(address: str) -> bool:
+    """It is served by gRPC (`courier/grpc`), not on sockets of ours. ValueError if it is malformed."""
+    if network_address.transport_of(address) != network_address.GRPC:
+        return False
+    network_address.parse(address, network_address.GRPC)
+    return True
+
+
+def find(address: str) -> Transport:
+    """The transport of an address; a ValueError where there is none, or the address is malformed."""
+    scheme, colon, _ = address.partition(":")
+    if not colon or scheme not in _MODULES:
+        forms = " and ".join((", ".join(_FORMS[:-1]), _FORMS[-1]))
+        raise ValueError(f"{address!r} is no address of a courier server; there are {forms}")
+    transport = cast("Transport", importlib.import_module(_MODULES[scheme]))
+    transport.check(address)
+    return transport
+
+
+def load(name: str) -> Any:
+    """What stands in a module, `module:name`, imported now: most programs do without it."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)

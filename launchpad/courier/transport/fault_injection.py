@@ -1,0 +1,172 @@
+"""What can happen to messages on their way, made to happen: for tests.
+
+A stream socket does not lose a message and go on: it loses the connection with it. So do these faults.
+
+    with Faults(seed=7, drop_request=0.01, drop_response=0.01):
+        …       # what clients in this process send and receive on connections opened from here on
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.courier.protocol.framing import Chunk
+from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.stream_socket import Socket
+
+
+@dataclass
+class Faults:
+    """A network that fails, by a seed. A context manager; one at a time in a process.
+
+    Example:
+        with testing.Faults(seed=1, drop_response=0.05):
+            with pytest.raises(courier.OutcomeUnknown):
+                for i in range(1000):
+                    client.add(i)
+
+    Attributes:
+        seed: the same calls in the same order meet the same faults.
+        drop_request: how often, from 0 to 1, a request is lost, and the connection with it.
+        drop_response: the same for what comes back: the method has run.
+        cut: how often the connection ends in the middle of a request.
+        corrupt: how often a request is damaged on the way, so that the server ends the connection.
+        delay: how often a message is late, by `delay_s` seconds.
+    """
+
+    seed: int = 0
+    drop_request: float = 0.0
+    drop_response: float = 0.0
+    cut: float = 0.0
+    corrupt: float = 0.0
+    delay: float = 0.0
+    delay_s: float = 0.01
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often each has happened."""
+
+    def __post_init__(self) -> None:
+        for name in ("drop_request", "drop_response", "cut", "corrupt", "delay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is how often, from 0 to 1, not {getattr(self, name)!r}")
+        self._random = random.Random(self.seed)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Faults:
+        global _active
+        if _active is not None:
+            raise RuntimeError("there are faults at work in this process already")
+        _active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _active
+        _active = None
+
+    def happens(self, fault: str) -> bool:
+        """Whether it strikes now."""
+        often: float = getattr(self, fault)
+        if not often:
+            return False
+        with self._lock:
+            is_due = self._random.random() < often
+            if is_due:
+                self.counts[fault] = self.counts.get(fault, 0) + 1
+            return is_due
+
+
+_active: Faults | None = None
+
+
+def wrap(sock: Socket) -> Socket:
+    """The socket, or one to which the faults at work happen."""
+    return sock if _active is None else FaultySocket(sock, _active)
+
+
+class FaultySocket:
+    """A client's socket with faults. Each `send` is taken for a request, each receive for a response."""
+
+    def __init__(self, sock: Socket, faults: Faults) -> None:
+        self._sock = sock
+        self._faults = faults
+        self.raw = stream_socket.raw_of(sock)
+
+    def pending(self) -> bool:
+        return stream_socket.has_pending(self._sock)
+
+    def sendall(self, data: Chunk, flags: int = 0) -> None:
+        self._sock.sendall(data, flags)
+
+    def send(self, data: Chunk, flags: int = 0) -> int:
+        return self.sendmsg([memoryview(data)], (), flags)
+
+    def sendmsg(self, chunks: Iterable[Chunk], ancillary: Any = (), flags: int = 0) -> int:
+        """Sends, unless something happens to it."""
+        faults = self._faults
+        chunks = list(chunks)
+        self._delay()
+        size = sum(len(chunk) for chunk in chunks)
+        if faults.happens("drop_request"):
+            self._end()
+            return size
+        if faults.happens("cut"):
+            sent = self._sock.send(memoryview(b"".join(chunks))[: size // 2], flags)
+            self._end()
+            return sent
+        if faults.happens("corrupt"):
+            first, *rest = chunks
+            chunks = [bytes([first[0] ^ 0xFF]) + bytes(first[1:]), *rest]
+        return self._sock.sendmsg(chunks, ancillary, flags)
+
+    def recv(self, n: int, flags: int = 0) -> bytes:
+        return self._sock.recv(n, flags)
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        return self._apply(self._sock.recv_into(buffer, size, flags))
+
+    def recvmsg_into(self, buffers: Sequence[Any], space: int, flags: int) -> Any:
+        n, ancillary, *rest = self.raw.recvmsg_into(buffers, space, flags)
+        return self._apply(n), ancillary, *rest
+
+    def shutdown(self, how: int) -> None:
+        self._sock.shutdown(how)
+
+    def setsockopt(self, level: int, name: int, value: Any) -> None:
+        self._sock.setsockopt(level, name, value)
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self._sock.settimeout(timeout_s)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def __enter__(self) -> FaultySocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _apply(self, n: int) -> int:
+        """What arrives of `n` bytes that came."""
+        self._delay()
+        if n and self._faults.happens("drop_response"):
+            self._end()
+            return 0
+        return n
+
+    def _delay(self) -> None:
+        if self._faults.happens("delay"):
+            time.sleep(self._faults.delay_s)
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,93 @@
+"""Addresses on a network as text: `tcp:HOST:PORT`, and where one may go without TLS.
+
+tcp:learner-0.example:7077      with TLS if the keyring has credentials for it; else only
+tcp:[::1]:7077                  on loopback, where nobody else listens
+tcp+plaintext:10.0.0.5:7077     without TLS, wherever it is: somebody has asked for it
+
+The same for `grpc:` and `grpc+plaintext:`.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+TCP, GRPC = "tcp", "grpc"
+INPROCESS = "inproc:"  # any text may follow
+_PLAINTEXT = "+plaintext"
+
+_FORM = re.compile(
+    r"((?:tcp|grpc)(?:\+plaintext)?):(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]+):([0-9]{1,5})"
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A host and a port, and whether plaintext was asked for by name."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def wants_plaintext(self) -> bool:
+        return self.scheme.endswith(_PLAINTEXT)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}:{host}:{self.port}"
+
+
+def transport_of(address: str) -> str | None:
+    """`tcp` or `grpc`, whichever the address is for; None if it is for neither."""
+    transport = address.partition(":")[0].removesuffix(_PLAINTEXT)
+    return transport if transport in (TCP, GRPC) else None
+
+
+def parse(address: str, transport: str = TCP) -> Endpoint:
+    """The endpoint that `address` spells; a ValueError that quotes it when it spells none."""
+    match = _FORM.fullmatch(address)
+    if match is None or match[1].removesuffix(_PLAINTEXT) != transport:
+        raise ValueError(
+            f"{address!r} is not of the form {transport}:HOST:PORT or {transport}{_PLAINTEXT}:HOST:PORT "
+            f"(an IPv6 address stands in brackets: {transport}:[::1]:7077)"
+        )
+    scheme, host, port = match.groups()
+    if int(port) > 65535:
+        raise ValueError(f"{address!r} has a port above 65535")
+    return Endpoint(scheme, host.strip("[]"), int(port))
+
+
+def resolve(endpoint: Endpoint, *, to_bind: bool = False) -> list[tuple[int, Any]]:
+    """Family and socket address of everything the host's name stands for. Raises OSError."""
+    flags = socket.AI_PASSIVE if to_bind else 0
+    try:
+        found = socket.getaddrinfo(
+            endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=flags
+        )
+    except UnicodeError as error:
+        raise ValueError(f"{endpoint} has a host that is no name: {error}") from error
+    return [(family, where) for family, _, _, _, where in found]
+
+
+def is_loopback(ip: str) -> bool:
+    """Nobody outside this host can be, or listen to, the other end."""
+    return ip.startswith(("127.", "::ffff:127.")) or ip == "::1"
+
+
+def check_plaintext(endpoint: Endpoint, ip: str) -> None:
+    """Refuses to talk in the clear beyond loopback, unless the address asks for it by name."""
+    if endpoint.wants_plaintext or is_loopback(ip):
+        return
+    plain = Endpoint(endpoint.scheme + _PLAINTEXT, endpoint.host, endpoint.port)
+    raise PermissionError(
+        errno.EPERM,
+        f"there are no credentials for this address in the keyring, and {ip} is beyond loopback, "
+        "where anybody could read along, or pose as either side. For TLS call keyring.add(prefix, "
+        "token, certificates.make_credentials()), the same credentials in all processes. To go "
+        f"without, ask for it by name: {plain}",
+        str(endpoint),
+    )

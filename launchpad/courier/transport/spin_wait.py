@@ -1,0 +1,189 @@
+"""Waits awake for what is likely to come at once.
+
+A thread that sleeps has to be woken, and from one processor to another that takes longer than a small
+call does: 20 to 60 µs on a virtual machine. So who was answered at once the last time looks out for
+the next answer for a moment before it sleeps. Between two looks it offers its processor to whoever
+needs it: that may be the very process which is to answer.
+
+It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
+If each call let go of it, threads that call at the same time would mostly wake each other in vain.
+After 128 answers, about a millisecond, it sleeps once: whoever waits for the interpreter has it then.
+
+Nobody looks out for long when it does not help: who has seen nothing come sleeps the next time, then the
+next 3, 7, … times. Who is in the way of other threads that compute, or shares its processor with
+a process that does, sleeps the next thousand times, then the next two thousand, …
+
+Source: adaptive mutexes; the polling of idle virtual processors (Linux, guest-halt-polling).
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+import time
+from threading import get_ident
+from typing import Any
+
+from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket, has_pending, raw_of
+
+WINDOW_S = 50e-6  # to look out
+_LARGE = 64 << 10  # who waits for so much at once does not wait for a small answer
+_MOST_SLEEPS = 63  # in a row, after looking out in vain
+_STREAK = 32  # answers in a row; then it looks whether it is in the way of others
+_STREAKS = 4  # then it sleeps once
+_SHARE = 0.35  # of that time: who computed so much would have computed more
+_BACKOFF, _MAX_BACKOFF = 1024, 65536  # sleeps in a row, if so
+_TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
+_MAX_WASTED_S = 8e-3  # beyond that
+
+_monotonic, _process_time, _thread_time = time.monotonic, time.process_time, time.thread_time
+_DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
+_SEND = int(NO_SIGNAL) | _DONTWAIT
+_PEEK = int(socket.MSG_PEEK) | _DONTWAIT
+
+
+@functools.cache
+def find_library() -> Any:
+    """The system's library, whose functions keep the interpreter; None where one is missing."""
+    try:
+        import ctypes  # which takes a while, and only those who connect need it
+
+        library = ctypes.PyDLL(None)
+        has_all = all([library.send, library.recv, library.sched_yield, _DONTWAIT])
+        return library if has_all else None
+    except (AttributeError, ImportError, OSError, TypeError):
+        return None
+
+
+class SpinWaiter:
+    """Sends and receives on a socket, for one thread at a time, which alone may close it.
+
+    Example:
+        vigil = Vigil(sock)
+        vigil.send(request, NO_SIGNAL)
+        n = vigil.receive(buffer)       # as sock.recv_into(buffer), often sooner
+
+    Args:
+        sock: one that blocks. Its limits hold for the time that the thread sleeps.
+        window_s: how long to look out.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_began",
+        "_buffer",
+        "_hits",
+        "_is_plain",
+        "_last_sleeps",
+        "_other_threads_s",
+        "_place",
+        "_raw",
+        "_sleeps",
+        "_sock",
+        "_streaks",
+        "_system_recv",
+        "_system_send",
+        "_thread",
+        "_wasted_s",
+        "_window_s",
+        "_yield_cpu",
+    )
+
+    def __init__(self, sock: Socket, window_s: float = WINDOW_S) -> None:
+        self._sock = sock
+        self._raw = raw_of(sock)
+        self._is_plain = type(sock) is socket.socket  # else bytes are to be looked at, not taken
+        self._window_s = window_s
+        library = find_library()
+        self._system_send: Any = getattr(library, "send", None)
+        self._system_recv: Any = getattr(library, "recv", None)
+        self._yield_cpu: Any = getattr(library, "sched_yield", None)
+        self._sleeps = 0 if library is not None else sys.maxsize  # to come, in a row
+        self._last_sleeps = 0
+        self._backoff = _BACKOFF
+        self._buffer: memoryview | None = None
+        self._place: Any = None  # the same, as the system takes it
+        self._wasted_s = 0.0  # lately
+        # The streak:
+        self._hits = self._thread = self._streaks = 0
+        self._began = self._other_threads_s = 0.0
+
+    @property
+    def is_spinning(self) -> bool:
+        """It would look out now."""
+        return not self._sleeps
+
+    def send(self, data: bytes, flags: int) -> int:
+        """As `sock.send`."""
+        if self._sleeps or not self._is_plain:
+            return self._sock.send(data, flags)
+        n: int = self._system_send(self._raw.fileno(), data, len(data), _SEND)
+        return n if n >= 0 else self._sock.send(data, flags)
+
+    def receive(self, buffer: memoryview) -> int:
+        """As `sock.recv_into`."""
+        if self._sleeps:
+            self._sleeps -= 1
+            return self._sock.recv_into(buffer)
+        if buffer is not self._buffer and not self._take(buffer):
+            return self._sock.recv_into(buffer)
+        offer, recv = self._yield_cpu, self._system_recv
+        fileno, place, n_bytes, flags = self._raw.fileno, self._place, len(buffer), _DONTWAIT
+        if not self._is_plain:
+            if has_pending(self._sock):
+                return self._sock.recv_into(buffer)
+            n_bytes, flags = 1, _PEEK
+        until = _monotonic() + self._window_s
+        while True:
+            offer()
+            now = _monotonic()
+            n: int = recv(fileno(), place, n_bytes, flags)
+            if n >= 0:
+                self._on_hit(now - until)
+                return n if self._is_plain else self._sock.recv_into(buffer)
+            if now > until:
+                self._on_miss()
+                return self._sock.recv_into(buffer)
+
+    def _take(self, buffer: memoryview) -> bool:
+        """From now on it is this one; False if it is too large, and the old one stays."""
+        import ctypes
+
+        if len(buffer) > _LARGE:
+            return False
+        self._place = ctypes.byref(ctypes.c_char.from_buffer(buffer))
+        self._buffer = buffer
+        return True
+
+    def _on_miss(self) -> None:
+        self._last_sleeps = 0 if self._hits else self._last_sleeps
+        self._sleeps = self._last_sleeps = min(2 * self._last_sleeps + 1, _MOST_SLEEPS)
+        self._hits = 0
+
+    def _on_hit(self, late_s: float) -> None:
+        if not self._hits:
+            self._thread = get_ident()
+            self._began, self._other_threads_s = _monotonic(), _process_time() - _thread_time()
+        self._hits += 1
+        if late_s > 0:  # the answer may have been there long ago: another process was running
+            self._wasted_s += late_s
+        if self._hits >= _STREAK:
+            self._end_round()
+
+    def _end_round(self) -> None:
+        """Sleeps for a while if it is in the way of others; once, if it has not slept for long."""
+        took_s = _monotonic() - self._began
+        other_threads_s = _process_time() - _thread_time() - self._other_threads_s
+        # What took longer was interrupted, by threads whose turn it was.
+        is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
+        self._streaks += 1
+        self._sleeps = int(self._streaks % _STREAKS == 0)
+        if (is_one_piece and other_threads_s > _SHARE * took_s) or self._wasted_s > _MAX_WASTED_S:
+            self._sleeps = self._backoff
+            self._backoff = min(2 * self._backoff, _MAX_BACKOFF)
+            self._wasted_s = 0.0
+        elif self._backoff > _BACKOFF:
+            self._backoff -= self._backoff >> 8
+        self._wasted_s = max(0.0, self._wasted_s - _STREAK * _TOLERATED_S)
+        self._hits = 0

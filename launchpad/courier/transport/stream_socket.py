@@ -1,0 +1,132 @@
+"""What all carriers do with stream sockets, once they have one."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from launchpad.courier.protocol.framing import Chunk
+
+MAX_GATHER = 1024  # IOV_MAX
+
+# A peer that is gone is an error, not a signal, even where the program has restored SIGPIPE.
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+
+
+class Socket(Protocol):
+    """What courier uses of a connected `socket.socket`, which is one, and of what wraps one."""
+
+    def send(self, data: Chunk, flags: int = ..., /) -> int: ...
+
+    def sendall(self, data: Chunk, flags: int = ..., /) -> None: ...
+
+    def sendmsg(
+        self, chunks: Iterable[Chunk], ancillary: Iterable[Any] = ..., flags: int = ..., /
+    ) -> int: ...
+
+    def recv(self, n: int, flags: int = ..., /) -> bytes: ...
+
+    def recv_into(self, buffer: Any, n: int = ..., flags: int = ...) -> int: ...
+
+    def setsockopt(self, level: int, name: int, value: Any, /) -> None: ...
+
+    def settimeout(self, timeout_s: float | None, /) -> None: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    """Where a server's clients arrive."""
+
+    address: str
+    sock: socket.socket  # becomes readable when somebody has come
+
+    @property
+    def is_lost(self) -> bool: ...  # nobody who comes to the address arrives here any more
+
+    def republish(self) -> None: ...  # on another `sock`
+
+    def accept(self) -> Socket: ...
+
+    def close(self) -> None: ...
+
+
+def raw_of(sock: Socket) -> socket.socket:
+    """The kernel's socket, whatever is around it."""
+    raw: socket.socket = getattr(sock, "raw", sock)  # type: ignore[arg-type]
+    return raw
+
+
+def is_unix(sock: Socket) -> bool:
+    """Whether files can be sent over it."""
+    return raw_of(sock).family == socket.AF_UNIX
+
+
+def has_pending(sock: Socket) -> bool:
+    """Whether something can be received although the descriptor may not be readable.
+
+    To be asked before anybody waits for it to become so. A read may then still find too little.
+    """
+    pending = getattr(sock, "pending", None)
+    return pending is not None and pending()
+
+
+def set_timeouts(sock: Socket, timeout_s: float) -> None:
+    """Limits each single send and receive, 0 for no limit; past it they raise BlockingIOError.
+
+    The kernel keeps this time. Python's own `settimeout` would poll before every read and write:
+    one more system call each.
+    """
+    packed = _timeval(timeout_s)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, packed)
+
+
+def set_receive_timeout(sock: Socket, timeout_s: float) -> None:
+    """Like `set_timeouts`, for receiving only."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
+
+
+def _timeval(timeout_s: float) -> bytes:
+    micros = max(1, int(timeout_s * 1e6)) if timeout_s else 0
+    return struct.pack("@ll", *divmod(micros, 1_000_000))
+
+
+def receive_exactly(sock: Socket, size: int) -> bytes:
+    """`size` bytes, or ConnectionResetError when the stream ends before."""
+    data = bytearray()
+    while len(data) < size:
+        chunk = sock.recv(size - len(data))
+        if not chunk:
+            raise ConnectionResetError(errno.ECONNRESET, "the peer closed while greeting")
+        data += chunk
+    return bytes(data)
+
+
+def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
+    """Writes all chunks, gathered. When it raises, the last byte has not been written."""
+    send_rest(sock, [memoryview(chunk) for chunk in chunks if len(chunk)])
+
+
+def send_rest(sock: Socket, rest: list[memoryview]) -> None:
+    """`send_all`, taking from `rest` what has been written, so that it can be called again."""
+    while rest:
+        skip_sent(rest, sock.sendmsg(rest[:MAX_GATHER], (), NO_SIGNAL))
+
+
+def skip_sent(rest: list[memoryview], n: int) -> None:
+    """Drops the first `n` bytes of `rest`."""
+    whole = 0
+    while whole < len(rest) and n >= len(rest[whole]):
+        n -= len(rest[whole])
+        whole += 1
+    del rest[:whole]
+    if n:
+        rest[0] = rest[0][n:]

@@ -1,0 +1,144 @@
+"""What `ssl` needs to know of our credentials. TLS 1.3 only, and both sides are verified.
+
+Names are not compared: the authority of a run signs for that run alone, and its workers move
+between hosts. `ssl` reads certificates and keys from files only, so they are passed as files that
+exist in memory. What a failed handshake means is said in words here, too: OpenSSL only names the step
+that failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import ssl
+import tempfile
+
+from launchpad.courier.errors import ProtocolError, Refused
+from launchpad.courier.security.keyring import Credentials
+
+_KEPT = 16  # one for each side and run; more than one run at a time is rare
+_HINT = (
+    "All processes of a run need the same credentials: "
+    "keyring.add(prefix, token, credentials) with those of the other side."
+)
+_CLOCKS = "Compare the clocks of both hosts."
+
+# The ends of the reasons that mean so; their beginnings differ between versions of OpenSSL.
+_ALERTS_REFUSED = (
+    "_ALERT_UNKNOWN_CA",
+    "_ALERT_BAD_CERTIFICATE",
+    "_ALERT_DECRYPT_ERROR",
+    "_ALERT_CERTIFICATE_UNKNOWN",
+    "_ALERT_CERTIFICATE_REQUIRED",
+)
+_ALERTS_CLOCK = ("_ALERT_CERTIFICATE_EXPIRED",)
+_NO_TLS = ("WRONG_VERSION_NUMBER", "_ALERT_PROTOCOL_VERSION", "HTTP_REQUEST")
+_NOT_YET_VALID, _EXPIRED = 9, 10  # X509_V_ERR_…
+
+
+@functools.lru_cache(_KEPT)
+def for_server(credentials: Credentials) -> ssl.SSLContext:
+    """The same object for equal credentials. Raises ValueError when they do not fit together."""
+    context = _make(ssl.PROTOCOL_TLS_SERVER, credentials)
+    context.num_tickets = 0  # sessions are not resumed: the handshake takes about a millisecond
+    return context
+
+
+@functools.lru_cache(_KEPT)
+def for_client(credentials: Credentials) -> ssl.SSLContext:
+    """The same object for equal credentials. Raises ValueError when they do not fit together."""
+    return _make(ssl.PROTOCOL_TLS_CLIENT, credentials)
+
+
+def _make(protocol: int, credentials: Credentials) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(cadata=credentials.ca_pem.decode())
+        own = credentials.cert_pem + b"\n" + credentials.key_pem
+        if not _load_from_memory(context, own):
+            _load_from_disk(context, own)
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{credentials} cannot be used for TLS: {error}. They are three PEM texts: an authority, "
+            "a certificate that it has signed, and the key of that certificate."
+        ) from error
+    return context
+
+
+def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> bool:
+    """False where the system has no such files, or no /proc to name them by."""
+    if not hasattr(os, "memfd_create"):
+        return False
+    try:
+        handle = os.memfd_create("courier-credentials")
+    except OSError:
+        return False
+    try:
+        path = f"/proc/self/fd/{handle}"
+        os.write(handle, pem)
+        if not os.path.exists(path):
+            return False
+        context.load_cert_chain(path)
+        return True
+    finally:
+        os.close(handle)
+
+
+def _load_from_disk(context: ssl.SSLContext, pem: bytes) -> None:
+    """A file that only we can read (0600), gone as soon as it has been read."""
+    handle, path = tempfile.mkstemp(prefix="courier-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(path)
+    finally:
+        os.unlink(path)
+
+
+def as_client_error(error: ssl.SSLError, address: str) -> Exception:
+    """What a client raises that could not come to terms with the server at `address`."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Refused(f"the server at {address} shows {_describe(error)}", address=address)
+    if reason.endswith(_ALERTS_REFUSED):
+        what = f"the server at {address} refuses our certificate: it is of another run. {_HINT}"
+        return Refused(what, address=address)
+    if reason.endswith(_ALERTS_CLOCK):
+        what = f"the server at {address} finds our certificate expired. {_CLOCKS}"
+        return Refused(what, address=address)
+    if reason.endswith(_NO_TLS):
+        return ProtocolError(
+            f"what listens at {address} does not speak TLS 1.3. If it is a courier server of this "
+            "run, its process has no credentials for that address in its keyring.",
+            address=address,
+        )
+    return ProtocolError(f"TLS with the server at {address} failed: {error}", address=address)
+
+
+def as_server_error(error: ssl.SSLError) -> OSError:
+    """What ends the one connection of a client that is not of this run."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        what = f"the client shows {_describe(error)}"
+    elif reason.endswith(_ALERTS_REFUSED):
+        what = f"the client refuses our certificate: it is of another run. {_HINT}"
+    elif reason.endswith(_NO_TLS):
+        what = "the client does not speak TLS 1.3"
+    else:
+        what = f"TLS failed: {error}"
+    return as_broken(what)
+
+
+def as_broken(what: object) -> OSError:
+    """The stream is of no more use."""
+    return ConnectionAbortedError(errno.ECONNABORTED, str(what))
+
+
+def _describe(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
+        return f"a certificate that is not valid now ({error.verify_message}). {_CLOCKS}"
+    return f"a certificate of another run ({error.verify_message}). {_HINT}"

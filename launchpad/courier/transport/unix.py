@@ -1,0 +1,207 @@
+"""Unix stream sockets: how a server becomes reachable at a path, and how a client gets there.
+
+A path is published last. The server binds to a temporary name beside it, sets mode 0600, listens,
+and only then renames onto the path. So nobody ever meets a socket that is not listening yet, and
+the file that a dead server left is replaced in one step. A living server is never replaced.
+
+Who may connect may run code here. That is why the directory has to be ours (or root's) and closed
+to writing by others, which is checked at both ends: a server that publishes elsewhere could be
+replaced by anybody, and a client would show its token to whoever did so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+
+PREFIX = "unix:"
+MAX_PATH = 107 if sys.platform == "linux" else 103
+_BACKLOG = 1024
+
+is_stale = None  # a write to a peer that has closed fails at once
+
+
+def path_of(address: str) -> str:
+    """The path in `unix:/path`; a ValueError when it cannot be a socket's path."""
+    path = address.removeprefix(PREFIX)
+    if not address.startswith(PREFIX) or not os.path.isabs(path):
+        raise ValueError(f"{address!r} is not of the form unix:/absolute/path")
+    if (size := len(os.fsencode(path))) > MAX_PATH:
+        raise ValueError(
+            f"the socket path {path!r} has {size} bytes, and the system takes {MAX_PATH} at most. "
+            "Choose a shorter directory, for example one directly under /tmp."
+        )
+    return path
+
+
+def fresh_path() -> str:
+    """A path in a directory of our own that does not exist yet; short enough wherever TMPDIR is."""
+    import tempfile
+
+    name = f"courier-{os.urandom(6).hex()}/s"
+    path = os.path.join(tempfile.gettempdir(), name)
+    return path if len(os.fsencode(path)) <= MAX_PATH - 8 else f"/tmp/{name}"
+
+
+def check_directory(directory: str) -> None:
+    """Refuses a directory in which somebody else could put or replace a socket."""
+    status = os.stat(directory)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(
+            errno.EPERM, f"it belongs to user {status.st_uid}, sockets need one of ours", directory
+        )
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        mode = stat.S_IMODE(status.st_mode)
+        raise PermissionError(
+            errno.EPERM, f"others may write to it (mode {mode:o}); chmod it to 0700", directory
+        )
+
+
+def _check_socket(path: str) -> None:
+    """In a shared directory (sticky, like /tmp) the socket itself has to be ours."""
+    status = os.stat(path)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(
+            errno.EPERM, f"the socket belongs to user {status.st_uid}, not to us", path
+        )
+
+
+class UnixListener:
+    """A published listening socket. `close` takes the file away again, if it is still ours."""
+
+    def __init__(self, address: str) -> None:
+        path = path_of(address)
+        self.address = address
+        self._directory = os.path.dirname(path)
+        self._owns_directory = False
+        self.path = path
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._directory, 0o700)
+            self._owns_directory = True
+        check_directory(self._directory)
+        try:
+            self.sock = self._publish()
+        except BaseException:
+            self._remove_directory()
+            raise
+        self._identity = _identity_of(path)
+
+    @property
+    def is_lost(self) -> bool:
+        """Somebody has removed the file, or put another in its place."""
+        try:
+            return _identity_of(self.path) != self._identity
+        except OSError:
+            return True
+
+    def republish(self) -> None:
+        """Listens on another socket, at the same path.
+
+        Raises OSError: another server lives there, or the directory is gone too (it may have been
+        removed for good, so it is not made again).
+        """
+        sock = self._publish()
+        self.sock.close()
+        self.sock, self._identity = sock, _identity_of(self.path)
+
+    def accept(self) -> socket.socket:
+        """The next client. Raises OSError, BlockingIOError among them, when there is none."""
+        sock, _ = self.sock.accept()
+        sock.setblocking(True)
+        return sock
+
+    def close(self) -> None:
+        self.sock.close()
+        with contextlib.suppress(OSError):
+            if _identity_of(self.path) == self._identity:
+                os.unlink(self.path)
+        self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        if self._owns_directory:
+            with contextlib.suppress(OSError):  # not empty: others have come to use it
+                os.rmdir(self._directory)
+
+    def _publish(self) -> socket.socket:
+        temporary = os.path.join(self._directory, f".{os.urandom(3).hex()}")
+        path_of(PREFIX + temporary)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.bind(temporary)
+            os.chmod(temporary, 0o600)
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+            with _locked(self._directory):
+                _refuse_if_alive(self.path)
+                os.rename(temporary, self.path)
+        except BaseException:
+            sock.close()
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        return sock
+
+
+def _identity_of(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    """One publisher at a time, so that of two servers started together one sees the other."""
+    import fcntl
+
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _refuse_if_alive(path: str) -> None:
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise FileExistsError(errno.EEXIST, "there is a file here that is no socket", path)
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except TimeoutError:
+            pass  # a full backlog: somebody is there, if slow
+    raise OSError(errno.EADDRINUSE, "a living server has this address; stop it first", path)
+
+
+def listen(address: str) -> UnixListener:
+    """A socket that listens at this address."""
+    return UnixListener(address)
+
+
+def connect(address: str, timeout_s: float | None) -> socket.socket:
+    """One attempt to connect. Raises OSError; which ones mean "not up yet" the caller knows."""
+    path = path_of(address)
+    _check_socket(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(path)
+        sock.settimeout(None)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def check(address: str) -> None:
+    """Raises ValueError where no socket can be at this address."""
+    path_of(address)

@@ -1,0 +1,210 @@
+"""Frames on their way out of a connection that several threads write to.
+
+    put ──▶ queue ──▶ batch ──▶ socket
+                        │ what was not written in full when the connection ended
+    next connection ◀───┘
+
+1. The thread that holds the lock writes, many frames with one system call. Others leave theirs and go.
+2. The chunks of a frame stay together: they are put in one step, and written in order.
+3. A frame of which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
+   no connection. When a connection ends, those that were not written in full, and therefore have not run,
+   go out over the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from launchpad.courier.protocol.framing import Chunk
+from launchpad.courier.transport.stream_socket import MAX_GATHER, NO_SIGNAL, Socket, skip_sent
+
+_BATCH_BYTES = 64 << 10  # in one write, but for the last frame
+_COPY_BYTES = (
+    16 << 10
+)  # chunks that are smaller on average are joined: a copy costs less than a long list
+_NO_WAIT = NO_SIGNAL | getattr(socket, "MSG_DONTWAIT", 0)
+_CHUNK_TYPES = frozenset([bytes, bytearray, memoryview])
+
+
+class TrackedFrame(Protocol):
+    """A frame that knows whether it was sent."""
+
+    frame: bytes | Sequence[Chunk]  # b"" if it shall not be sent any more
+    is_sent: bool  # True before the first byte leaves
+
+
+class WriteQueue:
+    """The writing side of a connection, or of one connection after the other. Safe from any thread.
+
+    Example:
+        queue = WriteQueue(sock)
+        queue.put_chunks(wire.encode(wire.ITEM, 0, b"", body, views))
+        while not queue.flush_all():
+            queue.wait_until_writable(1.0)
+
+    Args:
+        sock: None until `connect`.
+        most_bytes: when so much is waiting for a peer that does not read, threads that flush wait, too.
+    """
+
+    def __init__(self, sock: Socket | None = None, most_bytes: int | None = None) -> None:
+        self._sock = sock
+        self._most_bytes = most_bytes
+        self._queue: deque[Chunk | TrackedFrame] = deque()
+        self._lock = threading.Lock()  # the thread that holds it writes
+        self._rest: list[memoryview] = []  # of the batch
+        self._tracked: list[tuple[int, TrackedFrame]] = []  # of the batch, each with where it ends
+        self._n_written = 0  # bytes of the batch
+        self._has_failed = False
+        self.has_written = False  # anything to this connection
+        #: Adds a frame of one chunk, or a tracked one. Never blocks.
+        self.put = self._queue.append
+        #: Adds the chunks of one frame; no other comes between them. Never blocks.
+        self.put_chunks = self._queue.extend
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._sock is not None and not self._has_failed
+
+    def connect(self, sock: Socket) -> None:
+        """From now on frames go there."""
+        with self._lock:
+            self._sock = sock
+            self._has_failed = self.has_written = False
+
+    def disconnect(self) -> None:
+        """Takes back tracked frames that were not written in full. When it returns, no thread writes."""
+        with self._lock:
+            self._sock = None
+            unsent = [frame for end, frame in self._tracked if end > self._n_written]
+            for frame in unsent:
+                frame.is_sent = False
+            self._queue.extendleft(reversed(unsent))
+            self._rest, self._tracked = [], []
+
+    def close(self, *, is_last_write: bool = False) -> bool:
+        """Writes no more, whatever is put; True when nothing was left.
+
+        With `is_last_write`, what is left is written first, if the peer still reads.
+        """
+        with self._lock:
+            if is_last_write:
+                with contextlib.suppress(OSError):
+                    while (self._queue or self._rest) and self._sock is not None:
+                        self._write(self._sock, NO_SIGNAL)
+            is_clean = self._sock is None or not (self._queue or self._rest)
+            self._sock = None
+            self._queue.clear()
+            self._rest.clear()
+            return is_clean
+
+    def drop_inherited(self) -> None:
+        """For a forked child, in which the lock may be held for ever."""
+        if self._sock is not None:
+            self._sock.close()
+
+    def flush(self, *, wait: bool = True) -> bool:
+        """Writes until nothing is left, or another thread is at it. Raises OSError.
+
+        False when the socket takes no more now, and `wait` is False.
+        """
+        lock, flags = self._lock, NO_SIGNAL if wait else _NO_WAIT
+        while (
+            (self._queue or self._rest)
+            and self._sock is not None
+            and (lock.acquire(blocking=False) or (self._is_full() and lock.acquire()))
+        ):
+            try:
+                if self._sock is not None and (self._queue or self._rest):  # still
+                    self._write(self._sock, flags)
+            except BlockingIOError:
+                return False
+            finally:
+                lock.release()
+        return True
+
+    def flush_all(self) -> bool:
+        """Writes what the socket takes now; True when all that was put before has been written.
+
+        Raises OSError. Not for a queue that other threads `flush`: it would have to wait for them.
+        """
+        with self._lock:
+            try:
+                while (self._queue or self._rest) and self._sock is not None:
+                    self._write(self._sock, _NO_WAIT)
+                return True
+            except BlockingIOError:
+                return False
+
+    def wait_until_writable(self, timeout_s: float) -> bool:
+        """Waits until the socket takes more or the connection has ended; False if neither came."""
+        sock = self._sock
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile: a flush will know
+            poller = select.poll()
+            if sock is not None:
+                poller.register(sock, select.POLLOUT)
+                return bool(poller.poll(timeout_s * 1000))
+        return True
+
+    def _is_full(self) -> bool:
+        """So much is waiting that a thread which adds to it has to wait."""
+        if self._most_bytes is None:
+            return False
+        waiting: list[Any] = list(self._queue)
+        return sum(len(each) for each in waiting if type(each) in _CHUNK_TYPES) > self._most_bytes
+
+    # The rest is called with the lock held.
+
+    def _write(self, sock: Socket, flags: int) -> None:
+        rest = self._rest or self._load()
+        try:
+            n = (
+                sock.sendmsg(rest[:MAX_GATHER], (), flags)
+                if rest[1:]
+                else sock.send(rest[0], flags)
+            )
+        except BlockingIOError:
+            raise
+        except OSError:
+            self._has_failed = True
+            raise
+        self.has_written = True
+        self._n_written += n
+        skip_sent(rest, n)
+        if not rest:
+            self._tracked = []
+
+    def _load(self) -> list[memoryview]:
+        """The bytes of the next batch."""
+        queue, take, size = self._queue, self._queue.popleft, 0
+        chunks: list[Chunk] = []
+        self._tracked = tracked = []
+        self._n_written = 0
+        while queue and size < _BATCH_BYTES:
+            each: Any = take()
+            if type(each) in _CHUNK_TYPES:
+                chunks.append(each)
+                size += len(each)
+                continue
+            each.is_sent = True
+            frame = each.frame
+            if type(frame) is bytes:
+                chunks.append(frame)
+                size += len(frame)
+            else:
+                chunks += frame
+                size += sum(map(len, frame))
+            tracked.append((size, each))
+        if size <= min(2 * _BATCH_BYTES, _COPY_BYTES * len(chunks)):
+            chunks = [b"".join(chunks)]
+        self._rest = [memoryview(chunk) for chunk in chunks]
+        return self._rest

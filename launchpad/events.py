@@ -1,0 +1,91 @@
+"""Events: what is reported of a worker, by its own code, by its process, or by what started it.
+
+    worker's code          context.report(…)   StopRequested · Waiting · Done · Bound ──┐
+    worker, on its way     Worker.main         Ready · WorkerNote · Ended ──────────────┤
+    what starts it         its backend         ProcessStarted · WorkerNote · Ended ─────┤
+                                                                                        ▼
+    Supervisor.on(event) ◀── Runner ◀── Backend.start(…, report) ◀── thread, process, actor, pod
+
+An event is the same object all the way: a process pickles it, a pod prints it as JSON. Two kinds go no
+further than the backend: `Bound`, which it passes on to the other workers, and the `Ended` that a worker with
+a process of its own reports; the one that the supervisor receives has the exit status, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launchpad.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class ProcessStarted:
+    """The worker has a process of its own. Backends without processes on this host do not report it."""
+
+    worker: str
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker's object is built and served. `runs`: whether it now runs something of its own."""
+
+    worker: str
+    attempt: int
+    runs: bool
+
+
+@dataclass(frozen=True)
+class Done:
+    """What the worker had to run has ended well; it goes on serving, and the program does not wait for it."""
+
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The worker's constructor has been waiting for a server of worker `on` for over a second."""
+
+    worker: str
+    on: str
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """Code in the worker called `lp.stop()`."""
+
+    worker: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The worker has ended; nothing of it runs any more. The supervisor gets exactly one for each start."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class WorkerNote:
+    """A message for the user that changes nothing else: its log's disk is full, for instance."""
+
+    worker: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A server has bound, and its endpoint was not in the plan; the backend passes it on to other workers.
+
+    `endpoints`: for workers on its own host, then for those on others.
+    """
+
+    worker: str
+    attempt: int
+    address: str
+    endpoints: tuple[str, ...]
+
+
+Event = ProcessStarted | Ready | Done | Waiting | StopRequested | Ended | WorkerNote | Bound

@@ -1,0 +1,103 @@
+"""Interrupting a thread: when `Stopped` may be raised in it, and when not.
+
+    allowed     the user's constructor or run() is on the stack
+    forbidden   launchpad is in the middle of something: starting a server, closing
+
+A request while it is forbidden takes effect when it is allowed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import inspect
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from launchpad.errors import Stopped
+
+_MAX_WAIT_S = 1.0
+
+
+class Interruption:
+    """Raises `Stopped` in a worker's thread at most once, and only where user code runs.
+
+    Attributes:
+        raise_in_thread: Raises `Stopped` in that thread; the backend provides it.
+    """
+
+    def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
+        self.raise_in_thread = raise_in_thread
+        self._lock = threading.Lock()
+        self._allowed = False
+        self._requested = False
+        self._done = False
+
+    def request(self) -> None:
+        """Interrupts now or as soon as it is allowed. Called from any other thread."""
+        with self._lock:
+            self._requested = True
+            if self._allowed and not self._done:
+                self._done = True
+                self.raise_in_thread()
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """User code runs in this block, in the thread that `raise_in_thread` interrupts."""
+        self._allow()
+        try:
+            yield
+        finally:
+            self._forbid()
+
+    @contextlib.contextmanager
+    def forbidden(self) -> Iterator[None]:
+        """Launchpad's own code runs in this block, inside an `allowed` one."""
+        was_allowed = self._allowed
+        self._forbid()
+        try:
+            yield
+        finally:
+            if was_allowed:
+                self._allow()
+
+    def _allow(self) -> None:
+        with self._lock:
+            self._allowed = True
+            if self._requested and not self._done:
+                self._done = True
+                raise Stopped
+
+    def _forbid(self) -> None:
+        with self._lock:
+            self._allowed = False
+
+
+def raise_in(thread: threading.Thread) -> None:
+    """Raises Stopped in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
+
+    Waits while the thread is importing, or starting a thread: other threads would see a module that is only
+    half executed; and CPython gives a new thread the identity of its parent for a moment, and with it the
+    exception.
+    """
+    deadline = time.monotonic() + _MAX_WAIT_S
+    while _is_uninterruptible(thread) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
+    )
+
+
+def _is_uninterruptible(thread: threading.Thread) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib") or code is _START:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_START = inspect.unwrap(threading.Thread.start).__code__

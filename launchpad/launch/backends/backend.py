@@ -1,0 +1,151 @@
+"""What a backend is: the whole interface between a plan and the world.
+
+A backend gives each address a place, before anything starts, and starts workers. What comes back up are
+events, `launchpad.events`, through one function; nothing else. `tests/contract` is this page as code.
+
+    launcher                                    backend                          worker
+    endpoint(name, kind) ◀── plan
+    assign(workers)      ◀── plan
+    claim(plan, run)     ◀── launch
+    start(plan, run, report) ──▶ Workers
+      .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
+                               ◀── report ── ProcessStarted · Ready · Done · Waiting
+                                              StopRequested · WorkerNote · Ended
+      .request_stop(worker, restarts) ────────────────────────────▶ worker.ask_to_stop()
+      .announce_gone(worker, why) ──────────────────────────────▶ all others: context.mark_gone()
+      .kill(worker) ──────────────────────────▶ makes an end
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from launchpad.events import Event
+
+if TYPE_CHECKING:
+    from launchpad.launch.detached import Detached
+    from launchpad.launch.plan import LaunchPlan, WorkerPlan
+    from launchpad.launch.rundir.directory import RunDirectory
+
+
+class Workers(abc.ABC):
+    """The workers of one launch. Called by one thread, the supervisor's; no method waits for a worker."""
+
+    @abc.abstractmethod
+    def start(self, worker: str, attempt: int) -> None:
+        """Starts a worker of the plan. A worker that cannot be started reports Ended, phase `start`."""
+
+    @abc.abstractmethod
+    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
+        """Asks a worker to stop. One that has ended meanwhile is passed over.
+
+        `restarts`: it will be started again, so its object may save what it knows.
+        """
+
+    @abc.abstractmethod
+    def kill(self, worker: str) -> None:
+        """Ends a worker that did not stop when asked; Ended must follow, kind `stopped`."""
+
+    def skip_grace(self) -> None:
+        """From now on whoever is killed gets no time for last words: a person waits for the prompt."""
+        return None
+
+    @abc.abstractmethod
+    def announce_gone(self, worker: str, why: str) -> None:
+        """Lets all workers know that one failed or ended for good, so that nobody waits for it.
+
+        An empty `why` takes that back: it has been started again.
+        """
+
+    def places(self) -> Mapping[str, str] | None:
+        """Address name → where it is now as this process sees it, if workers move; changes by itself.
+
+        None: where the plan says.
+        """
+        return None
+
+    def stacks(self, worker: str) -> str:
+        """What a worker's threads are doing, as text; may wait a moment. From any thread."""
+        return "(this backend cannot show stacks)\n"
+
+    def crash(self, worker: str, why: str) -> str:
+        """For tests: makes a worker fail that has no process here to be killed. Called by any thread.
+
+        Returns:
+            How, `Stopped` or `SIGKILL`; empty where workers have a process here, or if it is not there.
+        """
+        return ""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Leaves nothing behind. Called once, when all have ended or after a failed start; may wait."""
+
+
+class Backend(abc.ABC):
+    """What can start a plan. Stateless: one instance may serve several launches at once."""
+
+    max_payload_bytes: int = 1 << 30
+    """The largest executable, in bytes, that it carries to a worker."""
+
+    is_test = False
+    """Whether its programs belong to a test: they do not keep the interpreter alive, and print nothing."""
+
+    @abc.abstractmethod
+    def endpoint(self, address: str, kind: str) -> str:
+        """Where an address will be. Pure.
+
+        `{run}` in it stands for the run's own directory, `{port}` for a free port; the launch fills them in.
+
+        Args:
+            address: Its name, `learner-0/courier`.
+            kind: `courier` or `port`, see `launchpad.address`.
+        """
+
+    def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
+        """The workers with the devices that they get, as far as that can be said before anything starts.
+
+        The place to refuse what cannot fit. By default nothing is looked at. Starts nothing.
+
+        Raises:
+            DefinitionError: there is less than they ask for; it shows the arithmetic.
+        """
+        return workers
+
+    def finished(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with what only this backend can say about it. Pure; by default nothing."""
+        return plan
+
+    def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
+        """The plan with the devices that no other run holds; this one holds them until it has ended.
+
+        Called at a launch, before `start`. By default nothing is held.
+
+        Raises:
+            LaunchError: other runs hold what this one needs; it says which.
+        """
+        return plan
+
+    def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
+        """Starts a plan that runs on without this process.
+
+        Raises:
+            LaunchError: it cannot, as backends whose workers end with their launcher.
+        """
+        from launchpad.launch.detached import refusal
+
+        raise refusal(plan.launch_type)
+
+    def detached(self) -> list[Detached]:
+        """The programs that were left behind so, as far as they can be found from here."""
+        return []
+
+    @abc.abstractmethod
+    def start(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
+    ) -> Workers:
+        """Prepares to start workers; what it returns starts them.
+
+        `report` may be called from any thread, with any event but `Bound`. `plan` has its final endpoints.
+        """

@@ -1,0 +1,327 @@
+"""The API of a real cluster, as far as it is needed.
+
+The package `kubernetes` reads the kubeconfig, or the service account of the pod that this runs in, and
+authenticates; its models are not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.kubernetes.api.client import (
+    CONTAINER,
+    ApiError,
+    Manifest,
+    Unreachable,
+)
+
+_LOG = {"timestamps": "true", "container": CONTAINER}
+
+_ANSWER_S = 30.0
+_SILENCE_S = 60.0
+"""After so long without a line a log is requested again: a proxy may have dropped the connection."""
+
+_WATCH_S = 240
+"""How long the server keeps a watch open; then another one continues where it was."""
+
+_PATHS = {
+    "Secret": "/api/v1/namespaces/{namespace}/secrets",
+    "Service": "/api/v1/namespaces/{namespace}/services",
+    "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "Event": "/api/v1/namespaces/{namespace}/events",
+    "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+}
+_Query = Mapping[str, str] | None
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+"""All that is read of Secrets, which are large."""
+
+
+def resource_of(kind: str) -> tuple[str, str]:
+    """The API group and the resource of a kind, as a Role names them: of `Pod/log` "" and "pods/log"."""
+    kind, slash, subresource = kind.partition("/")
+    path = _PATHS[kind]
+    group = path.split("/")[2] if path.startswith("/apis/") else ""
+    return group, path.rpartition("/")[2] + slash + subresource
+
+
+class Api:
+    """A real cluster: the one of $KUBECONFIG or ~/.kube/config; inside a pod the pod's own.
+
+    Raises:
+        LaunchError: the package is missing, or no cluster is configured.
+    """
+
+    def __init__(self, namespace: str = "") -> None:
+        client, default = _make_client()
+        self._configuration: Any = client.configuration
+        self._pool: Any = client.rest_client.pool_manager
+        self._streams: set[Any] = set()
+        self._is_closed = False
+        self._close = getattr(client, "close", lambda: None)
+        self.namespace = namespace or default
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Creates an object and returns it as the cluster has it."""
+        made: Manifest = self._call("POST", self._path(manifest["kind"]), body=manifest)
+        return made
+
+    def read(self, kind: str, name: str) -> Manifest:
+        """An object; ApiError with 404 if there is none."""
+        assert name, "without a name it would be all of them"
+        accept = _METADATA.format("") if kind == "Secret" else _JSON
+        found: Manifest = self._call("GET", self._path(kind, name), accept=accept)
+        return found
+
+    def delete(
+        self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
+    ) -> None:
+        """Deletes an object; does nothing if it does not exist."""
+        assert name, "without a name it would be all of them"
+        body: dict[str, Any] = {"propagationPolicy": policy}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = int(grace_s)
+        try:
+            self._call("DELETE", self._path(kind, name), body=body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
+        """Sets annotations of a pod."""
+        body = {"metadata": {"annotations": dict(annotations)}}
+        self._call("PATCH", self._path("Pod", pod), body=body, content=_MERGE)
+
+    def set_owners(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
+        """Sets the owner references of a Secret."""
+        body = {"metadata": {"ownerReferences": list(owners)}}
+        self._call("PATCH", self._path("Secret", secret), body=body, content=_MERGE)
+
+    def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
+        """The objects with these labels, and the version from which a watch continues."""
+        accept = _METADATA.format("List") if kind == "Secret" else _JSON
+        found = self._call("GET", self._path(kind), {"labelSelector": selector}, accept=accept)
+        return found["items"] or [], found["metadata"]["resourceVersion"]
+
+    def events(self, kind: str, name: str) -> Sequence[Manifest]:
+        """The Events about an object."""
+        about = f"involvedObject.kind={kind},involvedObject.name={name}"
+        found = self._call("GET", self._path("Event"), {"fieldSelector": about})
+        items: Sequence[Manifest] = found["items"]
+        return items
+
+    def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
+        """Changes of objects; it ends now and then."""
+        query = {
+            "labelSelector": selector,
+            "resourceVersion": version,
+            "watch": "true",
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        for line in self._lines(self._path(kind), query, _WATCH_S + _ANSWER_S):
+            event = _parsed(line)
+            if event["type"] == "ERROR":
+                status = event["object"]
+                raise ApiError(int(status.get("code", 500)), str(status.get("message", status)))
+            yield event["type"], event["object"]
+
+    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
+        """The lines of a worker's container as they are written, each with its timestamp before it."""
+        query = {"follow": "true", **_LOG}
+        if since:
+            query["sinceTime"] = since
+        yield from self._lines(self._path("Pod", pod) + "/log", query, _SILENCE_S)
+
+    def printed(self, pod: str) -> Iterator[bytes]:
+        """The lines that its container has written so far."""
+        yield from self._lines(self._path("Pod", pod) + "/log", _LOG, _ANSWER_S)
+
+    def rules(self) -> Sequence[Manifest]:
+        """What this user may do; empty if another authorizer, which may also deny, is involved."""
+        review = self._review("SelfSubjectRulesReview", {"namespace": self.namespace})
+        rules: Sequence[Manifest] = review.get("resourceRules") or []
+        return [] if review.get("incomplete") else rules
+
+    def may(self, verb: str, kind: str) -> bool:
+        """Whether this user may do that."""
+        group, resource = resource_of(kind)
+        resource, _, subresource = resource.partition("/")
+        asked = {
+            "namespace": self.namespace,
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+        }
+        review = self._review("SelfSubjectAccessReview", {"resourceAttributes": asked})
+        return bool(review["allowed"])
+
+    def close(self) -> None:
+        """Ends all reads, in whatever thread they are, and closes all connections."""
+        self._is_closed = True
+        for response in list(self._streams):
+            with contextlib.suppress(OSError, AttributeError):  # it has just ended
+                response.connection.sock.shutdown(socket.SHUT_RDWR)
+        self._pool.clear()
+        self._close()
+
+    def _review(self, kind: str, spec: Mapping[str, Any]) -> Any:
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
+        return self._call("POST", path, body=review)["status"]
+
+    def _path(self, kind: str, name: str = "") -> str:
+        path = _PATHS[kind].format(namespace=quote(self.namespace))
+        return f"{path}/{quote(name)}" if name else path
+
+    def _call(self, method: str, path: str, query: _Query = None, **options: Any) -> Any:
+        return _parsed(_whole(self._request(method, path, query, **options)))
+
+    def _lines(self, path: str, query: Mapping[str, str], timeout_s: float) -> Iterator[bytes]:
+        partial = b""
+        response = self._request("GET", path, query, timeout_s=timeout_s)
+        try:
+            self._streams.add(response)
+            if self._is_closed:
+                raise Unreachable("the connection to the cluster was closed")
+            for data in _stream(response):
+                *lines, partial = (partial + data).split(b"\n")
+                yield from lines
+            if partial:
+                yield partial
+        finally:
+            self._streams.discard(response)
+            response.close()
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: _Query,
+        *,
+        body: Any = None,
+        content: str = _JSON,
+        accept: str = _JSON,
+        timeout_s: float = _ANSWER_S,
+    ) -> Any:
+        import urllib3
+
+        if self._is_closed:
+            raise Unreachable("the connection to the cluster was closed")
+        try:
+            logins = self._configuration.auth_settings().values()
+        except Exception as error:  # a login plugin may be any program
+            raise Unreachable(f"cannot log in: {type(error).__name__}: {error}") from error
+        login = {each["key"]: each["value"] for each in logins if each.get("in") == "header"}
+        try:
+            response = self._pool.request(
+                method,
+                self._configuration.host + path + (f"?{urlencode(query)}" if query else ""),
+                body=None if body is None else json.dumps(body).encode(),
+                headers={"Accept": accept, "Content-Type": content, **login},
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=_ANSWER_S, read=timeout_s),
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{self._configuration.host} does not answer: {error}") from error
+        if response.status >= 400:
+            data = _whole(response)
+            try:
+                reason = str(json.loads(data)["message"])
+            except (ValueError, KeyError, TypeError):
+                reason = data.decode(errors="replace").strip() or "no reason given"
+            raise ApiError(response.status, reason)
+        return response
+
+
+def _whole(response: Any) -> bytes:
+    return b"".join(_stream(response))
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Unreachable(
+            f"this is no answer of a cluster, or was cut off: {text[:200]!r}"
+        ) from error
+
+
+def _stream(response: Any) -> Iterator[bytes]:
+    import urllib3
+
+    try:
+        while data := response.read1():
+            yield data
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"the cluster has closed the connection: {error}") from error
+
+
+def _make_client() -> tuple[Any, str]:
+    """A client of the package `kubernetes`, and the namespace where none is named."""
+    try:
+        from kubernetes import client
+        from kubernetes import config as untyped
+    except ImportError as error:
+        raise LaunchError(
+            f"launch type 'kubernetes' needs the package kubernetes, which cannot be imported here"
+            f" ({error}): pip install 'launchpad[kubernetes]'"
+        ) from error
+    config: Any = untyped
+    configuration = client.Configuration()
+    configuration.connection_pool_maxsize = 1000
+    try:
+        config.load_kube_config(client_configuration=configuration)
+        _, context = config.list_kube_config_contexts()
+        namespace = context["context"].get("namespace", "default")
+    except config.ConfigException as not_here:
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+            with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
+                namespace = file.read().strip()
+        except (config.ConfigException, OSError):
+            raise LaunchError(
+                f"no Kubernetes cluster is known here: {not_here}. Set KUBECONFIG, or see whether"
+                " `kubectl get pods` works"
+            ) from not_here
+    made = client.ApiClient(configuration)
+    _share_ssl_context(made.rest_client.pool_manager, configuration)
+    return made, namespace
+
+
+class _SharedSslContext(ssl.SSLContext):
+    """A context of connections in many threads, which must not change it (python/cpython#134698)."""
+
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        """Does nothing: each connection would set HTTP/1.1, which is the default."""
+
+
+def _share_ssl_context(pool: Any, configuration: Any) -> None:
+    """Makes all connections use one context; else each reads the certificates from files."""
+    ssl_context = _SharedSslContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not configuration.verify_ssl:
+        import urllib3
+
+        # insecure-skip-tls-verify was the user's choice: no warning at each request
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        ssl_context.check_hostname, ssl_context.verify_mode = False, ssl.CERT_NONE
+    elif configuration.ssl_ca_cert:
+        ssl_context.load_verify_locations(configuration.ssl_ca_cert)
+    else:
+        ssl_context.load_default_certs()
+    if configuration.cert_file:
+        ssl_context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
+        pool.connection_pool_kw.pop(name, None)
+    pool.connection_pool_kw["ssl_context"] = ssl_context

@@ -1,0 +1,92 @@
+"""Follows one pod's log from its first line to its last, across broken connections.
+
+lines of the user's code ──▶ the attempt's log file here
+messages of the pod      ──▶ reports
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from launchpad.events import Ended
+from launchpad.launch.backends.kubernetes import pod_messages
+from launchpad.launch.backends.kubernetes.api.client import Cluster
+from launchpad.launch.logs.log_writer import LogWriter
+
+_AGAIN_S = 0.5
+_JOIN_S = 5.0
+_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
+
+
+class LogFollower:
+    """A thread that reads until the pod has reported how its worker has ended: its last message.
+
+    Without such a message, until the log has ended and the pod, as `is_over` says, has, too.
+
+    Args:
+        on_report: Called with each report; in this thread.
+        on_end: Called at the end; in this thread.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pod: str,
+        log: LogWriter,
+        on_report: Callable[[Any], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._cluster, self._pod, self._log = cluster, pod, log
+        self._on_report, self._on_end = on_report, on_end
+        self.is_over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._follow, name=f"launchpad-log-{pod}", daemon=True
+        )
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits until the thread has ended, but not long for an open connection."""
+        self._thread.join(_JOIN_S)
+
+    def _follow(self) -> None:
+        """Reads by one connection after the other, and skips lines that an earlier one has brought."""
+        last, n_last = "", 0
+        is_last_try = False
+        try:
+            while not is_last_try:
+                is_last_try = self.is_over.is_set()
+                # a log continues from a full second, and lines share timestamps
+                begun_at, n_known = last, n_last
+                # out of reach, not found, nonsense: while there is a pod there is another try
+                with contextlib.suppress(Exception):
+                    for line in self._cluster.log(self._pod, last):
+                        time, text = split_timestamp(line)
+                        if not time or time < begun_at:
+                            continue
+                        if time == begun_at and n_known:
+                            n_known -= 1
+                            continue
+                        n_last = n_last + 1 if time == last else 1
+                        last = time
+                        report = pod_messages.report_in(text)
+                        if report is None:
+                            self._log.write_bytes(pod_messages.unescaped(text) + b"\n")
+                            continue
+                        self._on_report(report)
+                        if isinstance(report, Ended):
+                            return
+                if not is_last_try:
+                    self.is_over.wait(_AGAIN_S)
+        finally:
+            self._log.close()
+            self._on_end()
+
+
+def split_timestamp(line: bytes) -> tuple[str, bytes]:
+    """When a line was written, and its text; a line of the kubelet itself has no timestamp."""
+    stamp, _, text = line.partition(b" ")
+    return (stamp.decode(), text) if _STAMP.match(stamp) else ("", line)

@@ -1,0 +1,81 @@
+"""What a user must be allowed to do in the namespace: to launch, and to manage detached runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Manifest, Unreachable
+from launchpad.launch.backends.kubernetes.api.http_client import resource_of
+
+RIGHTS = (
+    ("create", "Secret"),
+    ("get", "Secret"),
+    ("delete", "Secret"),
+    ("create", "Service"),
+    ("create", "Job"),
+    ("delete", "Job"),
+    ("list", "Pod"),
+    ("watch", "Pod"),
+    ("patch", "Pod"),
+    ("delete", "Pod"),
+    ("get", "Pod/log"),
+)
+"""What a launch needs."""
+
+DETACHED = (
+    ("list", "Secret"),
+    ("get", "Secret"),
+    ("delete", "Secret"),
+    ("delete", "Job"),
+    ("list", "Pod"),
+    ("patch", "Pod"),
+    ("delete", "Pod"),
+    ("get", "Pod/log"),
+)
+"""What is needed to find, read and end a run whose launcher is gone; no launch needs it."""
+
+USEFUL = (("list", "Event"),)
+"""What may be missing: it explains why a worker got no pod."""
+
+DETACHING = (
+    *RIGHTS,
+    *USEFUL,
+    ("patch", "Secret"),
+    ("create", "ServiceAccount"),
+    ("create", "Role"),
+    ("create", "RoleBinding"),
+)
+"""What it takes to detach a program; its launcher pod gets no right that the user lacks."""
+
+
+def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
+    """Checks whether the user has these rights.
+
+    Raises:
+        LaunchError: all that is missing, at once; or the cluster does not answer.
+    """
+    try:
+        try:
+            rules = cluster.rules()  # one request for most of them
+        except ApiError:  # not every user may ask
+            rules = []
+        unknown = [right for right in needed if not any(_allows(rule, *right) for rule in rules)]
+        missing = [
+            f"{verb} {kind.lower()}s" for verb, kind in unknown if not cluster.may(verb, kind)
+        ]
+    except (ApiError, Unreachable) as error:
+        raise LaunchError(f"the cluster cannot be used: {error}") from error
+    if missing:
+        raise LaunchError(
+            f"in the namespace {cluster.namespace!r} of the cluster you may not {', '.join(missing)}. Ask for"
+            " a role with these rights; docs/backends/kubernetes.md has one to apply"
+        )
+
+
+def _allows(rule: Manifest, verb: str, kind: str) -> bool:
+    group, resource = resource_of(kind)
+    asked = {"verbs": verb, "apiGroups": group, "resources": resource}
+    return not rule.get("resourceNames") and all(
+        {"*", value} & set(rule.get(of) or ()) for of, value in asked.items()
+    )

@@ -1,0 +1,94 @@
+"""An informer: what becomes of a run's pods, from a list and then from a watch that continues from there.
+
+list ──▶ version ──▶ watch ──ends──▶ watch from the last version ──410: too old──▶ list again
+                      └── the cluster does not answer ──▶ again, later
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
+
+_LEAST_S = 0.01
+_SOON_S, _LATE_S = 0.2, 10.0
+_TOO_OLD = 410
+_JOIN_S = 5.0
+
+
+class PodInformer:
+    """A thread that watches.
+
+    Args:
+        selector: The labels of the pods.
+        on_event: Called with (ADDED, MODIFIED or DELETED, pod) in this thread, also for pods gone since.
+        note: Called with a text when the cluster does not answer, and when it does again.
+
+    Attributes:
+        is_over: Set it to end all events. The thread ends when its connection does.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        selector: str,
+        on_event: Callable[[str, dict[str, Any]], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._cluster, self._selector = cluster, selector
+        self._on_event, self._note = on_event, note
+        self._known: dict[str, dict[str, Any]] = {}
+        self.is_over = threading.Event()
+        self._version = ""
+        self._pause_s = 0.0
+        self._thread = threading.Thread(target=self._watch, name="launchpad-pods", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits until the thread has ended, but not long for an open connection."""
+        self._thread.join(_JOIN_S)
+
+    def _watch(self) -> None:
+        while not self.is_over.wait(self._pause_s or _LEAST_S):
+            try:
+                if not self._version:
+                    self._list()
+                    self._speed_up()
+                for kind, pod in self._cluster.watch("Pod", self._selector, self._version):
+                    if self.is_over.is_set():
+                        return
+                    self._version = pod["metadata"]["resourceVersion"]
+                    self._speed_up()
+                    self._handle(kind, pod)
+                self._speed_up()
+            # out of reach, or nonsense; without a watch nothing would ever end
+            except Exception as error:
+                if isinstance(error, ApiError):
+                    self._version = ""
+                    if error.status == _TOO_OLD:
+                        continue
+                if not self._pause_s and not self.is_over.is_set():
+                    self._note(f"the cluster does not answer: {error}; trying again")
+                self._pause_s = min(_LATE_S, max(_SOON_S, 2 * self._pause_s))
+
+    def _list(self) -> None:
+        pods, self._version = self._cluster.list("Pod", self._selector)
+        there = {pod["metadata"]["uid"] for pod in pods}
+        for uid in [uid for uid in self._known if uid not in there]:
+            self._handle("DELETED", self._known[uid])
+        for pod in pods:
+            self._handle("MODIFIED", pod)
+
+    def _handle(self, kind: str, pod: dict[str, Any]) -> None:
+        uid = pod["metadata"]["uid"]
+        self._known[uid] = pod
+        if kind == "DELETED":
+            del self._known[uid]
+        self._on_event(kind, pod)
+
+    def _speed_up(self) -> None:
+        if self._pause_s:
+            self._note("the cluster answers again")
+        self._pause_s = 0.0

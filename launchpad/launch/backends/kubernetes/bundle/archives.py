@@ -1,0 +1,98 @@
+"""The user's project and a worker's state directory, as archives that pods are given.
+
+The project is a zip that is the same for the same files: what pods import and no image has. A state directory
+is a tar on its way from one attempt to the next, which is another pod:
+
+    pod ── as messages, when the worker has ended ──▶ launcher ── as Secrets ──▶ the next pod
+
+Only where the pod outlives its worker: one that is deleted, or whose node dies, loses what it has. A volume
+of the user's, mounted in that place, is left alone.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from launchpad.errors import DefinitionError
+from launchpad.resources import in_words
+
+_NOT_SENT = {"node_modules", "__pycache__"}
+_OURS = __name__.partition(".")[0]
+_ENDINGS = {".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".csv", ".proto"}
+_LARGEST_FILE = 256 << 10
+_LARGEST = 8 << 20
+_LISTED = 5
+
+MOST_BYTES = 8 << 20
+"""Of a state directory; a larger one needs a volume."""
+
+
+def zipped(folder: Path) -> bytes:
+    """What of a folder this process has imported: modules, and whole packages with small data in them.
+
+    Also the other modules beside these, which may not be imported yet; not launchpad, which is in the image.
+
+    Raises:
+        DefinitionError: it is too large; it lists the largest files.
+    """
+    paths = [path for path in sorted(folder.glob("*.py")) if path.is_file()]
+    for name in sorted({name.partition(".")[0] for name in sys.modules} - {_OURS}):
+        if (folder / name).is_dir():
+            paths += _files_in(folder / name)
+    files = {path.relative_to(folder): path.read_bytes() for path in paths}
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, content in sorted(files.items()):
+                archive.writestr(zipfile.ZipInfo(path.as_posix()), content)
+        whole = file.getvalue()
+    if len(whole) > _LARGEST:
+        largest = sorted(files, key=lambda path: -len(files[path]))[:_LISTED]
+        listed = ", ".join(f"{path} {in_words(len(files[path]))}" for path in largest)
+        raise DefinitionError(
+            f"the project in {folder} takes {in_words(len(whole))}, more than the {in_words(_LARGEST)} that"
+            f" are sent to pods. Its largest files: {listed}. Install it in the image, and launch with"
+            " send_code=False"
+        )
+    return whole
+
+
+def _files_in(package: Path) -> Iterator[Path]:
+    for path in sorted(package.iterdir()):
+        if path.name.startswith(".") or path.name in _NOT_SENT or path.is_symlink():
+            continue
+        if path.is_dir():
+            yield from _files_in(path)
+        elif path.suffix in _ENDINGS and path.stat().st_size <= _LARGEST_FILE:
+            yield path
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether there is nothing in it, or it is not there."""
+    return not folder.is_dir() or not any(folder.iterdir())
+
+
+def size_of(folder: Path) -> int:
+    """The bytes of all its files, as they are."""
+    return sum(path.lstat().st_size for path in folder.rglob("*"))
+
+
+def packed(folder: Path) -> bytes:
+    """The files of a folder; nothing if there are none. OSError: they cannot be read."""
+    if is_empty(folder):
+        return b""
+    with io.BytesIO() as file:
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
+            archive.add(folder, arcname=".")
+        return file.getvalue()
+
+
+def unpack(content: bytes, folder: Path) -> None:
+    """Extracts them into another folder."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+        archive.extractall(folder, filter="data")

@@ -1,0 +1,129 @@
+"""What a pod is given: bytes in as few Secrets as possible, none larger than a MiB, and how a pod reads them.
+
+payload ──compressed──▶ [part-000, part-001, …] ──one projected volume──▶ files of one folder ──▶ payload
+
+Few, since a kubelet requests each of them by itself, and waits long between two requests.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launchpad.launch.backends import launch_origin
+from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
+from launchpad.launch.plan import WorkerPlan
+
+PART_BYTES = 1_000_000
+"""Of a Secret's 1,048,576 bytes; the rest is for its names."""
+
+VERSIONS, SHARED = "versions", "shared"
+"""Files of the root Secret that every pod gets. The first is text, which any Python can read."""
+FILES = (VERSIONS, SHARED)
+
+VERSION_MISMATCH = "the image is not like the launcher: {}"
+VERSION_HINT = (
+    "make an image with the launcher's versions, since what they pickle is not always the same"
+)
+
+
+def packed(content: bytes) -> list[bytes]:
+    """The parts; the same for the same content."""
+    whole = zlib.compress(content, 6)
+    return [whole[i : i + PART_BYTES] for i in range(0, len(whole), PART_BYTES)]
+
+
+@dataclass(frozen=True)
+class PackedSecrets:
+    """Which Secret has which content.
+
+    Attributes:
+        secret_files: For each Secret its files. The first begins with those that every pod gets.
+        places: Content → (number of the Secret, file in it) of each of its parts.
+    """
+
+    secret_files: tuple[dict[str, bytes], ...]
+    places: Mapping[str, tuple[tuple[int, str], ...]]
+
+
+def pack_secrets(first: Mapping[str, bytes], contents: Mapping[str, bytes]) -> PackedSecrets:
+    """Contents, packed: a part that does not fit into the last Secret any more begins a new one."""
+    secret_files: list[dict[str, bytes]] = [dict(first)]
+    places: dict[str, tuple[tuple[int, str], ...]] = {}
+    for name, content in contents.items():
+        parts = []
+        for i, part in enumerate(packed(content)):
+            if sum(map(len, secret_files[-1].values())) + len(part) > PART_BYTES:
+                secret_files.append({})
+            file = file_name(name, i)
+            secret_files[-1][file] = part
+            parts.append((len(secret_files) - 1, file))
+        places[name] = tuple(parts)
+    return PackedSecrets(tuple(secret_files), places)
+
+
+def unpacked(folder: Path, name: str) -> bytes:
+    """What was packed, from the files `name-000`, `name-001`, … of a folder."""
+    parts: list[bytes] = []
+    while (path := folder / file_name(name, len(parts))).exists():
+        parts.append(path.read_bytes())
+    return zlib.decompress(b"".join(parts))
+
+
+def file_name(name: str, index: int) -> str:
+    """The file of one part."""
+    return f"{name}-{index:03d}"
+
+
+def file_names(name: str, count: int) -> list[str]:
+    """The files of all parts."""
+    return [file_name(name, i) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The same for all workers of a run.
+
+    Attributes:
+        places: Address name → where it is, for other pods.
+        grace_s: How long a worker may take to stop.
+    """
+
+    program: str
+    launch_type: str
+    keys: RunSecrets
+    origin: LauncherInfo
+    places: Mapping[str, str]
+    grace_s: float
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the root Secret that every pod gets."""
+        return {VERSIONS: versions_file(), SHARED: pickle.dumps(self, protocol=5)}
+
+
+def versions_file() -> bytes:
+    """The launcher's versions, which a pod checks before it unpickles anything."""
+    return json.dumps(launch_origin.versions()).encode()
+
+
+def differences(mounted: Path) -> str:
+    """In what versions this pod differs from the launcher; empty if it does not."""
+    return launch_origin.differences(json.loads((mounted / VERSIONS).read_text()))
+
+
+def load_config(mounted: Path) -> RunConfig:
+    """What all pods of the run are given."""
+    config = pickle.loads((mounted / SHARED).read_bytes())
+    assert isinstance(config, RunConfig)
+    return config
+
+
+def load_worker(mounted: Path) -> WorkerPlan:
+    """What this pod runs."""
+    plan = pickle.loads(unpacked(mounted, "worker"))
+    assert isinstance(plan, WorkerPlan)
+    return plan

@@ -1,0 +1,302 @@
+"""A run in the cluster: what `Detached` needs of it, wherever its launcher is.
+
+in a launcher pod     requests (stop, stacks) and the state of the program are annotations of that pod; what
+                      workers have printed is in its log
+elsewhere, or gone    the state is that of the run's pods, and a stop deletes the run
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from launchpad import outcome
+from launchpad.errors import LaunchError, ProgramFailed
+from launchpad.launch.backends.kubernetes import pod_messages, pod_status, termination
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Manifest, RetryWindow
+from launchpad.launch.backends.kubernetes.api.log_follower import split_timestamp
+from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
+from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
+from launchpad.launch.backends.kubernetes.manifests import names
+from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
+from launchpad.launch.rundir.record import WorkerStatus
+
+_POLL_S, _GONE_LOOK_S = 0.5, 0.2
+_STACKS_S = 15.0
+_SHORT_S = 1.0
+"""How long a worker may take to stop that is killed."""
+
+_ESCALATE_S = 15.0
+"""How long after its grace a pod may be there, before its object is removed whatever its node does."""
+
+_LAUNCHER_KILL_S = 30.0
+"""How long a launcher pod may take to kill its program."""
+
+_NO_LOG = (400, 404)
+"""Statuses of requests for the log of a container that does not exist, yet or any more."""
+
+_SEPARATOR = " | "
+_DELETED = "its supervisor was deleted, and it is unknown how the program has ended"
+
+
+class DetachedRun:
+    """One run. `Detached` calls its methods by name.
+
+    Args:
+        name: The name of the run.
+        workers: Name → group.
+        launcher: The name of its launcher pod's objects; empty if it was launched from elsewhere.
+        is_asked: Whether the launcher pod could answer requests when this object was created.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        workers: Mapping[str, str],
+        launcher: str = "",
+        is_asked: bool = False,
+    ) -> None:
+        self._cluster, self._name, self._workers = cluster, name, workers
+        self._launcher, self._is_asked = launcher, is_asked
+        self._retry = RetryWindow()
+        self._sent_commands = PodCommands()
+        self._is_to_go = self._skips_grace = self._is_deleted = False
+        self._was_stopped = False
+        self._gives_up_at = self._escalates_at = float("inf")
+        self._ended: ProgramEnded | None = None
+        self._failure: ProgramFailed | LaunchError | None = None
+
+    def status(self) -> list[WorkerStatus]:
+        """A row for each worker: from its newest pod, or from the end of the program."""
+        ended = self._ended
+        if self._is_asked and ended is None:
+            if self._is_deleted:
+                ended = ProgramEnded("", states={outcome.STOPPED: list(self._workers)})
+            else:
+                ended = launcher_state.ended_in(self._launcher_pod())
+        rows: list[WorkerStatus] = []
+        pods = self._newest() if ended is None else {}
+        for worker, group in self._workers.items():
+            if ended is None:
+                rows.append(_pod_status(worker, group, pods.get(names.label(worker))))
+                continue
+            failure = next((each for each in ended.failures if each.worker == worker), None)
+            if failure is not None:
+                row = WorkerStatus(worker, group, failure.kind, failure.attempt, failure.cause, "")
+            else:
+                states = [state for state, those in ended.states.items() if worker in those]
+                row = WorkerStatus(worker, group, states[0] if states else "ended", 0, "", "")
+            rows.append(row)
+        return rows
+
+    def stop(self, at_once: bool = False) -> None:
+        """Stops the program by its launcher pod, and deletes all when that has ended; at once without one.
+
+        A stop that has failed half-way can be repeated.
+        """
+        self._is_to_go = True
+        self._skips_grace |= at_once
+        pod = self._launcher_pod()
+        if acts(pod):
+            self._send_commands(replace(self._sent_commands, stop=True, kill=at_once))
+            grace_s = 0.0 if at_once else _grace_s(pod)
+            self._gives_up_at = time.monotonic() + _LAUNCHER_KILL_S + grace_s
+        elif self._is_asked:
+            self._has_ended()
+        else:
+            self._delete(at_once)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits at most so long for the program to end; whether it has. A stopped one is deleted then."""
+        deadline = time.monotonic() + timeout_s
+        while not self._retry.call(self._has_ended, otherwise=False):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_GONE_LOOK_S if self._is_deleted else _POLL_S)
+        return True
+
+    def failure(self) -> ProgramFailed | LaunchError | None:
+        """How the program has failed, as `wait` has found; None, too, without a report of a launcher pod."""
+        return self._failure
+
+    def logs(self, worker: str, offset: int = 0) -> str:
+        """What a worker has printed: in all attempts, if there is a launcher pod; else in its newest one."""
+        if self._is_asked:
+            lines = [line.decode(errors="replace") for line in self._printed(self._launcher_pod())]
+            parts = [line.partition(_SEPARATOR) for line in lines]
+            texts = [f"{text}\n" for name, _, text in parts if name.rstrip() == worker]
+            return "".join(texts)[offset:]
+        printed = self._printed(self._newest().get(names.label(worker), {}))
+        users = [
+            pod_messages.unescaped(line) for line in printed if pod_messages.report_in(line) is None
+        ]
+        return b"".join(line + b"\n" for line in users).decode(errors="replace")[offset:]
+
+    def stacks(self, workers: list[str]) -> dict[str, str]:
+        """The stacks of workers, as far as the launcher pod gets them."""
+        if not self._is_asked:
+            return dict.fromkeys(workers, "(only its launcher can ask for stacks)\n")
+        number = _commands_of(self._launcher_pod()).stacks + 1
+        self._send_commands(replace(self._sent_commands, stacks=number))
+        deadline = time.monotonic() + _STACKS_S
+        found: dict[str, str] = {}
+        while not found.keys() >= set(workers) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            stacks = launcher_state.read(self._launcher_pod(), launcher_state.STACKS)
+            found = stacks[1] if stacks is not None and stacks[0] >= number else {}
+        silence = f"(no answer within {_STACKS_S:g} s)\n"
+        return {worker: found.get(worker, silence) for worker in workers}
+
+    def _has_ended(self) -> bool:
+        """Whether the program has ended; deletes a run that was stopped. Looks once, and does not wait."""
+        if self._is_deleted:
+            return self._is_gone()
+        if not self._is_asked:
+            return not termination.is_there(self._cluster, self._name)
+        pod = self._launcher_pod()
+        commands, sent = _commands_of(pod), self._sent_commands
+        self._was_stopped |= commands.stop
+        if acts(pod) and time.monotonic() < self._gives_up_at:
+            if self._is_to_go and (commands.stop, commands.kill) < (sent.stop, sent.kill):
+                self._send_commands(sent)  # another script has overwritten them at the same moment
+            return False
+        self._failure = self._failure or self._how_it_failed(pod)
+        if not self._is_to_go:
+            return True
+        self._delete(self._skips_grace or acts(pod))
+        return self._is_gone()
+
+    def _how_it_failed(self, pod: Manifest) -> ProgramFailed | LaunchError | None:
+        if acts(pod):
+            return LaunchError("its supervisor did not end when it was told to")
+        self._ended = self._ended or launcher_state.ended_in(pod)
+        if self._ended is not None:
+            return self._ended.failure()
+        if not pod_status.is_over(pod):
+            return None if self._was_stopped else LaunchError(_DELETED)
+        if pod["status"].get("phase") == "Succeeded":  # it could not write how it has ended
+            return None
+        ended = pod_status.ending(launcher_manifests.FACTS, pod, was_deleted=False)
+        if ended.phase == "start":  # it has launched nothing, and reports why
+            return LaunchError(ended.cause)
+        return LaunchError(
+            f"its supervisor was lost, and with it how the program has ended: {ended.cause}"
+        )
+
+    def _delete(self, at_once: bool) -> None:
+        """Deletes the objects that own all others: those of a launcher pod, and the root of the run."""
+        if self._launcher:
+            self._cluster.delete("Job", self._launcher, policy="Foreground")
+            self._cluster.delete("Secret", self._launcher, policy="Foreground")
+        grace_s = 0.0 if at_once else max(map(_grace_s, self._pods()), default=0.0)
+        self._escalates_at = time.monotonic() + grace_s + _ESCALATE_S
+        self._cluster.delete("Secret", self._name, policy="Foreground")
+        if at_once:
+            pods = self._pods()
+            owners = [owner for pod in pods for owner in pod["metadata"].get("ownerReferences", ())]
+            for owner in (owner for owner in owners if owner["kind"] == "Job"):
+                self._cluster.delete("Job", owner["name"])  # first: it would replace its pod
+            for pod in pods:
+                self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=_SHORT_S)
+        self._is_deleted = True
+
+    def _is_gone(self) -> bool:
+        """Whether nothing is left; removes pods that have had time enough to end."""
+        is_late = time.monotonic() >= self._escalates_at
+        for run in filter(None, (self._name, self._launcher)):
+            late = {each["metadata"]["name"] for each in self._pods_of(run)} if is_late else set()
+            if not termination.is_gone(self._cluster, run, late):
+                return False
+        return True
+
+    def _send_commands(self, commands: PodCommands) -> None:
+        """Adds commands to those that other scripts have sent to the launcher pod."""
+        self._sent_commands = commands
+        pod = self._launcher_pod()
+        if pod:
+            theirs = _commands_of(pod)
+            both = replace(
+                theirs,
+                stop=theirs.stop or commands.stop,
+                kill=theirs.kill or commands.kill,
+                stacks=max(theirs.stacks, commands.stacks),
+            )
+            self._cluster.annotate(pod["metadata"]["name"], {names.COMMANDS: both.text()})
+
+    def _launcher_pod(self) -> Manifest:
+        return launcher_pod(self._cluster, self._launcher) if self._is_asked else {}
+
+    def _newest(self) -> dict[str, Manifest]:
+        """Label of a worker → its newest pod."""
+        return {pod["metadata"]["labels"][names.WORKER]: pod for pod in self._pods()}
+
+    def _pods(self) -> list[Manifest]:
+        """All pods of the run and of its launcher, the oldest first."""
+        return [p for run in (self._name, self._launcher) if run for p in self._pods_of(run)]
+
+    def _pods_of(self, run: str) -> list[Manifest]:
+        pods, _ = self._cluster.list("Pod", f"{names.RUN}={run}")
+        return sorted(pods, key=_age)
+
+    def _printed(self, pod: Mapping[str, Any]) -> list[bytes]:
+        """The lines that a pod has printed so far; none if there is no pod, or no log of it any more."""
+        if not pod_status.has_started(pod):
+            return []
+        try:
+            lines = [
+                split_timestamp(line) for line in self._cluster.printed(pod["metadata"]["name"])
+            ]
+        except ApiError as error:
+            if error.status in _NO_LOG:
+                return []
+            raise
+        return [text for time, text in lines if time]
+
+
+def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
+    """The oldest launcher pod; empty if there is none. One that replaces it later launches nothing."""
+    pods, _ = cluster.list("Pod", f"{names.RUN}={launcher}")
+    return min(pods, key=_age, default={})
+
+
+def acts(pod: Manifest) -> bool:
+    """Whether a launcher pod may act: one that has not started replaces another, and will launch nothing.
+
+    It may have launched before its kubelet reports that it runs.
+    """
+    has_launched = launcher_state.read(pod, launcher_state.LAUNCHED) is not None
+    return (has_launched or pod_status.has_started(pod)) and not pod_status.is_over(pod)
+
+
+def _commands_of(pod: Manifest) -> PodCommands:
+    if not pod:
+        return PodCommands()
+    return pod_messages.parse_commands(pod["metadata"]["annotations"].get(names.COMMANDS, ""))
+
+
+def _grace_s(pod: Manifest) -> float:
+    """How long a pod may take to end."""
+    return float(pod["spec"].get("terminationGracePeriodSeconds", 0))
+
+
+def _age(pod: Manifest) -> tuple[int, str]:
+    """Its attempt, and when it was created, as a Job replaces a pod that was deleted."""
+    metadata = pod["metadata"]
+    return int(metadata["labels"][names.ATTEMPT]), metadata.get("creationTimestamp", "")
+
+
+def _pod_status(worker: str, group: str, pod: Mapping[str, Any] | None) -> WorkerStatus:
+    if pod is None:
+        return WorkerStatus(worker, group, "pending", 0, "", "")
+    attempt = int(pod["metadata"]["labels"][names.ATTEMPT])
+    if not pod_status.is_over(pod):
+        state = "running" if pod_status.has_started(pod) else "starting"
+        state = "stopping" if "deletionTimestamp" in pod["metadata"] else state
+        return WorkerStatus(worker, group, state, attempt, pod_status.why_pending(pod), "")
+    ended = pod_status.ending(pod_status.AttemptFacts(worker, attempt), pod, was_deleted=False)
+    if ended.is_failure and pod["status"].get("phase") == "Succeeded":  # its last message was lost
+        return WorkerStatus(worker, group, outcome.SUCCEEDED, attempt, "", "")
+    return WorkerStatus(worker, group, ended.kind, attempt, ended.cause, "")

@@ -1,0 +1,100 @@
+"""Has a launcher pod in the cluster launch a program, and waits until that reports that it has."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.kubernetes import attempt, pod_status
+from launchpad.launch.backends.kubernetes.api import permissions
+from launchpad.launch.backends.kubernetes.api.client import (
+    ApiError,
+    Cluster,
+    Manifest,
+    RetryWindow,
+    Unreachable,
+)
+from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.detached import (
+    discovery,
+    launcher_manifests,
+    launcher_state,
+)
+from launchpad.launch.backends.kubernetes.detached.detached_run import DetachedRun, launcher_pod
+from launchpad.launch.backends.kubernetes.detached.launcher_manifests import FACTS, LauncherSpec
+from launchpad.launch.backends.kubernetes.manifests import names
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.detached import Detached
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir.record import RunRecord
+
+_POLL_S = 0.2
+_COULD_NOT = "the supervisor in the cluster could not launch"
+
+
+def launch_detached(plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
+    """Launches a program that the cluster runs without this process.
+
+    Raises:
+        LaunchError: the cluster refuses, or its launcher pod could not launch; what was created is deleted.
+    """
+    cluster = Api(settings.namespace)
+    try:
+        return launch_on(cluster, plan, settings, notice_s)
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def launch_on(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
+    """The same, on this cluster."""
+    permissions.check(cluster, permissions.DETACHING)
+    run = names.run_name(plan.program, os.urandom(4).hex())
+    launcher = launcher_manifests.name(run)
+    submitter = replace(Submitter.here(settings), notice_s=notice_s)
+    try:
+        launcher_manifests.create(cluster, LauncherSpec(plan, settings, submitter, run))
+        record = _wait_until_launched(cluster, launcher, settings.pending_timeout_s)
+    except BaseException as error:
+        kept = ""
+        for kind in ("Job", "Secret"):
+            try:
+                cluster.delete(kind, launcher, policy="Foreground")
+            except (ApiError, Unreachable) as trouble:
+                kept += f"; not deleted: {kind.lower()}/{launcher} ({trouble})"
+        if isinstance(error, (ApiError, Unreachable)):
+            raise LaunchError(f"the cluster does not take this program: {error}{kept}") from error
+        if kept:
+            error.add_note(kept.removeprefix("; "))
+        raise
+    groups = {worker.name: worker.group for worker in plan.workers}
+    detached = DetachedRun(cluster, run, groups, launcher, is_asked=True)
+    return discovery.explained(cluster, RunRecord(**{**record, "workers": groups}), detached)
+
+
+def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> dict[str, Any]:
+    """The record of the run. LaunchError: its launcher pod has failed, or has not launched in time."""
+    deadline, retry = time.monotonic() + max_wait_s, RetryWindow()
+    check = partial(launcher_pod, cluster, launcher)
+    while True:
+        is_late = time.monotonic() > deadline
+        pod: Manifest = retry.call(check, otherwise={})
+        if record := launcher_state.read(pod, launcher_state.LAUNCHED):
+            return dict(record)
+        if pod_status.is_over(pod):
+            raise LaunchError(
+                f"{_COULD_NOT}: {pod_status.ending(FACTS, pod, was_deleted=False).cause}"
+            )
+        if pod_status.has_started(pod):
+            if is_late:
+                raise LaunchError(f"{_COULD_NOT}: it has reported nothing in {max_wait_s:g} s")
+        elif is_late or pod_status.cannot_start(pod):
+            why = "" if pod else attempt.why_no_pod(cluster, launcher)
+            ended = pod_status.not_begun(FACTS, pod, "", max_wait_s, why or pod_status.NO_REASON)
+            raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
+        time.sleep(_POLL_S)

@@ -1,0 +1,142 @@
+"""The objects of a launcher pod: a supervisor that runs in the cluster after its script has ended.
+
+    Job      <run>-supervisor       one pod; when it has long ended, the cluster deletes it, and so the rest
+    └── Secret <run>-supervisor     what it is to launch; owns what follows, and the root of the run
+        ├── Secret          <run>-supervisor-001 …      what does not fit into one MiB
+        ├── Secret          <run>-supervisor-begun      marks that it has launched
+        ├── ServiceAccount  <run>-supervisor            the only pod of a run that has one
+        ├── Role, RoleBinding                           what it may do
+        └── Secret <run> …                              the run, as it is without a supervisor
+
+The Secret is created first, and owned by the Job afterwards: a pod needs both of them, and the account. All
+but `create` is pure.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launchpad.launch.backends.kubernetes.api.client import Cluster, Manifest
+from launchpad.launch.backends.kubernetes.bundle import packed_secrets
+from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.manifests import manifest
+from launchpad.launch.backends.kubernetes.manifests.metadata import Owner, Run
+from launchpad.launch.backends.kubernetes.manifests.names import grace_s
+from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
+from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+
+NAME = "supervisor"
+FACTS = AttemptFacts(NAME, 1)
+"""The launcher's record of its only attempt."""
+
+POD_NAME, NAMESPACE = "LAUNCHPAD_POD", "LAUNCHPAD_NAMESPACE"
+"""Environment variables of its container with the pod's own name and namespace."""
+
+SPEC = "worker"
+"""The content with the LauncherSpec; of pods of a run it is the WorkerPlan."""
+
+_POD = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
+"""The launcher pod as the worker of a run of its own."""
+
+_RBAC = "rbac.authorization.k8s.io"
+_MODULE = "launchpad.launch.backends.kubernetes.launcher_pod"
+_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
+"""So that it is not the first to be evicted."""
+
+_GRACE_S = 60.0
+"""Added to what its workers may take to stop."""
+
+
+@dataclass(frozen=True)
+class LauncherSpec:
+    """What a launcher pod is given.
+
+    Attributes:
+        run: The name of the run to be launched.
+    """
+
+    plan: LaunchPlan
+    settings: Settings
+    submitter: Submitter
+    run: str
+
+
+def name(run: str) -> str:
+    """The name of a launcher pod's objects, or its beginning."""
+    return f"{run}-{NAME}"
+
+
+def create(cluster: Cluster, spec: LauncherSpec) -> None:
+    """Creates all objects of a launcher pod."""
+    versions = {packed_secrets.VERSIONS: packed_secrets.versions_file()}
+    content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
+    packing = packed_secrets.pack_secrets(versions, content)
+    run = run_of(spec, packing.places)
+    first, *others = packing.secret_files
+    root = cluster.create(manifest.root(run, first, role=NAME))
+    owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
+    for each in (*manifest.others(owned, others), *_rights(owned, spec.run)):
+        cluster.create(each)
+    job = cluster.create(_job(run))["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["name"], "uid": job["uid"]}
+    cluster.set_owners(run.name, [owner])
+
+
+def run_of(spec: LauncherSpec, places: Mapping[str, tuple[tuple[int, str], ...]]) -> Run:
+    """The launcher pod as a run of its own."""
+    usual_s = spec.submitter.notice_s
+    longest_s = max(grace_s(worker, usual_s) for worker in spec.plan.workers)
+    return Run(
+        spec.plan.program,
+        name(spec.run),
+        spec.settings,
+        places,
+        grace_s=longest_s + _GRACE_S,
+        files=(packed_secrets.VERSIONS,),
+    )
+
+
+def _rights(run: Run, program_run: str) -> list[Manifest]:
+    """A service account with the rights for a launch; it can read and delete only the Secrets of its run."""
+    v1 = {"apiVersion": f"{_RBAC}/v1", "metadata": run.metadata(run.name)}
+    rights: list[tuple[str, str, list[str], dict[str, Any]]] = [
+        ("", "secrets", ["create"], {}),
+        ("", "secrets", ["get", "delete"], {"resourceNames": [run.name, program_run]}),
+        ("", "services", ["create"], {}),
+        ("batch", "jobs", ["create", "delete"], {}),
+        ("", "pods", ["list", "watch", "patch", "delete"], {}),
+        ("", "pods/log", ["get"], {}),
+        ("", "events", ["list"], {}),
+    ]
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": verbs, **more}
+        for group, resource, verbs, more in rights
+    ]
+    subject = {"kind": "ServiceAccount", "name": run.name}
+    role = {"apiGroup": _RBAC, "kind": "Role", "name": run.name}
+    return [
+        {**v1, "kind": "ServiceAccount", "apiVersion": "v1", "automountServiceAccountToken": False},
+        {**v1, "kind": "Role", "rules": rules},
+        {**v1, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]},
+    ]
+
+
+def _job(run: Run) -> Manifest:
+    """The Job with the one pod, which has no owner: it owns all else."""
+    made = manifest.job(replace(run, owner=None), _POD, 1, module=_MODULE)
+    made["metadata"]["name"] = run.name
+    spec = made["spec"]["template"]["spec"]
+    spec |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
+    container = worker_container(spec)
+    container["resources"].setdefault("requests", _REQUESTS)
+    fields = {POD_NAME: "metadata.name", NAMESPACE: "metadata.namespace"}
+    container["env"] = container.get("env", []) + [
+        {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for variable, path in fields.items()
+    ]
+    return made

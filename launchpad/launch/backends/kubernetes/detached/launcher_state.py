@@ -1,0 +1,83 @@
+"""What a launcher pod reports of its program: annotations of itself, which only it writes. Pure.
+
+    launchpad/launched   the record of the run, without its workers: it has launched
+    launchpad/stacks     the number of the request for stacks, and the stacks of workers
+    launchpad/ended      how the program has ended: its last report
+
+Each is JSON, compressed: a cluster takes 256 KiB of annotations for an object.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.errors import LaunchError, ProgramFailed
+from launchpad.launch.backends.kubernetes import pod_messages
+from launchpad.launch.backends.kubernetes.api.client import Manifest
+from launchpad.outcome import Outcome
+
+LAUNCHED, STACKS, ENDED = (f"launchpad/{name}" for name in ("launched", "stacks", "ended"))
+
+MOST_BYTES = 80_000
+"""The limit of one annotation."""
+
+
+@dataclass(frozen=True)
+class ProgramEnded:
+    """How a program has ended.
+
+    Attributes:
+        failures: The first of them is the cause of the others.
+        why: Another error that has ended the program.
+        states: How workers ended → their names.
+    """
+
+    program: str
+    failures: Sequence[Outcome] = ()
+    why: str = ""
+    states: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def failure(self) -> ProgramFailed | LaunchError | None:
+        """The exception with which the program has failed; None if it has not."""
+        if self.failures:
+            first, *others = self.failures
+            return ProgramFailed(self.program, first, tuple(others))
+        return LaunchError(self.why) if self.why else None
+
+
+def written(content: Any) -> str:
+    """The text of an annotation; where there is no room for all, with only the end of each string."""
+    packed = ""
+    for most in (8000, 1000, 100):
+        text = json.dumps(_cut(content, most)).encode()
+        packed = base64.b64encode(zlib.compress(text)).decode()
+        if len(packed) <= MOST_BYTES:
+            break
+    return packed
+
+
+def _cut(value: Any, most: int) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _cut(each, most) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_cut(each, most) for each in value]
+    return value[-most:] if isinstance(value, str) else value
+
+
+def read(pod: Manifest, annotation: str) -> Any:
+    """The content of an annotation of a launcher pod; None if there is none."""
+    packed = pod.get("metadata", {}).get("annotations", {}).get(annotation, "")
+    return json.loads(zlib.decompress(base64.b64decode(packed))) if packed else None
+
+
+def ended_in(pod: Manifest) -> ProgramEnded | None:
+    """How the program of a launcher pod has ended; None if it has not, or the pod could not report it."""
+    if (ended := read(pod, ENDED)) is None:
+        return None
+    failures = [pod_messages.outcome_of(each) for each in ended["failures"]]
+    return ProgramEnded(**{**ended, "failures": failures})

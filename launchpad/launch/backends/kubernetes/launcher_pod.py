@@ -1,0 +1,223 @@
+"""What runs in a launcher pod: launches, supervises, and prints what a script would.
+
+DetachedRun ◀── annotations: launched, stacks, ended ── launcher pod ── the cluster's API ──▶ pods of the run
+            ─── annotation: stop, stacks ─────────────▶
+
+A launcher pod that cannot launch, or cannot write its annotations, says why in its termination message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from launchpad import outcome
+from launchpad.errors import LaunchError, ProgramFailed
+from launchpad.launch.backends.kubernetes import pod_messages
+from launchpad.launch.backends.kubernetes.api.client import (
+    ApiError,
+    Cluster,
+    RetryWindow,
+    Unreachable,
+)
+from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
+from launchpad.launch.backends.kubernetes.backend import Kubernetes
+from launchpad.launch.backends.kubernetes.bundle import packed_secrets
+from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
+from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
+from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
+from launchpad.launch.backends.kubernetes.manifests import manifest, names
+from launchpad.launch.backends.kubernetes.manifests.metadata import Owner
+from launchpad.launch.backends.kubernetes.manifests.names import MOUNTED, WRITABLE
+from launchpad.launch.backends.kubernetes.pod import entrypoint
+from launchpad.launch.backends.kubernetes.pod.entrypoint import ReadinessPort
+from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
+from launchpad.launch.remote_launcher import RemoteLauncher
+from launchpad.outcome import Outcome
+
+_POLL_S = 0.2
+_AGAIN_S = 1.0
+_END_S = 60.0
+_AT_ONCE = 32
+_EXISTS = 409
+
+
+class LauncherPod:
+    """Runs one program.
+
+    Args:
+        name: The name of the pod in which this runs.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, spec: LauncherSpec) -> None:
+        self._cluster, self._name, self._spec = cluster, name, spec
+        self._object_name = launcher_manifests.name(spec.run)
+        self._launcher = RemoteLauncher(sys.stdout)
+        self._readiness = ReadinessPort()
+        self._is_terminated = threading.Event()
+        self._executor = ThreadPoolExecutor(_AT_ONCE)
+
+    def run(self) -> ProgramFailed | LaunchError | None:
+        """From the launch to the end of the program, and what has ended it badly.
+
+        Raises:
+            LaunchError: it could not be launched.
+            ApiError, Unreachable: the record could not be written into the cluster; the program was stopped.
+        """
+        signal.signal(signal.SIGTERM, lambda *_: self._is_terminated.set())
+        spec = self._spec
+        backend = Kubernetes(**vars(spec.settings))
+        backend.submitter = replace(spec.submitter, run=spec.run, owner=self._owner())
+        record = self._launcher.begin(spec.plan, backend, spec.submitter.notice_s)
+        try:
+            self._annotate(launcher_state.LAUNCHED, {**record, "workers": {}})
+            self._supervise()
+        except BaseException:
+            self._launcher.stop(at_once=True)
+            self._launcher.wait(_END_S)
+            raise
+        ended = self._how_it_ended()
+        with contextlib.suppress(ApiError, Unreachable):  # the termination message has it, too
+            self._annotate(launcher_state.ENDED, asdict(ended))
+        return ended.failure()
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of the container."""
+        return self._launcher.exit_status()
+
+    def _owner(self) -> Owner:
+        """The owner of the run; there is one run only, though a cluster may start its pod twice.
+
+        Raises:
+            LaunchError: the run was launched before.
+        """
+        name, cluster = self._object_name, self._cluster
+        try:
+            owner = Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
+            run = replace(launcher_manifests.run_of(self._spec, {}), owner=owner)
+            cluster.create(manifest.mark(run))
+        except (ApiError, Unreachable) as error:
+            if isinstance(error, ApiError) and error.status == _EXISTS:
+                raise LaunchError(
+                    f"{self._spec.run} was launched already, by a pod that is gone, and is not launched"
+                    f" again; what may be left of it goes with `kubectl delete job {name} -n"
+                    f" {cluster.namespace}`"
+                ) from error
+            raise LaunchError(f"the supervisor cannot use its cluster: {error}") from error
+        return owner
+
+    def _supervise(self) -> None:
+        """Applies commands and publishes stacks until the program has ended."""
+        commands = done = PodCommands()
+        stacks: dict[str, str] = {}
+        published: tuple[int, dict[str, str]] = (0, {})
+
+        def on_pod(kind: str, found: Mapping[str, Any]) -> None:
+            """In the informer's thread; also for a pod that replaces this one."""
+            nonlocal commands
+            if found["metadata"]["name"] == self._name:
+                with contextlib.suppress(ValueError, TypeError):
+                    text = found["metadata"]["annotations"].get(names.COMMANDS, "")
+                    commands = pod_messages.parse_commands(text)
+
+        def get_stacks(worker: str, answers: dict[str, str]) -> None:
+            answers[worker] = self._launcher.stacks([worker])[worker]
+
+        # another process may have the port; readiness of this pod is not waited for
+        with contextlib.suppress(OSError):
+            self._readiness.open()
+        selector = f"{names.RUN}={self._object_name}"
+        PodInformer(self._cluster, selector, on_pod, lambda trouble: None)
+        while not self._launcher.wait(_POLL_S):
+            self._readiness.answer()
+            before, done = done, commands
+            if self._is_terminated.is_set() or done.stop:
+                self._is_terminated.clear()
+                if not before.stop or (done.kill and not before.kill):
+                    self._launcher.stop(done.kill)
+            if done.stacks > before.stacks:
+                stacks = {}
+                for worker in self._spec.plan.workers:
+                    self._executor.submit(get_stacks, worker.name, stacks)
+            current = (done.stacks, dict(stacks))
+            if current != published:
+                published = current
+                texts = {launcher_state.STACKS: launcher_state.written(published)}
+                with contextlib.suppress(ApiError, Unreachable):
+                    self._cluster.annotate(self._name, texts)
+
+    def _how_it_ended(self) -> ProgramEnded:
+        program, failure = self._spec.plan.program, self._launcher.failure()
+        states: dict[str, list[str]] = {}
+        for row in self._launcher.status():
+            states.setdefault(row.state, []).append(row.worker)
+        if not isinstance(failure, ProgramFailed):
+            return ProgramEnded(program, (), "" if failure is None else str(failure), states)
+        # logs are in this pod, which ends now; what workers have printed stays in this pod's own log
+        where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
+        failures = [
+            replace(ended, log_path=where if ended.log_path else "")
+            for ended in (failure.outcome, *failure.consequences)
+        ]
+        return ProgramEnded(program, tuple(failures), states=states)
+
+    def _annotate(self, annotation: str, content: Any) -> None:
+        """Writes an annotation of this pod; again while the cluster does not answer, up to a minute.
+
+        Raises:
+            ApiError, Unreachable: it was not written.
+        """
+        texts = {annotation: launcher_state.written(content)}
+        write = partial(self._cluster.annotate, self._name, texts)
+        retry, is_written = RetryWindow(), False
+        while not is_written:
+            is_written = retry.call(lambda: write() is None, otherwise=False)
+            if not is_written:
+                time.sleep(_AGAIN_S)
+
+
+def main() -> NoReturn:
+    """Launches, prints how it ended, and exits as a script would."""
+    mounted = Path(MOUNTED)
+    entrypoint.use_writable_dirs(Path(WRITABLE))
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    failure: Exception | None
+    code = outcome.NOT_THERE
+    try:
+        if differs := packed_secrets.differences(mounted):
+            raise LaunchError(
+                f"{packed_secrets.VERSION_MISMATCH.format(differs)}; {packed_secrets.VERSION_HINT}"
+            )
+        spec: Any = pickle.loads(packed_secrets.unpacked(mounted, launcher_manifests.SPEC))
+        assert isinstance(spec, LauncherSpec)
+        cluster = Api(os.environ[launcher_manifests.NAMESPACE])
+        launcher = LauncherPod(cluster, os.environ[launcher_manifests.POD_NAME], spec)
+        failure = launcher.run()
+        code = launcher.exit_status
+    except Exception as error:
+        failure = error
+    if failure is not None:
+        is_ours = isinstance(failure, (LaunchError, ProgramFailed))
+        cause = str(failure) if is_ours else repr(failure)
+        ended = Outcome(launcher_manifests.NAME, outcome.FAILED, "start", 1, cause)
+        with contextlib.suppress(OSError):
+            entrypoint.TERMINATION_LOG.write_bytes(pod_messages.termination_message(ended))
+        print(cause, flush=True)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Runs without a launcher here: left behind on purpose, or because it was killed."""

@@ -1,0 +1,148 @@
+"""The objects of a run, as plain dicts. Pure, and the same for the same plan.
+
+    Secret   <run>                 keys of the run, the user's project as a zip, what workers run; owns all
+    Secret   <run>-001, …          what did not fit into the first; each pod sees only what is its own
+    Service  <run>                 gives each pod the name <worker>.<run>
+    Job      <run>-<worker>-1      an attempt: one pod, never restarted by the cluster
+
+Every cluster has had these kinds since 1.19; none needs an operator.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from launchpad.launch.backends.kubernetes.api.client import Manifest
+from launchpad.launch.backends.kubernetes.bundle import packed_secrets
+from launchpad.launch.backends.kubernetes.manifests import names
+from launchpad.launch.backends.kubernetes.manifests.metadata import Run
+from launchpad.launch.backends.kubernetes.manifests.names import CODE
+from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod_spec
+from launchpad.launch.plan import WorkerPlan
+
+_MODULE = "launchpad.launch.backends.kubernetes.pod"
+_TTL_S = 7 * 86400
+"""When a Job is deleted whose launcher was killed and could not do it."""
+
+
+def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:
+    """The Secret that owns everything: the first of those with what pods are given.
+
+    Args:
+        record: What other scripts learn of the run.
+        role: The label by which they find it.
+    """
+    secret = _secret(run, run.name, files, {names.ROLE: role})
+    if record:
+        secret["metadata"]["annotations"] = {names.RECORD: record}
+    return secret
+
+
+def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
+    """The Secrets with what did not fit into the root."""
+    return [_secret(run, _secret_name(run, i), each) for i, each in enumerate(files, 1)]
+
+
+def mark(run: Run) -> Manifest:
+    """Marks a supervisor as launched: a cluster may start its pod a second time."""
+    return _secret(run, f"{run.name}-begun", {})
+
+
+def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
+    """What is to be packed: the user's project, and what each worker runs."""
+    return {CODE: code} | {content_of(w): pickle.dumps(w, protocol=5) for w in workers}
+
+
+def service(run: Run) -> Manifest:
+    """The DNS names of pods, also of those that are not ready, since pods find each other by them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": run.metadata(run.name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.RUN: run.name},
+        },
+    }
+
+
+def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
+    """The Secrets with what the attempt before has left for this one, a file in each."""
+    secrets = packed_secrets.file_names(_state_name(run, worker, attempt), len(parts))
+    files = packed_secrets.file_names("state", len(parts))
+    return [
+        _secret(run, secret, {file: part}, names.labels_of(worker))
+        for secret, file, part in zip(secrets, files, parts, strict=True)
+    ]
+
+
+def job(
+    run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0, module: str = _MODULE
+) -> Manifest:
+    """One attempt of a worker.
+
+    Args:
+        n_state_parts: How many Secrets its state has.
+        module: What its container runs.
+    """
+    items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
+    for content, path in ((CODE, CODE), (content_of(worker), "worker")):
+        for i, (secret, file) in enumerate(run.places.get(content, ())):
+            item = {"key": file, "path": packed_secrets.file_name(path, i)}
+            items.setdefault(secret, []).append(item)
+    given: list[dict[str, Any]] = [
+        {"name": _secret_name(run, secret), "items": found} for secret, found in items.items()
+    ]
+    states = packed_secrets.file_names(_state_name(run, worker, attempt), n_state_parts)
+    given += [{"name": name} for name in states]
+    ours = {**names.labels_of(worker), names.ATTEMPT: str(attempt)}
+    template = {
+        "metadata": {
+            "labels": run.metadata("", **ours)["labels"],
+            "annotations": {names.COMMANDS: ""},
+        },
+        "spec": pod_spec(run, worker, attempt, given, module),
+    }
+    whole = patched(template, run.settings.pod_patch)
+    metadata = run.metadata(names.job_name(run.name, worker.name, attempt), **ours)
+    metadata["labels"] |= whole["metadata"]["labels"]  # Kueue looks for its own there
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": _TTL_S, "template": whole},
+    }
+
+
+def content_of(worker: WorkerPlan) -> str:
+    """The name of the content that the worker runs."""
+    return f"worker.{names.host_name(worker.name)}"
+
+
+def _secret_name(run: Run, number: int) -> str:
+    return packed_secrets.file_name(run.name, number) if number else run.name
+
+
+def _state_name(run: Run, worker: WorkerPlan, attempt: int) -> str:
+    return f"{names.job_name(run.name, worker.name, attempt)}-state"
+
+
+def _secret(
+    run: Run,
+    name: str,
+    files: Mapping[str, bytes],
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": run.metadata(name, **more),
+        "immutable": True,
+        "type": "Opaque",
+        "data": {file: base64.b64encode(content).decode() for file, content in files.items()},
+    }

@@ -1,0 +1,101 @@
+"""Names of a run's objects, of their labels and annotations, and of what is in a pod. Pure.
+
+program "My Program"     run      my-program-3f9a02c1      a Service: <worker>.<run> is a worker's DNS name
+worker  trainer-0.1      host     trainer-0-1              at most 63 characters, or cut, with a hash
+attempt 2                Job      my-program-3f9a02c1-trainer-0-1-2
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from launchpad.launch.plan import WorkerPlan
+
+RUN, PROGRAM, GROUP, COLOCATION, WORKER, ATTEMPT, ROLE = (
+    f"launchpad/{name}"
+    for name in ("run", "program", "group", "colocation", "worker", "attempt", "role")
+)
+OURS = {"app.kubernetes.io/managed-by": "launchpad"}
+
+RECORD = "launchpad/record"
+"""The annotation of the root Secret with the record of the run."""
+
+COMMANDS = "launchpad/orders"
+"""The annotation by which the launcher sends a pod commands; a file in `MOUNTED`."""
+
+MOUNTED, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state"
+"""Folders of a pod: what it is given, where it may write, what a volume may keep for its next attempt."""
+
+CODE = "code"
+"""The content with the user's project."""
+
+FIRST_PORT = 7070
+"""The port of a pod's first server; the others have the next ones."""
+
+READY_PORT = 7069
+"""Open in a pod when its worker is ready, and not before."""
+
+UNLIMITED_S = 7 * 86400.0
+"""A grace without a limit: a cluster needs a number."""
+
+_LONGEST = 63
+_ATTEMPT = len("-10000")
+_SUFFIX = len("-12345")
+"""What the Job controller appends to the name of a Job for that of its pod."""
+
+_RUN_ID = 8
+_PROGRAM = 18
+
+
+def run_name(program: str, run_id: str) -> str:
+    """The name of a run, with which the names of all its objects begin.
+
+    Args:
+        run_id: Distinguishes it from other runs of the program; its first 8 characters count.
+    """
+    prefix = _dns(program)[:_PROGRAM].strip("-") or "program"
+    prefix = prefix if prefix[0].isalpha() else f"p-{prefix}"  # as a Service's name has to be
+    return f"{prefix}-{run_id[:_RUN_ID]}"
+
+
+def host_name(worker: str) -> str:
+    """The host name of a worker's pod, unique in its run."""
+    longest = _LONGEST - _PROGRAM - len("p--") - _RUN_ID - _ATTEMPT - _SUFFIX
+    return _cut(_dns(worker), longest, worker)
+
+
+def job_name(run: str, worker: str, attempt: int) -> str:
+    """The name of the Job that is an attempt of a worker."""
+    return f"{run}-{host_name(worker)}-{attempt}"
+
+
+def label(text: str) -> str:
+    """The text as a label's value: at most 63 letters, digits, `-`, `_` and `.`."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")
+    return _cut(plain, _LONGEST, text)
+
+
+def labels_of(worker: WorkerPlan) -> dict[str, str]:
+    """The labels of a worker's objects: its name, its group and its colocation."""
+    own = {GROUP: label(worker.group), WORKER: label(worker.name)}
+    return own | ({COLOCATION: label(worker.colocation)} if worker.colocation else {})
+
+
+def grace_s(worker: WorkerPlan, usual_s: float) -> float:
+    """How long a worker may take to stop: its own time or the usual one; negative means no limit."""
+    own_s = worker.restart.stop_grace_s
+    seconds = usual_s if own_s is None else own_s
+    return UNLIMITED_S if seconds < 0 else min(seconds, UNLIMITED_S)
+
+
+def _dns(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _cut(plain: str, longest: int, text: str) -> str:
+    """At most so long; a text that had to be cut gets a hash of the whole."""
+    if len(plain) <= longest and plain:
+        return plain
+    mark = hashlib.sha256(text.encode()).hexdigest()[:6]
+    return f"{plain[: longest - len(mark) - 1].strip('-_.')}-{mark}".lstrip("-")

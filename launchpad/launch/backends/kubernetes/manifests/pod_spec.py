@@ -1,0 +1,178 @@
+"""The spec of a worker's pod, and the patch by which a user changes it. Pure.
+
+A patch is merged:
+
+    dict into dict     key by key; None removes a key
+    list into list     of dicts with names: by name, else added; any other list is replaced
+    all else           replaced
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launchpad.launch.backends.kubernetes.api.client import CONTAINER, Manifest
+from launchpad.launch.backends.kubernetes.manifests import names
+from launchpad.launch.backends.kubernetes.manifests.metadata import Run
+from launchpad.launch.backends.kubernetes.manifests.names import (
+    MOUNTED,
+    READY_PORT,
+    STATE,
+    WRITABLE,
+    grace_s,
+)
+from launchpad.launch.plan import WorkerPlan
+from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
+
+_USER = 1000
+_SPREAD_OVER = "kubernetes.io/hostname"
+_PROBE_S = 10
+
+
+def pod_spec(
+    run: Run, worker: WorkerPlan, attempt: int, mounted: Sequence[dict[str, Any]], module: str
+) -> dict[str, Any]:
+    """The spec of one attempt's pod.
+
+    Args:
+        mounted: The Secrets with what it is given.
+        module: What its container runs.
+    """
+    asked = worker.resources
+    annotation = {
+        "path": "orders",
+        "fieldRef": {"fieldPath": f"metadata.annotations['{names.COMMANDS}']"},
+    }
+    sources: list[dict[str, Any]] = [{"secret": secret} for secret in mounted]
+    sources.append({"downwardAPI": {"items": [annotation]}})
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "hostname": names.host_name(worker.name),
+        "subdomain": run.name,
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        # the first process of a namespace does not receive SIGTERM as it starts
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": int(grace_s(worker, run.grace_s)) + 5,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(run, worker, attempt, module)],
+        "volumes": [
+            {"name": "given", "projected": {"defaultMode": 0o400, "sources": sources}},
+            {"name": "run", "emptyDir": {}},
+            {"name": "state", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    if asked.labels:
+        spec["nodeSelector"] = dict(asked.labels)
+    if worker.colocation or asked.placement:
+        spec["affinity"] = _affinity(run, worker)
+    return spec
+
+
+def carries_state(job: Manifest) -> bool:
+    """Whether its state directory is deleted with the pod: no patch has put a volume there."""
+    spec = job["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounts = worker_container(spec)["volumeMounts"]
+    names_there = [mount["name"] for mount in mounts if mount["mountPath"] == STATE]
+    return all("emptyDir" in volumes.get(name, ()) for name in names_there)
+
+
+def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The worker's container of a pod; a patch may have added others."""
+    found: dict[str, Any] = next(c for c in spec["containers"] if c["name"] == CONTAINER)
+    return found
+
+
+def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[str, Any]:
+    asked = worker.resources
+    limits: dict[str, str] = {}
+    if asked.cpus is not None:
+        limits["cpu"] = f"{round(asked.cpus * 1000)}m"
+    if asked.memory_bytes is not None:
+        limits["memory"] = str(asked.memory_bytes)
+    if asked.gpus:
+        limits[run.settings.gpu_resource] = str(int(asked.gpus))
+    return {
+        "name": CONTAINER,
+        "image": run.settings.image,
+        "command": [worker.python or "python3", "-m", module, str(attempt)],
+        # limits are requests: a worker gets what it asks for, no less and no more
+        "resources": {"limits": limits, "requests": dict(limits)} if limits else {},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "given", "mountPath": MOUNTED, "readOnly": True},
+            {"name": "run", "mountPath": WRITABLE},
+            {"name": "state", "mountPath": STATE},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+        "readinessProbe": {"tcpSocket": {"port": READY_PORT}, "periodSeconds": _PROBE_S},
+    }
+
+
+def _affinity(run: Run, worker: WorkerPlan) -> dict[str, Any]:
+    """Near the others of its group, or away from them: if possible, or else not at all.
+
+    Processes of one colocation are pods of one node: each is restarted by itself, as no container of a pod
+    can be.
+    """
+    placement = worker.resources.placement
+    label, value = names.GROUP, worker.group
+    if worker.colocation:
+        label, value, placement = names.COLOCATION, worker.colocation, STRICT_PACK
+    term = {
+        "labelSelector": {"matchLabels": {names.RUN: run.name, label: names.label(value)}},
+        "topologyKey": _SPREAD_OVER,
+    }
+    kind = "podAffinity" if placement in (PACK, STRICT_PACK) else "podAntiAffinity"
+    if placement in (STRICT_PACK, STRICT_SPREAD):
+        return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+ALL = "*"
+"""In a list of dicts with names: each of them."""
+
+
+def patched(value: Any, patch: Any) -> Any:
+    """The value with the patch merged in; neither is changed.
+
+    Example:
+        patched(pod, {"spec": {"containers": [{"name": "*", "volumeMounts": [{"name": "data", …}]}]}})
+    """
+    if isinstance(value, Mapping) and isinstance(patch, Mapping):
+        merged = {
+            key: patched(old, patch[key]) if key in patch else old for key, old in value.items()
+        }
+        merged |= {key: new for key, new in patch.items() if key not in value}
+        return {key: new for key, new in merged.items() if new is not None}
+    if _have_names(value) and _have_names(patch):
+        by_name = {each["name"]: each for each in value}
+        for new in patch:
+            for name in list(by_name) if new["name"] == ALL else [new["name"]]:
+                by_name[name] = patched(by_name.get(name, {}), {**new, "name": name})
+        return list(by_name.values())
+    return patch
+
+
+def _have_names(value: object) -> bool:
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(isinstance(each, Mapping) and "name" in each for each in value)

@@ -1,1 +1,0 @@
-"""The objects of a run, as data: Secrets, a Service, Jobs and what their pods are to be."""

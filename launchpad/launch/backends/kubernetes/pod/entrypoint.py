@@ -1,0 +1,317 @@
+"""What runs in a worker's container: forks the worker and communicates with the launcher for it.
+
+    launcher ◀── log, termination message ── pod ── fork ──▶ worker
+             ─── SIGTERM, annotation ──────▶
+
+The worker is a process of its own, as in `local_mp`: so it can be killed like any other, and its parent
+reports how it ended, sends its state and writes its stacks. When it has ended the container ends, too, with
+an exit code that says whether that was a failure.
+
+The container's first process is the forkserver itself. As it forks, it has no other thread: what it waits
+for is in one selector, that of `ForkServer`; the log and the commands are read between its turns. There is
+no subreaper process: if this process is killed the worker ends itself, and the container's end is that of
+all else in it.
+
+Readiness is an open port, which a kubelet probes. Not gRPC's health check: only clusters from 1.24 on have
+it, and the image would need grpcio. Not a command: each would be one more process in the container, and the
+image would have to have it.
+
+Commands of the launcher are in the file that the cluster makes of an annotation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from launchpad import outcome
+from launchpad.events import Ended, ProcessStarted, Ready, WorkerNote
+from launchpad.launch.backends.kubernetes import pod_messages
+from launchpad.launch.backends.kubernetes.bundle import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.bundle.packed_secrets import RunConfig
+from launchpad.launch.backends.kubernetes.manifests.names import (
+    MOUNTED,
+    READY_PORT,
+    STATE,
+    WRITABLE,
+    grace_s,
+)
+from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks
+from launchpad.launch.backends.launch_origin import spec_fields
+from launchpad.launch.backends.processes import (
+    exit_status,
+    os_process,
+    worker_process,
+    worker_specs,
+)
+from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
+from launchpad.launch.backends.processes.forkserver import ForkServer, InChild
+from launchpad.launch.backends.processes.messages import SpecsReady
+from launchpad.launch.devices.visible import VISIBLE
+from launchpad.launch.logs.tail import Tail
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.outcome import Outcome
+from launchpad.resources import in_words
+
+
+class ReadinessPort:
+    """The port that is open when the worker is ready. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._listener: socket.socket | None = None
+
+    def open(self) -> None:
+        """Opens the port, until the process ends.
+
+        Raises:
+            OSError: another process has it.
+        """
+        if self._listener is None:
+            self._listener = socket.create_server(("", READY_PORT))
+            self._listener.setblocking(False)
+
+    def answer(self) -> None:
+        """Closes the connections of probes, so that there is room for the next."""
+        while self._listener is not None:
+            try:
+                self._listener.accept()[0].close()
+            except OSError:
+                return
+
+
+TERMINATION_LOG = Path("/dev/termination-log")
+
+_POLL_S = 0.05
+
+
+class WorkerPod:
+    """One attempt of one worker.
+
+    Args:
+        mounted: The folder with what the pod is given.
+        writable: The folder into which it may write.
+        state: The worker's state directory.
+    """
+
+    def __init__(self, attempt: int, mounted: Path, writable: Path, state: Path) -> None:
+        self._attempt, self._mounted, self._writable = attempt, mounted, writable
+        self._state = state
+        self._command_file, self._file_read = mounted / "orders", (0, 0, 0)
+        self._received = self._commands = PodCommands()
+        self._kill_at: float | None = None
+        self._is_terminated = self._is_asked = False
+        self._pid = 0
+        self._ended: Ended | None = None
+        self._readiness = ReadinessPort()
+
+    def run(self) -> Outcome:
+        """Runs the worker to its end.
+
+        Raises:
+            InChild: this is the forked process that becomes the worker.
+        """
+        sys.stdout.flush()  # or the forked process would print it, too
+        os_process.ignore_terminal()
+        os_process.become_subreaper()
+        for number in (signal.SIGTERM, signal.SIGINT):  # images may say which of them stops it
+            signal.signal(number, self._on_stop_signal)
+        config = packed_secrets.load_config(self._mounted)
+        self._unpack()
+        self._make_forkserver(config, packed_secrets.load_worker(self._mounted))
+        self._workers.start(self._name, self._attempt)
+        self._workers.place({a: e for a, e in config.places.items() if a not in self._endpoints})
+        while self._ended is None:
+            self._print_log()
+            self._apply_commands()
+            self._readiness.answer()
+            self._forkserver.rotate(_POLL_S)
+        while self._tail.has_more():
+            self._print_log()
+        if rest := self._tail.remainder():
+            _print([pod_messages.escaped(rest) + b"\n"])
+        if self._commands.carries:
+            self._send_state()
+        _print([pod_messages.written(self._ended)])
+        return self._ended.outcome
+
+    def _unpack(self) -> None:
+        """Unpacks the project, and the state of the previous attempt unless a volume has it already."""
+        code = b""
+        if (self._mounted / packed_secrets.file_name("code", 0)).exists():
+            code = packed_secrets.unpacked(self._mounted, "code")
+        if code:
+            folder = self._writable / "code"
+            with zipfile.ZipFile(io.BytesIO(code)) as packed:
+                packed.extractall(folder)
+            sys.path.insert(0, str(folder))
+        has_state = (self._mounted / packed_secrets.file_name("state", 0)).exists()
+        if has_state and archives.is_empty(self._state):
+            archives.unpack(packed_secrets.unpacked(self._mounted, "state"), self._state)
+
+    def _make_forkserver(self, config: RunConfig, asked: WorkerPlan) -> None:
+        """Prepares the fork of the worker, and keeps no reference to what it is to run."""
+        self._name, self._grace_s = asked.name, grace_s(asked, config.grace_s)
+        self._endpoints = asked.endpoints
+        endpoints = {  # servers listen on all interfaces
+            name: f"tcp:0.0.0.0:{there.rpartition(':')[2]}" if there.startswith("tcp:") else there
+            for name, there in asked.endpoints.items()
+        }
+        # GPUs as the device plugin names them; else by number: there are no others in this container
+        gpus = tuple(str(i) for i in range(int(asked.resources.gpus)))
+        if asked.resources.gpus and (visible := os.environ.get(VISIBLE)):
+            gpus = tuple(visible.split(","))
+        plan = replace(asked, endpoints=endpoints, gpus=gpus, cpus=())
+        run = RunDirectory.create(config.program, endpoints)
+        run.make_runtime()
+        self._tail = Tail(run.log(self._name, self._attempt))
+        file = worker_specs.create()
+        self._forkserver = ForkServer(file)
+        self._workers = ForkedWorkers(self._forkserver.execute_in_order, self._on, run.stacks)
+        self._forkserver.say = self._workers.on
+        length = worker_specs.write(
+            file,
+            LaunchPlan(config.program, config.launch_type, (plan,)),
+            run,
+            known_as=asked.endpoints,
+            **spec_fields(config.origin, config.keys, self._name, str(self._state)),
+        )
+        self._workers.send(SpecsReady(length))
+
+    def _send_state(self) -> None:
+        """For the next attempt, if there is one."""
+        try:
+            size = archives.size_of(self._state)
+            content = archives.packed(self._state) if size <= archives.MOST_BYTES else b""
+        except OSError as error:
+            self._note(f"its state directory cannot be handed on to its next attempt: {error}")
+            return
+        if size > archives.MOST_BYTES:
+            self._note(
+                f"its state directory has {in_words(size)}, and no more than {in_words(archives.MOST_BYTES)}"
+                f" are sent to its next attempt; mount a volume at {STATE} by pod_patch"
+            )
+        _print(list(map(pod_messages.written, pod_messages.state_chunks(self._name, content))))
+
+    def _note(self, text: str) -> None:
+        _print([pod_messages.written(WorkerNote(self._name, text))])
+
+    def _on_stop_signal(self, number: int, frame: object) -> None:
+        self._is_terminated = True  # that is all, as it comes at any moment; the selector wakes
+
+    def _on(self, report: Any) -> None:
+        """Called with what becomes of the worker."""
+        if isinstance(report, Ended):
+            self._ended = report
+        elif isinstance(report, ProcessStarted):
+            self._pid = report.pid  # it means nothing outside the pod
+        else:
+            if isinstance(report, Ready):
+                try:
+                    self._readiness.open()
+                except OSError as error:
+                    self._note(f"the cluster will not call it ready: port {READY_PORT}: {error}")
+            _print([pod_messages.written(report)])
+
+    def _apply_commands(self) -> None:
+        """Does what the launcher requests, and what is due by now."""
+        if self._kill_at is not None and time.monotonic() > self._kill_at:
+            self._kill_at = None
+            self._workers.kill(self._name)
+        try:
+            status = os.stat(self._command_file)
+            file = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if file != self._file_read:  # read only when it has changed
+                self._received = pod_messages.parse_commands(self._command_file.read_text())
+                self._file_read = file
+        except (OSError, ValueError, TypeError):
+            pass  # it is just being replaced
+        commands, before = self._received, self._commands
+        # a crash of a worker that has not started is still to come
+        self._commands = commands if self._pid else replace(commands, crash=False)
+        for worker in {*commands.gone, *before.gone}:
+            if commands.gone.get(worker, "") != before.gone.get(worker, ""):
+                self._workers.announce_gone(worker, commands.gone.get(worker, ""))
+        if (self._is_terminated or commands.restarts) and not self._is_asked:
+            self._is_asked = True
+            self._workers.request_stop(self._name, restarts=commands.restarts)
+            self._kill_at = time.monotonic() + self._grace_s
+        if commands.kill and not before.kill:
+            self._workers.kill(self._name)
+        if commands.crash and not before.crash and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        if commands.stacks > before.stacks:
+            text = self._workers.stacks(self._name)
+            _print([pod_messages.written(Stacks(self._name, commands.stacks, text))])
+
+    def _print_log(self) -> None:
+        while lines := self._tail.lines():
+            _print([pod_messages.escaped(line) + b"\n" for line in lines])
+
+
+def main(attempt: int) -> NoReturn:
+    """Runs one attempt, writes its termination message, and exits."""
+    mounted, writable = Path(MOUNTED), Path(WRITABLE)
+    use_writable_dirs(writable)
+    try:
+        differs = packed_secrets.differences(mounted)
+        if differs:
+            ended = _not_started(
+                attempt,
+                packed_secrets.VERSION_MISMATCH.format(differs),
+                packed_secrets.VERSION_HINT,
+            )
+        else:
+            ended = WorkerPod(attempt, mounted, writable, Path(STATE)).run()
+    except InChild as in_child:
+        inheritance = in_child.inheritance
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        _exit(_not_started(attempt, why, exit_status.limit_behind(error)))
+    else:
+        _exit(ended)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    tempfile.tempdir = None  # a worker may have another $TMPDIR
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    worker_process.forked(*inheritance)
+
+
+def _exit(ended: Outcome) -> NoReturn:
+    with contextlib.suppress(OSError):
+        TERMINATION_LOG.write_bytes(pod_messages.termination_message(ended))
+    os_process.end_children()
+    sys.stdout.flush()
+    os._exit(outcome.exit_status(ended) if ended.is_failure else 0)
+
+
+def use_writable_dirs(writable: Path) -> None:
+    """Sets $TMPDIR, and $HOME if that is read-only, to a folder that is writable."""
+    os.environ["TMPDIR"] = str(writable)
+    if not os.access(os.path.expanduser("~"), os.W_OK):
+        os.environ["HOME"] = str(writable)
+
+
+def _not_started(attempt: int, cause: str, hint: str) -> Outcome:
+    ended = Outcome(
+        "", outcome.FAILED, "start", attempt, cause, hint=hint, host=socket.gethostname()
+    )
+    _print([pod_messages.written(Ended(ended))])
+    return ended
+
+
+def _print(lines: list[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        left = memoryview(b"".join(lines))
+        while left:
+            left = left[os.write(1, left) :]

@@ -1,0 +1,172 @@
+"""Messages between a pod and the launcher by way of the cluster, as neither may reach the other.
+
+    pod ── a line of its log that begins with MARK ────────▶ launcher     Ready, Done, Ended, …
+    pod ── the termination message ────────────────────────▶ launcher     how it ended, should the log be lost
+    launcher ── an annotation, which is a file in the pod ─▶ pod          stop for a restart, gone workers
+
+All of it is JSON. A line of the user's that begins with MARK gets another MARK before it, and loses it again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from launchpad.events import Done, Ended, Event, Ready, StopRequested, Waiting, WorkerNote
+from launchpad.outcome import Outcome
+
+MARK = b"\x1elaunchpad "
+
+_PIECE = 3000
+"""Bytes in a line: container runtimes cut long ones."""
+
+MOST_BYTES = 4096
+"""The limit of a termination message."""
+
+
+@dataclass(frozen=True)
+class PodCommands:
+    """What a pod is to do; sent whole, each time.
+
+    Attributes:
+        restarts: Stop, in order to be restarted.
+        kill: End it, with its stacks in its log.
+        carries: Its state directory is to be sent to the next attempt: no volume keeps it.
+        gone: Worker → why it will not answer any more.
+        stacks: How often its stacks were requested.
+        crash: Its process is to be killed, to inject a fault.
+        stop: For a launcher pod: the program is to stop; with `kill` at once.
+        repeats: How often they were resent, with nothing new.
+    """
+
+    restarts: bool = False
+    kill: bool = False
+    carries: bool = True
+    gone: Mapping[str, str] = field(default_factory=dict)
+    stacks: int = 0
+    crash: bool = False
+    stop: bool = False
+    repeats: int = 0
+
+    def text(self) -> str:
+        """The text of the annotation."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def parse_commands(text: str) -> PodCommands:
+    """The commands in the annotation; none where it is empty."""
+    data = json.loads(text) if text.strip() else {}
+    known = {each.name for each in fields(PodCommands)}
+    return PodCommands(**{name: value for name, value in data.items() if name in known})
+
+
+def written(report: PodMessage) -> bytes:
+    """The line with a report."""
+    data = {"message": type(report).__name__, **asdict(report)}
+    return MARK + json.dumps(data).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The stacks of a worker's threads, as requested; `number`: of which request."""
+
+    worker: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class StateChunk:
+    """A part of a worker's packed state directory, in base64. `count`: how many parts there are."""
+
+    worker: str
+    index: int
+    count: int
+    content: str
+
+
+PodMessage = Event | Stacks | StateChunk
+
+_MESSAGES: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Ready, Done, Waiting, StopRequested, WorkerNote, Stacks, StateChunk)
+}
+
+
+def report_in(line: bytes) -> PodMessage | None:
+    """The report in a line; None if it is a line of the user's code."""
+    if not line.startswith(MARK) or line.startswith(MARK * 2):
+        return None
+    try:
+        data = json.loads(line.removeprefix(MARK))
+        kind = data.pop("message")
+        if kind == Ended.__name__:
+            return Ended(outcome_of(data["outcome"]))
+        message: PodMessage = _MESSAGES[kind](**data)
+        return message
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def state_chunks(worker: str, content: bytes) -> list[StateChunk]:
+    """The messages with a state directory, none of them too long for a line."""
+    pieces = [content[i : i + _PIECE] for i in range(0, len(content), _PIECE)]
+    return [
+        StateChunk(worker, i, len(pieces), base64.b64encode(piece).decode())
+        for i, piece in enumerate(pieces)
+    ]
+
+
+def joined(pieces: Sequence[StateChunk]) -> bytes:
+    """The content of these messages; empty if one of them is missing."""
+    found = {piece.index: piece.content for piece in pieces}
+    if not pieces or set(found) != set(range(pieces[0].count)):
+        return b""
+    return b"".join(base64.b64decode(found[i]) for i in range(len(found)))
+
+
+def escaped(line: bytes) -> bytes:
+    """A line of the user's code, marked so that it is not taken for a message."""
+    return MARK + line if line.startswith(MARK) else line
+
+
+def unescaped(line: bytes) -> bytes:
+    """The line as the user's code has printed it."""
+    return line.removeprefix(MARK) if line.startswith(MARK * 2) else line
+
+
+def termination_message(ended: Outcome) -> bytes:
+    """How an attempt ended, short enough for a termination message: the traceback is cut first."""
+    for most in (2000, 800, 200, 0):
+        traceback = ended.traceback
+        if len(traceback) > most:
+            traceback = f"… {traceback[len(traceback) - most :]}" if most else ""
+        short = replace(
+            ended,
+            traceback=traceback,
+            hint=ended.hint[:most],
+            cause=ended.cause[: max(most, 200)],
+            last_lines=(),
+        )
+        text = json.dumps(asdict(short)).encode()
+        if len(text) <= MOST_BYTES:
+            return text
+    return json.dumps({"worker": ended.worker, "kind": ended.kind}).encode()
+
+
+def outcome_in(message: str) -> Outcome | None:
+    """The end that a termination message reports; None if another program has written it."""
+    try:
+        return outcome_of(json.loads(message))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def outcome_of(data: Mapping[str, Any]) -> Outcome:
+    """The end of an attempt that was sent as JSON."""
+    known = {each.name: data[each.name] for each in fields(Outcome) if each.name in data}
+    lists: dict[str, Any] = {k: tuple(v) for k, v in known.items() if isinstance(v, list)}
+    return Outcome(**{**known, **lists})

@@ -1,0 +1,169 @@
+"""How a pod has ended, or why it does not start, from its status in the cluster. Pure.
+
+The worker's own report counts most; then the kubelet's status of the container; then that of the pod.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launchpad import outcome
+from launchpad.launch.backends.kubernetes import pod_messages
+from launchpad.launch.backends.kubernetes.api.client import CONTAINER
+from launchpad.outcome import Outcome
+
+PodObject = Mapping[str, Any]
+
+_SIGNALLED = 128
+_CANNOT_START = {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
+NO_REASON = "the cluster does not say why"
+_IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """What the launcher itself has recorded of an attempt.
+
+    Attributes:
+        reported: How it ended, as its pod has reported.
+        asked: It was requested to stop; `killed`: to end at once.
+        is_ready: Its worker was ready.
+    """
+
+    worker: str
+    attempt: int
+    reported: Outcome | None = None
+    asked: bool = False
+    killed: bool = False
+    is_ready: bool = False
+
+
+def is_over(pod: PodObject) -> bool:
+    """Whether nothing in it runs any more."""
+    is_done = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return is_done or "terminated" in _state(pod)
+
+
+def has_started(pod: PodObject) -> bool:
+    """Whether its container runs, or has run."""
+    return "running" in _state(pod) or "terminated" in _state(pod)
+
+
+def why_pending(pod: PodObject) -> str:
+    """Why it does not start, as the scheduler or the kubelet reports; empty if nothing is wrong."""
+    waiting = _state(pod).get("waiting", {})
+    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        return ": ".join(filter(None, (waiting["reason"], waiting.get("message", ""))))
+    for each in pod.get("status", {}).get("conditions", ()):
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            return ": ".join(filter(None, (each.get("reason", ""), each.get("message", ""))))
+    return ""
+
+
+def cannot_start(pod: PodObject) -> bool:
+    """Whether it will not start however long one waits."""
+    return _state(pod).get("waiting", {}).get("reason") in _CANNOT_START
+
+
+def not_begun(
+    facts: AttemptFacts, pod: PodObject, asked: str, max_wait_s: float, why_no_pod: str = NO_REASON
+) -> Outcome:
+    """The end of an attempt whose pod has not started in time.
+
+    Args:
+        asked: The resources that it asks for, as text.
+        why_no_pod: Why it has no pod, if it has none.
+    """
+    if not pod:
+        cause = f"the cluster has made no pod for it in {max_wait_s:g} s: {why_no_pod}"
+        hint = "`kubectl describe job` and `kubectl describe quota` tell more"
+        return Outcome(facts.worker, outcome.FAILED, "start", facts.attempt, cause, hint=hint)
+    why = why_pending(pod) or NO_REASON
+    reason = why.partition(":")[0]
+    waited = "" if reason in _CANNOT_START else f" for {max_wait_s:g} s"
+    cause = f"its pod was pending{waited}: {why}"
+    if reason == "Unschedulable":
+        cause += f" (it asks for {asked or 'nothing in particular'})"
+        hint = "ask for less, or add nodes; `kubectl describe nodes` tells what they have, and who has it now"
+    elif reason in _IMAGE:
+        hint = "see the image's name, and whether the cluster may pull it"
+    else:
+        hint = "`kubectl describe pod` tells more; a longer pending_timeout_s waits longer"
+    return Outcome(facts.worker, outcome.FAILED, "start", facts.attempt, cause, hint=hint)
+
+
+def is_clear(facts: AttemptFacts, was_deleted: bool) -> bool:
+    """Whether the worker's own report is enough, without the cluster's, which may come seconds later.
+
+    Only the latter says whether SIGKILL was for want of memory, and whether the cluster has stopped the pod.
+    """
+    if facts.reported is None or facts.reported.signal == "SIGKILL":
+        return False
+    return facts.asked or was_deleted or facts.reported.kind != outcome.STOPPED
+
+
+def ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
+    """The end of an attempt whose pod is over, or is not there any more."""
+    ended = _ending(facts, pod, was_deleted)
+    host = pod.get("spec", {}).get("nodeName", "") or ended.host
+    return replace(ended, worker=facts.worker, attempt=facts.attempt, host=host)
+
+
+def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
+    status, terminated = pod.get("status", {}), _state(pod).get("terminated") or {}
+    reported = facts.reported or pod_messages.outcome_in(terminated.get("message") or "")
+    if terminated.get("reason") == "OOMKilled" and (
+        reported is None or reported.signal == "SIGKILL"
+    ):
+        limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
+        limit = "its node had no more"
+        if "memory" in limits:
+            limit = f"its limit is {limits['memory']} bytes"
+        cause = f"killed by SIGKILL: out of memory (OOMKilled); {limit}"
+        hint = "ask for more with Resources(memory=…), or use less"
+        return _outcome(
+            facts, outcome.FAILED, cause, signal="SIGKILL", out_of_memory=True, hint=hint
+        )
+    is_unasked = reported is not None and reported.kind == outcome.STOPPED and not facts.asked
+    if reported is not None and not (is_unasked and (was_deleted or status.get("reason"))):
+        return reported
+    if facts.asked:
+        cause = "killed when it did not stop" if facts.killed else "stopped with its pod"
+        return _outcome(facts, outcome.STOPPED, cause)
+    if was_deleted:
+        return _outcome(facts, outcome.LOST, "its pod was deleted, and not by us")
+    if reason := status.get("reason", ""):  # Evicted, NodeLost, DeadlineExceeded, Shutdown …
+        message = status.get("message", "")
+        cause = f"the cluster has ended its pod: {reason}" + (f": {message}" if message else "")
+        return _outcome(facts, outcome.LOST, cause)
+    if not terminated:
+        return _outcome(facts, outcome.LOST, "it is unknown how its container has ended")
+    code = terminated["exitCode"]
+    number = int(terminated.get("signal") or 0) or max(code - _SIGNALLED, 0)
+    if number:
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        return _outcome(facts, outcome.FAILED, f"its container was killed by {name}", signal=name)
+    if terminated.get("reason") in ("ContainerCannotRun", "StartError"):
+        cause = f"its container cannot run: {terminated.get('message', '')}"
+        return _outcome(facts, outcome.FAILED, cause, phase="start")
+    cause = f"its container exited with code {code} without a word"
+    return _outcome(facts, outcome.FAILED, cause, exit_code=code)
+
+
+def _outcome(facts: AttemptFacts, kind: str, cause: str, **more: Any) -> Outcome:
+    phase = "run" if facts.is_ready else "init"
+    return replace(Outcome(facts.worker, kind, phase, facts.attempt, cause), **more)
+
+
+def _state(pod: PodObject) -> Mapping[str, Any]:
+    """The state of the worker's container; a user's patch may have added others."""
+    containers = pod.get("status", {}).get("containerStatuses") or [{}]
+    worker = next((c for c in containers if c.get("name") == CONTAINER), containers[0])
+    state: Mapping[str, Any] = worker.get("state", {})
+    return state

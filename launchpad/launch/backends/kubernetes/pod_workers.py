@@ -1,0 +1,360 @@
+"""The workers of one launch on a cluster.
+
+    supervisor ── start, stop, kill … ─▶ actions, in one thread ──▶ the cluster's API
+    supervisor ◀── reports ─────────────────┘ ◀── informer: what becomes of pods
+                                              ◀── followers: what pods write
+
+An attempt is a Job with one pod, which the cluster never restarts: whether there is another attempt is the
+supervisor's decision, as on every backend.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tarfile
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from launchpad import outcome
+from launchpad.events import Done, Ended, Event, Ready, Waiting, WorkerNote
+from launchpad.launch.backends.action_thread import Actions
+from launchpad.launch.backends.address_table import LocalAddressView
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.backends.kubernetes import create_run, pod_messages, pod_status, termination
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Unreachable
+from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
+from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
+from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, why_no_pod
+from launchpad.launch.backends.kubernetes.bundle import archives
+from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.manifests import names
+from launchpad.launch.backends.kubernetes.manifests.names import (
+    ATTEMPT,
+    COMMANDS,
+    RUN,
+    WORKER,
+    grace_s,
+)
+from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks, StateChunk
+from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
+from launchpad.launch.backends.kubernetes.settings import Settings
+from launchpad.launch.backends.kubernetes.termination import Terminator
+from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.devices import shortage
+from launchpad.launch.logs.log_writer import LogWriter
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.outcome import Outcome
+from launchpad.resources import counted
+
+_LOG_S = 5.0
+"""How long the rest of a log may take when its pod is over."""
+
+_REPORT_S = 10.0
+"""How long the cluster may take to report how a pod has ended, after that has sent its last message."""
+
+_NO_POD_S = 5.0
+"""After so long without a pod the reason is reported."""
+
+_STACKS_S = 10.0
+_REASON = 300
+"""Characters of why a worker is gone: the size of annotations is limited, and there may be many."""
+
+
+class KubernetesWorkers(Workers):
+    """The workers of one launch. Creates what all its pods share; no code of the user's runs yet.
+
+    Args:
+        submitter: The launching script; this one by default.
+
+    Raises:
+        LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are
+            missing.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Event], None],
+        settings: Settings,
+        cluster: Cluster,
+        submitter: Submitter | None = None,
+    ) -> None:
+        self._plan, self._directory, self._report = plan, run, report
+        self._settings, self._cluster = settings, cluster
+        self._keys = RunSecrets.of(run.scope, plan.launch_type.removeprefix("test_"))
+        self._view = LocalAddressView(self._keys)
+        self._attempts: dict[str, PodAttempt] = {}
+        self._followers: list[LogFollower] = []
+        self._by_label = {names.label(worker.name): worker.name for worker in plan.workers}
+        self._gone: dict[str, str] = {}
+        self._states: dict[str, bytes] = {}
+        self._stacks: dict[str, Stacks] = {}
+        self._numbers = itertools.count(1)
+        self._has_stacks = threading.Condition()
+        self._actions = Actions("launchpad-kubernetes", self._on_error)
+        self._run = create_run.make(cluster, plan, run, settings, self._keys, submitter)
+        self._jobs = Jobs(cluster, self._run)
+        self._terminator = Terminator(cluster, self._jobs, self._actions, report, self._end)
+        self._informer = PodInformer(
+            cluster,
+            f"{RUN}={self._run.name}",
+            lambda *event: self._actions.do(self._on_pod, *event),
+            self._note_all,
+        )
+        self._actions.begin()
+
+    def start(self, worker: str, attempt: int) -> None:
+        """Creates its Job."""
+        self._actions.do(self._start, worker, attempt)
+
+    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
+        """Requests a stop: by SIGTERM, or by an annotation if its state is to be saved."""
+        self._actions.do(
+            self._if_running, worker, partial(self._terminator.request_stop, restarts=restarts)
+        )
+
+    def kill(self, worker: str) -> None:
+        """Has its pod kill it, so that its stacks are in its log; deletes the pod if it does not."""
+        self._actions.do(self._if_running, worker, self._terminator.kill)
+
+    def skip_grace(self) -> None:
+        """Lets all later kills delete pods without a grace."""
+        self._terminator.skips_grace = True
+
+    def announce_gone(self, worker: str, why: str) -> None:
+        """Sends all running workers why it will not answer any more."""
+
+        def announce() -> None:
+            self._gone[worker] = why[:_REASON]
+            for attempt in self._attempts.values():
+                if not attempt.is_over:
+                    self._terminator.send_commands(attempt, {"gone": dict(self._gone)})
+
+        self._actions.do(announce)
+
+    def places(self) -> Mapping[str, str]:
+        """The IP addresses of pods: of use to this process if it is in the cluster's network."""
+        return self._view.places
+
+    def stacks(self, worker: str) -> str:
+        """The stacks that faulthandler writes in its process."""
+        attempt = self._attempts.get(worker)
+        if attempt is None or not attempt.pod_name:
+            return ""
+        number = next(self._numbers)
+        self._actions.do(self._terminator.send_commands, attempt, {"stacks": number})
+        with self._has_stacks:
+            answered = self._has_stacks.wait_for(
+                lambda: worker in self._stacks and self._stacks[worker].number >= number, _STACKS_S
+            )
+            return self._stacks[worker].text if answered else f"({worker} does not answer)\n"
+
+    def crash(self, worker: str, why: str) -> str:
+        """Has its pod send SIGKILL to its process."""
+        attempt = self._running_attempt(worker)
+        if attempt is None or attempt.follower is None or attempt.facts.reported is not None:
+            return ""
+        self._actions.do(self._terminator.send_commands, attempt, {"crash": True})
+        return "SIGKILL"
+
+    def close(self) -> None:
+        """Deletes all that belongs to the run, and waits until it is gone."""
+        self._actions.end(self._close)
+        self._cluster.close()
+        self._informer.join()
+        for follower in self._followers:
+            follower.join()
+
+    def _start(self, worker: str, number: int) -> None:
+        before = self._attempts.get(worker)
+        attempt = self._attempts[worker] = PodAttempt(
+            AttemptFacts(worker, number), commands=PodCommands(gone=dict(self._gone))
+        )
+        try:
+            if before is not None:
+                self._jobs.remove(before)
+            self._jobs.create(attempt, self._plan.worker(worker), self._states.get(worker, b""))
+        except (ApiError, Unreachable) as error:
+            cause = f"the cluster does not take its pod: {error}"
+            self._end(attempt, Outcome(worker, outcome.FAILED, "start", number, cause))
+        else:
+            self._actions.call_later(_NO_POD_S, self._report_no_pod, attempt)
+            self._actions.call_later(self._settings.pending_timeout_s, self._give_up, attempt)
+
+    def _if_running(self, worker: str, act: Callable[[PodAttempt], None]) -> None:
+        attempt = self._running_attempt(worker)
+        if attempt is not None:
+            act(attempt)
+
+    def _on_pod(self, kind: str, pod: dict[str, Any]) -> None:
+        labels = pod["metadata"]["labels"]
+        worker = self._by_label.get(labels.get(WORKER, ""), "")
+        attempt = self._running_attempt(worker)
+        if attempt is None or labels.get(ATTEMPT) != str(attempt.facts.attempt):
+            return
+        if attempt.uid and attempt.uid != pod["metadata"]["uid"]:
+            # the Job has replaced a pod that was deleted
+            self._terminator.delete_pod(attempt, pod["metadata"]["name"])
+            return
+        is_new = not attempt.uid
+        attempt.pod = pod
+        if is_new and attempt.commands.text() != pod["metadata"]["annotations"][COMMANDS]:
+            self._terminator.send_commands(attempt, {})  # the commands of the time without a pod
+        is_deleted = kind == "DELETED" or "deletionTimestamp" in pod["metadata"]
+        if is_deleted and not attempt.was_deleted:
+            max_wait_s = grace_s(self._plan.worker(worker), self._run.grace_s)
+            self._terminator.on_deleted(attempt, max_wait_s)
+        if pod_status.has_started(pod) and attempt.follower is None:
+            self._follow(attempt)
+        if kind == "DELETED" or pod_status.is_over(pod):
+            if attempt.follower is None or attempt.is_read:
+                self._finish(attempt)
+            elif not attempt.follower.is_over.is_set():
+                attempt.follower.is_over.set()
+                self._actions.call_later(_LOG_S, self._finish, attempt)
+        elif not pod_status.has_started(pod):
+            why = pod_status.why_pending(pod)
+            if why and why != attempt.noted:
+                attempt.noted = why
+                self._report(WorkerNote(worker, f"its pod is pending: {why}"))
+            if pod_status.cannot_start(pod):
+                self._give_up(attempt)
+
+    def _follow(self, attempt: PodAttempt) -> None:
+        facts = attempt.facts
+        log = LogWriter(
+            self._directory.log(facts.worker, facts.attempt),
+            self._directory.rotation,
+            lambda text: self._report(WorkerNote(facts.worker, text)),
+        )
+        attempt.follower = LogFollower(
+            self._cluster,
+            attempt.pod_name,
+            log,
+            lambda report: self._actions.do(self._on_report, attempt, report),
+            lambda: self._actions.do(self._on_read, attempt),
+        )
+        self._followers.append(attempt.follower)
+
+    def _on_report(self, attempt: PodAttempt, report: Any) -> None:
+        if isinstance(report, Ended):
+            attempt.facts = replace(attempt.facts, reported=report.outcome)
+        elif isinstance(report, StateChunk):
+            attempt.state.append(report)
+        elif isinstance(report, Stacks):
+            with self._has_stacks:
+                self._stacks[attempt.facts.worker] = report
+                self._has_stacks.notify_all()
+        elif not attempt.is_over:
+            facts = attempt.facts
+            if isinstance(report, Waiting) and report.on not in self._attempts:
+                return
+            if isinstance(report, Ready):
+                attempt.facts = replace(facts, is_ready=True)
+                ip = attempt.pod["status"].get("podIP", "")
+                host = f"[{ip}]" if ":" in ip else ip
+                places = {}
+                for name, endpoint in self._plan.worker(facts.worker).endpoints.items():
+                    scheme = "tcp:" if endpoint.startswith("tcp:") else ""
+                    places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
+                self._view.follow(places)
+            # of this worker, whatever name the report has: a pod reports for no other
+            mine = {"attempt": facts.attempt} if isinstance(report, (Ready, Done)) else {}
+            self._report(replace(report, worker=facts.worker, **mine))
+
+    def _report_no_pod(self, attempt: PodAttempt) -> None:
+        if not attempt.is_over and not attempt.pod_name:
+            worker, why = attempt.facts.worker, self._why_no_pod(attempt)
+            self._report(WorkerNote(worker, f"{worker} has no pod yet: {why}"))
+
+    def _why_no_pod(self, attempt: PodAttempt) -> str:
+        facts = attempt.facts
+        job = names.job_name(self._run.name, facts.worker, facts.attempt)
+        try:
+            return why_no_pod(self._cluster, job) or pod_status.NO_REASON
+        except (ApiError, Unreachable) as error:
+            return str(error)
+
+    def _give_up(self, attempt: PodAttempt) -> None:
+        """Ends an attempt whose pod has not started."""
+        if attempt.is_over or pod_status.has_started(attempt.pod):
+            return
+        own = self._plan.worker(attempt.facts.worker).resources
+        asked, of_all = own.asked(), [w for w in self._plan.workers if w.resources.gpus]
+        if own.gpus and len(of_all) > 1:
+            total = shortage.demand(
+                [(w.group, counted(w.resources.gpus, "GPU")) for w in of_all],
+                f"{sum(w.resources.gpus for w in of_all):g}",
+            )
+            asked = f"{asked}, and its program for {total}"
+        why = "" if attempt.pod_name else self._why_no_pod(attempt)
+        max_wait_s = self._settings.pending_timeout_s
+        ended = pod_status.not_begun(attempt.facts, attempt.pod, asked, max_wait_s, why)
+        self._terminator.delete_job(attempt)
+        self._end(attempt, ended)
+
+    def _on_read(self, attempt: PodAttempt) -> None:
+        attempt.is_read = True
+        is_clear = pod_status.is_clear(attempt.facts, attempt.was_deleted)
+        if is_clear or pod_status.is_over(attempt.pod):
+            self._finish(attempt)
+        else:
+            self._actions.call_later(_REPORT_S, self._finish, attempt)
+
+    def _finish(self, attempt: PodAttempt) -> None:
+        """Reports its end, after its log was read."""
+        if attempt.is_over:
+            return
+        if attempt.state:
+            worker = attempt.facts.worker
+            try:
+                content = pod_messages.joined(attempt.state)
+                archives.unpack(content, self._directory.state(worker))
+                self._states[worker] = content
+            except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
+                text = f"what it has left in its state directory did not arrive whole ({error})"
+                self._report(WorkerNote(worker, text))
+        self._end(attempt, pod_status.ending(attempt.facts, attempt.pod, attempt.was_deleted))
+
+    def _end(self, attempt: PodAttempt, ended: Outcome) -> None:
+        attempt.is_over = True
+        own = self._plan.worker(attempt.facts.worker).endpoints
+        self._view.follow(dict.fromkeys(own, ""))
+        self._report(Ended(ended))
+
+    def _running_attempt(self, worker: str) -> PodAttempt | None:
+        attempt = self._attempts.get(worker)
+        return None if attempt is None or attempt.is_over else attempt
+
+    def _on_error(self, error: Exception) -> None:
+        """Reports an error of an action; one that is not the cluster's own ends all attempts as lost."""
+        why = f"{type(error).__name__}: {error}"
+        self._note_all(why)
+        if not isinstance(error, (ApiError, Unreachable)):
+            for attempt in self._attempts.values():
+                self._terminator.mark_lost(attempt, f"its launcher cannot go on: {why}")
+
+    def _note_all(self, text: str) -> None:
+        self._report(WorkerNote(self._plan.workers[0].name, text))
+
+    def _close(self) -> None:
+        self._view.close()
+        ended = {a.pod_name for a in self._attempts.values() if a.facts.reported is not None}
+        try:
+            termination.remove(self._cluster, self._run.name, ended)
+        except (ApiError, Unreachable) as error:
+            print(  # reports are read no more
+                f"launchpad: what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
+                f" `kubectl delete secret {self._run.name} -n {self._cluster.namespace}`",
+                file=sys.stderr,
+            )
+        self._informer.is_over.set()
+        for follower in self._followers:
+            follower.is_over.set()

@@ -1,0 +1,128 @@
+"""How a worker ended: what it said itself and what the kernel says, made into one outcome.
+
+said     kernel                 outcome
+──────────────────────────────────────────────────────────────────────────────────────────
+yes      exit, or our kill      what it said
+success  a signal               failed in `stop`: killed by SIGSEGV after its work was done
+no       our kill               stopped: did not stop in time
+no       a signal               failed: killed by SIGKILL, not by the launcher
+no       SIGKILL, and it counts failed: killed by the kernel (SIGKILL): out of memory
+no       exit                   failed: exited with code 3 without saying why
+
+Who sent a signal the kernel does not tell, but for its own: those of crashes, and of want of memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from dataclasses import dataclass, replace
+
+from launchpad import outcome
+from launchpad.launch.backends.processes.messages import ChildExited
+from launchpad.launch.devices import out_of_memory
+from launchpad.outcome import Outcome
+
+_LIMITS = {
+    errno.EAGAIN: "the limit on processes and threads (ulimit -u, or pids.max of the container)",
+    errno.EMFILE: "the limit on open files of one process (ulimit -n)",
+    errno.ENFILE: "the limit on open files of this machine (fs.file-max)",
+    errno.ENOMEM: "the memory of this machine or container",
+    errno.ENOSPC: "the space on the disk",
+}
+
+
+@dataclass
+class ProcessAttempt:
+    """What the launcher knows of one attempt of a worker."""
+
+    worker: str
+    number: int
+    pid: int = 0
+    phase: str = "start"
+    killed: bool = False
+    reported: Outcome | None = None
+
+    def outcome(self, kind: str, cause: str, phase: str = "") -> Outcome:
+        """An outcome that the worker has not said itself."""
+        phase = phase or self.phase
+        return Outcome(
+            self.worker, kind, phase, self.number, cause, pid=self.pid, host=os.uname().nodename
+        )
+
+
+def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
+    """The outcome of an attempt whose process has ended."""
+    code = os.waitstatus_to_exitcode(exited.status)
+    name = _signal_name(-code) if code < 0 else ""
+    ended = replace(
+        _ending(attempt, code, name),
+        exit_code=code,
+        signal=name,
+        pid=attempt.pid,
+        peak_bytes=exited.peak_bytes,
+    )
+    if code in outcome.NO_RESTART_CODES:
+        ended = replace(ended, may_restart=False)
+    return _with_memory(ended, exited) if ended.is_failure else ended
+
+
+def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
+    """The failure with what is known of its memory, where that may be what it failed of."""
+    peak = f"its peak memory was {exited.peak_bytes / 2**20:,.0f} MiB"
+    limit = out_of_memory.limit_bytes()
+    if limit is not None:
+        peak += f", the limit of its cgroup is {limit / 2**20:,.0f} MiB"
+    if exited.out_of_memory and ended.signal == "SIGKILL":
+        cause = "killed by the kernel (SIGKILL): out of memory"
+        hint = f"{peak}; give it more, or have it keep less"
+        return replace(ended, cause=cause, hint=hint, out_of_memory=True)
+    if exited.out_of_memory:
+        hint = (
+            "meanwhile the kernel has killed a process for want of memory, perhaps one of its own"
+        )
+        return replace(ended, hint="; ".join(filter(None, (ended.hint, hint, peak))))
+    if ended.signal == "SIGKILL":
+        known = exited.out_of_memory is not None
+        why = "the kernel has killed nobody for want of memory" if known else "see also `dmesg`"
+        return replace(ended, hint=f"{peak}; {why}")
+    return ended
+
+
+def not_started(attempt: ProcessAttempt, error: Exception) -> Outcome:
+    """The outcome of an attempt that never had a process of its own."""
+    return replace(
+        attempt.outcome(outcome.FAILED, f"could not be started: {error}", "start"),
+        error_type=type(error).__name__,
+        hint=limit_behind(error),
+    )
+
+
+def limit_behind(error: Exception) -> str:
+    """What to look at when the system refuses."""
+    number = errno.EAGAIN if "start new thread" in str(error) else getattr(error, "errno", 0)
+    limit = _LIMITS.get(number)
+    return f"this is {limit}" if limit else ""
+
+
+def _ending(attempt: ProcessAttempt, code: int, signal_name: str) -> Outcome:
+    reported = attempt.reported
+    if reported is not None and (reported.is_failure or not signal_name or attempt.killed):
+        return reported
+    if reported is not None:
+        return attempt.outcome(
+            outcome.FAILED, f"killed by {signal_name} after its work was done", "stop"
+        )
+    if attempt.killed:
+        return replace(attempt.outcome(outcome.STOPPED, "did not stop in time; killed"), hung=True)
+    if signal_name:
+        return attempt.outcome(outcome.FAILED, f"killed by {signal_name}, not by the launcher")
+    return attempt.outcome(outcome.FAILED, f"exited with code {code} without saying why")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

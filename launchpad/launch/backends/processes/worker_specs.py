@@ -1,0 +1,132 @@
+"""Briefing: all that the workers of one launch must know, in one file that has no name.
+
+    ┌ index (pickled Briefing) ┬ payload of worker 0 ┬ payload of worker 1 ┬ …
+    0                          index_length
+
+The launcher writes it while the host boots; the host reads the index once, before it forks, so that every
+worker is born knowing it; a worker maps its own payload, however large, without the host's help.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, cast
+
+from launchpad.courier import keyring
+from launchpad.launch.logs.log_files import LogFiles
+from launchpad.launch.logs.rotation import Rotation
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.planning import absl_flags
+
+if TYPE_CHECKING:
+    from launchpad.courier.security.keyring import Credentials
+    from launchpad.launch.rundir.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """What workers are born with.
+
+    Attributes:
+        workers: Name → plan, without its payload.
+        payloads: Name → where its payload begins, counted from the end of the index, and its length.
+        claim: The descriptor of the run's claim on GPUs and CPUs, which everybody keeps; or nothing.
+        states: Name → where the worker may leave what its next attempt is to find.
+        argv, flags: The launching script's, as `flag_values.capture` gives them.
+        keys: What opens this run's addresses: prefix, token and credentials.
+        can_move: Whether servers may be somewhere else after a restart.
+        listens_at: Where servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
+        known_as: Address → the name by which others find it, where that is not what its server listens at.
+    """
+
+    program: str
+    launch_type: str
+    endpoints: dict[str, str]
+    workers: Mapping[str, WorkerPlan]
+    payloads: Mapping[str, tuple[int, int]]
+    logs: LogFiles
+    rotation: Rotation
+    states: Mapping[str, str]
+    stacks: Mapping[str, str]
+    argv: Sequence[str]
+    flags: bytes
+    claim: Sequence[int]
+    keys: Sequence[tuple[str, bytes, Credentials | None]]
+    can_move: bool = False
+    listens_at: str = ""
+    known_as: Mapping[str, str] = field(default_factory=dict)
+
+
+def create() -> int:
+    """The descriptor of an empty file that nobody else can open."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("launchpad-briefing", os.MFD_CLOEXEC)
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int:
+    """Writes the briefing of a launch; the length of its index.
+
+    Args:
+        overrides: Fields of it that are not this process's, where the launcher is on another host.
+    """
+    index = pickle.dumps(replace(_launch_spec(plan, run), **overrides), protocol=5)
+    for part in (index, *(worker.payload for worker in plan.workers)):
+        left = memoryview(part)
+        while left:
+            left = left[os.write(fd, left) :]
+    return len(index)
+
+
+def load(fd: int, index_length: int) -> LaunchSpec:
+    """The index."""
+    launch_spec = pickle.loads(_mapped(fd, 0, index_length))
+    assert isinstance(launch_spec, LaunchSpec)
+    return launch_spec
+
+
+def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) -> WorkerPlan:
+    """The plan of one worker, its payload mapped from the file."""
+    offset, length = launch_spec.payloads[worker]
+    payload = cast(bytes, _mapped(fd, index_length + offset, length))
+    return replace(launch_spec.workers[worker], payload=payload)
+
+
+def _launch_spec(plan: LaunchPlan, run: RunDirectory) -> LaunchSpec:
+    lengths = [len(worker.payload) for worker in plan.workers]
+    offsets = accumulate(lengths, initial=0)
+    places = list(zip(offsets, lengths, strict=False))
+    names = [worker.name for worker in plan.workers]
+    return LaunchSpec(
+        program=plan.program,
+        launch_type=plan.launch_type,
+        endpoints=plan.endpoints,
+        workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
+        payloads=dict(zip(names, places, strict=True)),
+        logs=run.log_files,
+        rotation=run.rotation,
+        states={name: str(run.state(name)) for name in names},
+        stacks={name: str(run.stacks(name)) for name in names},
+        argv=tuple(sys.argv),
+        flags=absl_flags.capture(sys.argv[0]),
+        claim=run.claimed(),
+        keys=[(run.scope, keyring.find(run.scope), None)],
+    )
+
+
+def _mapped(fd: int, offset: int, length: int) -> memoryview:
+    """A read-only view of a part of the file; its pages are shared with everybody who looks at them."""
+    if not length:
+        return memoryview(b"")
+    slack = offset % mmap.ALLOCATIONGRANULARITY
+    pages = mmap.mmap(fd, length + slack, offset=offset - slack, access=mmap.ACCESS_READ)
+    return memoryview(pages)[slack:]

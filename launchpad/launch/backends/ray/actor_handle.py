@@ -1,0 +1,85 @@
+"""Post: an outpost as the launcher knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad import outcome
+from launchpad.launch.backends.ray import cluster
+from launchpad.launch.backends.ray.messages import ActorReady
+from launchpad.launch.logs.log_writer import LogWriter
+from launchpad.outcome import Outcome
+
+
+@dataclass(eq=False)
+class ActorHandle:
+    """One outpost and the attempt that it is about.
+
+    Attributes:
+        actor: Ray's handle of it.
+        attempt: The worker's attempt that has been started, or is to be; 0 while there is none.
+        ready: Where it is; None until it is ready.
+        killed: The attempt was told to end.
+        log: The log of the attempt.
+        n_sent: How many orders it was given.
+    """
+
+    worker: str
+    actor: Any
+    attempt: int = 0
+    ready: ActorReady | None = None
+    killed: bool = False
+    log: LogWriter | None = field(default=None, repr=False)
+    n_sent: int = 0
+
+    def send(self, command: str, *arguments: Any) -> None:
+        """Gives the outpost an order and does not wait; if it is dead its news say so."""
+        self.actor.execute_in_order.remote(self.n_sent, command, *arguments)
+        self.n_sent += 1
+
+    def call(self, method: str, then: Callable[[Future[Any]], None], *arguments: Any) -> None:
+        """Calls a method; `then` gets the future when it is done, in some thread of Ray's."""
+        getattr(self.actor, method).remote(*arguments).future().add_done_callback(then)
+
+    def end(self) -> None:
+        """Has Ray end the actor, and with it all of the worker that is left."""
+        cluster.load().kill(self.actor, no_restart=True)
+
+    def close_log(self) -> None:
+        """No more is printed by this attempt."""
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
+    def never_ran(self, error: BaseException) -> bool:
+        """Whether Ray had no process for it yet."""
+        return self.ready is None and "never ran" in str(error)
+
+    def lost(self, error: BaseException) -> Outcome:
+        """The end of the attempt when the outpost has died."""
+        if self.killed:
+            return self.outcome(outcome.STOPPED, "killed when it did not stop")
+        if self.ready is None:
+            return self.outcome(
+                outcome.FAILED, f"could not be started: {_describe_error(error)}", "start"
+            )
+        why = f"its Ray actor on {self.ready.ip} has died: {_describe_error(error)}"
+        return self.outcome(outcome.LOST, why)
+
+    def outcome(self, kind: str, cause: str, phase: str = "run") -> Outcome:
+        """How the attempt has ended, as far as it is known here."""
+        host = self.ready.ip if self.ready is not None else ""
+        return Outcome(self.worker, kind, phase, self.attempt, cause, host=host)
+
+
+def _describe_error(error: BaseException) -> str:
+    """What matters in an error of Ray's, which comes with a form full of identifiers."""
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    relevant = [line for line in lines if line.startswith("The actor is dead because")]
+    text = (relevant or lines[-1:] or [repr(error)])[0]
+    text = text.removeprefix("The actor is dead because ").partition(" Some common causes")[0]
+    return text.rpartition(" is unavailable: ")[2].partition(" The task may or may not")[0]

@@ -1,0 +1,194 @@
+"""Allocation: which worker gets which devices. Pure, and the same for the same question.
+
+    whole GPUs     belong to one worker
+    shares         below 1; those on one device add up to 1 at most
+    accelerator    only devices with that in their name
+    parts (MIG)    count as devices; no worker is given two of them
+
+A search that goes back when it is stuck: it finds an assignment whenever there is one. In plan order, the
+whole ones first, then shares, the largest first. Each takes what is of least use to the others: a device
+that few may have, one that others have shares of already, the lowest number. So the first way tried is
+nearly always right; what was once in vain is not tried again, nor what differs in names only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from launchpad.launch.devices.device import Device
+
+UNIT = 10_000
+"""Of which a device has so many; shares are counted in whole numbers of it."""
+
+_MAX_STEPS = 20_000
+"""After so many in vain the search is given up, some seconds; only sums made to be hard take so long."""
+
+
+@dataclass(frozen=True)
+class GpuRequest:
+    """What one worker asks for."""
+
+    worker: str
+    group: str
+    gpus: float
+    accelerator: str | None = None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is for less than one device."""
+        return self.gpus < 1
+
+    @property
+    def units(self) -> int:
+        """What it takes of each device that it gets."""
+        return int(self.gpus * UNIT + 1e-6) if self.is_share else UNIT
+
+    @property
+    def count(self) -> int:
+        """How many devices it gets."""
+        return 1 if self.is_share else int(self.gpus)
+
+    def matches(self, device: Device) -> bool:
+        """Whether it is a device of the kind asked for."""
+        is_right = (self.accelerator or "").lower() in device.name.lower()
+        return is_right and not (device.is_part and self.count > 1)
+
+
+def allocate(
+    devices: Sequence[Device],
+    requests: Sequence[GpuRequest],
+    taken: Mapping[str, int] | None = None,
+) -> dict[str, tuple[Device, ...]] | None:
+    """Worker → its devices; None if there is no way.
+
+    Example:
+        allocate(installed(), [Request("learner-0", "learner", 2), Request("actor-0", "actor", 0.5)])
+
+    Args:
+        devices: In the order in which they are preferred.
+        requests: In the order in which they may choose.
+        taken: Uuid → units that others have of it.
+    """
+    wanted = [request for request in requests if request.gpus > 0]
+    whole = [request for request in wanted if not request.is_share]
+    shares = sorted((r for r in wanted if r.is_share), key=lambda r: -r.units)
+    free = [max(0, UNIT - (taken or {}).get(device.uuid, 0)) for device in devices]
+    search = _Search(devices, [*whole, *shares], free)
+    found = search.run()
+    if found is None:
+        return None
+    given = {r.worker: tuple(devices[i] for i in sorted(t)) for r, t in found}
+    return {request.worker: given.get(request.worker, ()) for request in requests}
+
+
+_Taken = tuple[int, ...]
+"""The places of the devices that one request takes."""
+
+
+class _Search:
+    """Depth first, without recursion: there may be thousands of requests."""
+
+    def __init__(
+        self, devices: Sequence[Device], requests: Sequence[GpuRequest], free: list[int]
+    ) -> None:
+        self._requests, self._free = requests, free
+        kinds = list(dict.fromkeys(_kind(r) for r in requests))
+        matches = {_kind(r): [r.matches(device) for device in devices] for r in requests}
+        self._matching = {kind: [i for i, s in enumerate(matches[kind]) if s] for kind in kinds}
+        self._class = [tuple(matches[kind][i] for kind in kinds) for i in range(len(devices))]
+        self._alike = _alike(requests)
+        self._left = list(
+            itertools.accumulate((r.units * r.count for r in reversed(requests)), initial=0)
+        )
+        self._dead_ends: set[object] = set()
+
+    def run(self) -> list[tuple[GpuRequest, _Taken]] | None:
+        """Each request with what it takes."""
+        chosen: list[_Taken] = []
+        ways = [self._ways(0)]
+        for _ in range(len(self._requests) + _MAX_STEPS):
+            if len(chosen) == len(self._requests):
+                return list(zip(self._requests, chosen, strict=True))
+            way = next(ways[-1], None)
+            if way is not None:
+                self._take(len(chosen), way, 1)
+                chosen.append(way)
+                ways.append(self._ways(len(chosen)))
+                continue
+            self._dead_ends.add(self._state(len(chosen)))
+            ways.pop()
+            if not ways:
+                return None
+            self._take(len(chosen) - 1, chosen.pop(), -1)
+        return None
+
+    def _take(self, place: int, way: _Taken, sign: int) -> None:
+        for i in way:
+            self._free[i] -= sign * self._requests[place].units
+
+    def _state(self, place: int) -> object:
+        """What the rest depends on."""
+        return place, tuple(sorted(zip(self._class, self._free, strict=True)))
+
+    def _ways(self, place: int) -> Iterator[_Taken]:
+        """What the request at this place could take; nothing if the rest is hopeless."""
+        if place == len(self._requests) or self._is_impossible(place):
+            return iter(())
+        request = self._requests[place]
+        fits = [i for i in self._matching[_kind(request)] if self._free[i] >= request.units]
+        return self._whole(fits, request.count) if not request.is_share else self._share(fits)
+
+    def _is_impossible(self, place: int) -> bool:
+        request, alike = self._requests[place], self._alike[place]
+        capacity = sum(self._free[i] // request.units for i in self._matching[_kind(request)])
+        if (
+            capacity < alike * request.count
+            or sum(self._free) < self._left[len(self._requests) - place]
+        ):
+            return True
+        return self._state(place) in self._dead_ends
+
+    def _share(self, fits: Sequence[int]) -> Iterator[_Taken]:
+        seen = set()
+        for i in sorted(fits, key=lambda i: (self._free[i] == UNIT, sum(self._class[i]), i)):
+            if (self._class[i], self._free[i]) not in seen:
+                seen.add((self._class[i], self._free[i]))
+                yield (i,)
+
+    def _whole(self, fits: Sequence[int], count: int) -> Iterator[_Taken]:
+        by_class: dict[tuple[bool, ...], list[int]] = {}
+        for i in sorted(fits, key=lambda i: (sum(self._class[i]), i)):
+            by_class.setdefault(self._class[i], []).append(i)
+        pools = list(by_class.values())
+        numbers = _divisions(count, [len(pool) for pool in pools])
+        for each in sorted(numbers, key=lambda numbers: sum(n > 0 for n in numbers)):
+            yield tuple(i for n, pool in zip(each, pools, strict=True) for i in pool[:n])
+
+
+def _kind(request: GpuRequest) -> tuple[str, bool]:
+    """Requests of one kind suit the same devices."""
+    return (request.accelerator or "").lower(), request.count > 1
+
+
+def _alike(requests: Sequence[GpuRequest]) -> list[int]:
+    """At each place, how many requests from there on are the same as that one."""
+    counts: Counter[object] = Counter()
+    found = []
+    for request in reversed(requests):
+        key = _kind(request), request.units, request.count
+        counts[key] += 1
+        found.append(counts[key])
+    return found[::-1]
+
+
+def _divisions(count: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The ways to make up a number of parts, each within its limit; the first parts as large as can be."""
+    if not most:
+        yield from [()] if count == 0 else []
+        return
+    for first in range(min(count, most[0]), -1, -1):
+        for rest in _divisions(count - first, most[1:]):
+            yield (first, *rest)

@@ -1,0 +1,62 @@
+"""The arithmetic of a refusal, in words: `learner 2×4 GPUs + actor 8×0.25 GPU = 10`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from launchpad.launch.devices.allocation import GpuRequest
+from launchpad.launch.devices.device import Device, listed
+from launchpad.launch.devices.visible import VISIBLE
+from launchpad.resources import counted
+
+
+def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
+    """Who asks for what, and the sum.
+
+    Args:
+        asked: (group, what it asks for) for each worker.
+        total: The sum.
+    """
+    numbers = Counter(asked)
+    parts = [f"{group} {number}×{what}" for (group, what), number in numbers.items()]
+    return f"{' + '.join(parts)} = {total}"
+
+
+def demand_of_gpus(requests: Sequence[GpuRequest]) -> str:
+    """Which groups ask for how many GPUs."""
+    asked = [
+        (r.group, " ".join(filter(None, (counted(r.gpus, "GPU"), r.accelerator))))
+        for r in requests
+        if r.gpus > 0
+    ]
+    return demand(asked, f"{round(sum(r.gpus for r in requests), 4):g}")
+
+
+def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str | None) -> str:
+    """What there is, by name where there are several, and what hides the others."""
+    if not installed:
+        return "this host has none, as far as the driver tells (nvidia-ml-py, or nvidia-smi)"
+    hidden = f"{VISIBLE}={variable!r}"
+    if not devices:
+        return f"{hidden} hides all {len(installed)} of this host"
+    limit = "" if len(devices) == len(installed) else f" by {hidden}, of {len(installed)}"
+    return f"this host has {len(devices)}{limit}: {_by_name(devices)}"
+
+
+def reason(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> str:
+    """Why there is no way, where the sum alone does not say it."""
+    if round(sum(request.gpus for request in requests), 4) > len(devices):
+        return ""
+    reasons = ["whole GPUs are not shared", "a share is of one GPU"]
+    if any(device.is_part for device in devices):
+        reasons.append("nobody can use two parts of one")
+    return f". They cannot be placed: {', '.join(reasons)}"
+
+
+def _by_name(devices: Sequence[Device]) -> str:
+    names = dict.fromkeys(device.name for device in devices)
+    if len(names) == 1:
+        return listed([device.id for device in devices])
+    ids = {name: [d.id for d in devices if d.name == name] for name in names}
+    return ", ".join(f"{len(ids[name])} {name} ({listed(ids[name])})" for name in names)

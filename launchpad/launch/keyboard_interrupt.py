@@ -1,0 +1,51 @@
+"""Ctrl-C ends a script without a traceback: the user has pressed it, and needs no report.
+
+    KeyboardInterrupt
+      unwinds the script                    nothing is printed
+      hits a callback of the interpreter    comes again a moment later (it would be printed there, and lost)
+
+`import launchpad` begins with this file, and it imports nothing, so that nearly all of the import is covered.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+
+def install() -> None:
+    """Puts hooks before those that there are; these get everything else."""
+    excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
+
+    def on_exception(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> Any:
+        if not isinstance(error, KeyboardInterrupt) or hasattr(sys, "ps1"):
+            return excepthook(kind, error, traceback)
+        # When no program is to be stopped, only the interpreter's own end is left to be interrupted.
+        if "launchpad.launch.script_exit" not in sys.modules:
+            # Not `signal`: after an import that runs `exec` the interpreter no longer exits with 130.
+            import _signal  # type: ignore[import-not-found]
+
+            if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+                _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+    def on_unraisable(what: sys.UnraisableHookArgs) -> Any:
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            return unraisablehook(what)
+        import _thread
+        import contextlib
+        import time
+
+        def interrupt() -> None:
+            time.sleep(0.001)  # the callback is over then
+            _thread.interrupt_main()
+
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending
+            _thread.start_new_thread(interrupt, ())
+
+    sys.excepthook, sys.unraisablehook = on_exception, on_unraisable

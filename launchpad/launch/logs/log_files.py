@@ -1,0 +1,112 @@
+"""The log files of one run: their names, and how they are read.
+
+    learner-0.log.1            the first part of the first attempt, full
+    learner-0.log.2            its second part
+    learner-0.log              the part that was, or is, written to
+    learner-0.attempt_2.log    the second attempt, after a restart
+
+No worker is called `learner-0.attempt_2`: names of workers end with a dash and a number. Parts are numbered
+from the oldest, so that no file is renamed twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+_HEADER = "--- launchpad: what came before is in "
+_TAIL_BYTES = 16384
+
+
+class LogFiles:
+    """The logs in one directory.
+
+    Example:
+        files = LogFiles(running.log_directory)
+        print(files.text("learner-0"))            # all attempts, all parts
+        print(files.last_lines(files.path("learner-0")))
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+
+    def path(self, worker: str, attempt: int = 1) -> Path:
+        """The file that takes what one attempt of a worker prints."""
+        which = "" if attempt == 1 else f".attempt_{attempt}"
+        return self.directory / f"{worker}{which}.log"
+
+    def attempts(self, worker: str) -> list[int]:
+        """The numbers of the attempts that have left a log."""
+        form = re.compile(re.escape(worker) + r"(?:\.attempt_(\d+))?\.log(?:\.\d+)?")
+        found = (form.fullmatch(name) for name in _names_in(self.directory))
+        return sorted({int(match[1] or 1) for match in found if match})
+
+    def text(self, worker: str) -> str:
+        """All that a worker has printed, in all attempts, as far as it has been kept."""
+        logs = [self.path(worker, attempt) for attempt in self.attempts(worker)]
+        contents: list[bytes] = []
+        for part in (part for log in logs for part in parts(log)):
+            with contextlib.suppress(
+                OSError
+            ):  # deleted meanwhile, or rotated: the next call finds it
+                contents.append(without_header(part.read_bytes()))
+        return b"".join(contents).decode(errors="replace")
+
+
+def parts(log: Path) -> list[Path]:
+    """The files of one attempt, oldest first."""
+    full = [log.with_name(f"{log.name}.{number}") for number in numbers(log)]
+    return [*full, log] if log.exists() else full
+
+
+def numbers(log: Path) -> list[int]:
+    """The numbers of the parts that are full."""
+    prefix = f"{log.name}."
+    endings = (n.removeprefix(prefix) for n in _names_in(log.parent) if n.startswith(prefix))
+    return sorted(int(ending) for ending in endings if ending.isdigit())
+
+
+def header(older: Path, deleted: bool) -> bytes:
+    """The first line of a part that has others before it."""
+    note = "; still older parts have been deleted" if deleted else ""
+    return f"{_HEADER}{older.name}{note} ---\n".encode()
+
+
+def without_header(beginning: bytes) -> bytes:
+    """The beginning of a part without the line that is ours."""
+    return beginning.partition(b"\n")[2] if beginning.startswith(_HEADER.encode()) else beginning
+
+
+def has_header(log: Path) -> bool:
+    """Whether it is a part that has others before it."""
+    try:
+        with log.open("rb") as file:
+            return file.read(len(_HEADER)) == _HEADER.encode()
+    except OSError:
+        return False
+
+
+def last_lines(log: Path, count: int = 20) -> tuple[str, ...]:
+    """The last lines of an attempt; nothing if there is no log."""
+    lines: list[str] = []
+    for part in reversed(parts(log)):
+        try:
+            with part.open("rb") as file:
+                begin = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
+                file.seek(begin)
+                end = file.read() if begin else without_header(file.read())
+        except OSError:
+            continue
+        lines = [*end.decode(errors="replace").splitlines(), *lines]
+        if len(lines) >= count:
+            break
+    return tuple(lines[-count:])
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []

@@ -1,0 +1,90 @@
+"""How lines of workers look on the terminal; control characters in them are shown, not sent to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+_COLORS = (
+    "cyan",
+    "green",
+    "yellow",
+    "magenta",
+    "blue",
+    "bright_red",
+    "bright_cyan",
+    "bright_green",
+)
+
+_UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Colours, which may pass; and control characters, which could move the cursor or worse."""
+
+Style = Callable[[str, str], str]
+"""(text, the name of a style) → the text as it goes to the stream."""
+
+
+def style_for(stream: TextIO) -> Style:
+    """Colours if the stream is a terminal that shows them."""
+    if not is_terminal(stream):
+        return lambda text, style: text
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream)  # it reads TERM, NO_COLOR and the like
+
+    def styled(text: str, style: str) -> str:
+        with console.capture() as capture:
+            console.print(Text(text, style), end="", soft_wrap=True)
+        return capture.get()
+
+    return styled
+
+
+def color(number: int) -> str:
+    """A colour for the n-th worker."""
+    return _COLORS[number % len(_COLORS)]
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether it is a terminal."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError, OSError):
+        return False
+
+
+def write(stream: TextIO, text: str) -> bool:
+    """Whether the stream still takes text."""
+    try:
+        if text:
+            # Characters that the stream's encoding does not have become question marks.
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+            stream.write(text.encode(encoding, "replace").decode(encoding))
+            stream.flush()
+    except BlockingIOError:
+        return True  # a program made the terminal non-blocking: some text is missing there, the log has it
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def prefixed(prefix: str, lines: Sequence[bytes]) -> str:
+    """Lines of a log as they are shown, each with the prefix in front."""
+    text = b"\n".join(lines).decode(errors="replace")
+    if _UNSAFE.search(text) is None:  # nearly always, and ten times as fast
+        return f"{prefix}{text}\n".replace("\n", f"\n{prefix}", len(lines) - 1)
+    # A progress bar has overwritten its line many times: only the last state is shown.
+    last = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return "".join(f"{prefix}{safe(line)}\n" for line in last)
+
+
+def safe(text: str) -> str:
+    """The text with all control characters but colours spelled out, and without a colour left on."""
+
+    def spelled(found: re.Match[str]) -> str:
+        match = found.group()
+        return match if len(match) > 1 else match.encode("unicode_escape").decode()
+
+    shown = _UNSAFE.sub(spelled, text)
+    return f"{shown}\x1b[0m" if "\x1b" in shown else shown

@@ -1,0 +1,243 @@
+"""An executable as bytes, on its way to a worker.
+
+Everything goes through here, also in threads, so that a program cannot work in threads and break in
+processes. While pickling, these kinds of object are replaced:
+
+    Handle    → the result of its dereference() in the worker; it must be an edge of the graph
+    Deferred  → the result of its function in the worker
+    Address   → a copy that has its name
+    Code      → bytes, pickled once however many nodes share the constructor
+    Node      → an error: its handle was meant
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from launchpad.address import Address
+from launchpad.courier.codec import by_value
+from launchpad.errors import DefinitionError, PayloadError
+from launchpad.executable import Code, Executable
+from launchpad.handle import Deferred, Handle
+from launchpad.launch.planning import absl_flags
+from launchpad.nodes.base import Node
+from launchpad.traverse import Found, Step, children, walk
+
+_TOO_DEEP = 200
+
+
+class BuildFailed(Exception):
+    """A Deferred raised while the payload was unpickled; `error` is what it raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Packer:
+    """Pickles the executables of one program.
+
+    Args:
+        address_names: Address uid → its name in this plan.
+        edges: The ids of the handles that are edges of the graph.
+    """
+
+    def __init__(self, address_names: dict[str, str], edges: Iterable[int]) -> None:
+        self.address_names = address_names
+        self.edges = frozenset(edges)
+        self._code: dict[int, bytes] = {}
+
+    def pack(self, executable: Executable, node: Node[Any], name: str, label: str) -> bytes:
+        """The executable as bytes.
+
+        Raises:
+            PayloadError: naming the worker and the path to what cannot be pickled.
+        """
+        try:
+            return self.dumps(executable)
+        except DefinitionError:
+            raise
+        except Exception as error:
+            raise self._explain(error, node, name, label) from error
+
+    def dumps(self, value: Any) -> bytes:
+        """The value as bytes; any exception that pickling may raise."""
+        with io.BytesIO() as file:
+            _Pickler(file, self).dump(value)
+            return file.getvalue()
+
+    def code(self, code: Code) -> bytes:
+        """A constructor as bytes, pickled at the first call."""
+        key = id(code.function)
+        if key not in self._code:
+            self._code[key] = self.dumps(code.function)
+        return self._code[key]
+
+    def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
+        """The (path, bytes) of a node's largest arguments, largest first.
+
+        The largest is divided, again and again, until it has no parts: what is listed can be acted upon.
+        """
+
+        def sized(path: str, value: Any) -> tuple[int, str, Any]:
+            return len(self.dumps(value)), path, value
+
+        members = [sized(f"{label}.{where}", value) for where, value in node.arguments().items()]
+        leaves: list[tuple[int, str, Any]] = []
+        while members and len(leaves) < count:
+            _, path, value = largest = max(members, key=lambda member: member[0])
+            members.remove(largest)
+            parts = [sized(path + step, part) for step, part in children(value)]
+            members += parts
+            leaves += [] if parts else [largest]
+        return [(path, size) for size, path, _ in sorted(leaves, key=lambda leaf: -leaf[0])]
+
+    def _explain(self, error: Exception, node: Node[Any], name: str, label: str) -> PayloadError:
+        """The error for the user: which part of which argument cannot be pickled, and what to do."""
+        too_deep = isinstance(error, RecursionError) or "recursion" in str(error).lower()
+        roots = [Found(value, f"{label}.{where}") for where, value in node.arguments().items()]
+        if too_deep:
+            everything = (f for root in roots for f in walk(root.value, root.step))
+            found = max(everything, key=lambda f: f.depth)
+            reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
+        else:
+            found = self._innermost_bad(roots) or Found(node, label)
+            reason = f"{type(error).__name__}: {error}"
+            hint = (
+                "Build it where the node runs instead: in the constructor, or with"
+                " lp.Deferred(fn, …)."
+            )
+        text = (
+            f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
+            f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}"
+        )
+        return PayloadError(text, node=name, path=found.path)
+
+    def _innermost_bad(self, roots: Iterable[Found]) -> Found | None:
+        """The smallest part that cannot be pickled of the first of these that cannot; None: all can be."""
+        bad: Found | None = None
+        candidates = iter(roots)
+        while True:
+            for found in candidates:
+                try:
+                    self.dumps(found.value)
+                except Exception:
+                    break
+            else:
+                return bad
+            if found.depth > _TOO_DEEP:
+                return bad
+            bad = here = found
+            candidates = (Found(c, step, here, here.depth + 1) for step, c in _parts(here.value))
+
+
+Building = Callable[[], contextlib.AbstractContextManager[None]]
+
+_building: ContextVar[Building] = ContextVar("launchpad_building", default=contextlib.nullcontext)
+
+
+def load(payload: bytes, building: Building = contextlib.nullcontext) -> Executable:
+    """The executable, in the worker: with clients for handles and the values of Deferreds.
+
+    Args:
+        payload: What `Packer.pack` gave.
+        building: Entered around each Deferred's function: there user code runs, that may call other nodes.
+
+    Raises:
+        BuildFailed: a Deferred raised.
+    """
+    token = _building.set(building)
+    try:
+        executable = pickle.loads(payload)
+    finally:
+        _building.reset(token)
+    assert isinstance(executable, Executable)
+    return executable
+
+
+class _Pickler(by_value.Pickler):
+    def __init__(self, file: io.BytesIO, packer: Packer) -> None:
+        super().__init__(file, protocol=5)
+        self._packer = packer
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Replaces the objects of the table above; all others are pickled as cloudpickle does."""
+        if isinstance(obj, Handle):
+            if id(obj) not in self._packer.edges:
+                raise DefinitionError(
+                    f"{obj!r} is hidden where the graph cannot see it (a global variable, or the state of a"
+                    " C object). Pass it to the node as an argument."
+                )
+            state = {name: value for name, value in vars(obj).items() if name != "node"}
+            return _dereferenced, (type(obj), state)
+        if isinstance(obj, Deferred):
+            return _built, (obj.fn, obj.args, obj.kwargs)
+        if isinstance(obj, Address):
+            name = self._packer.address_names.get(obj.uid)
+            if name is None:
+                raise DefinitionError(
+                    f"{obj!r} belongs to no node of this program: node.allocate_address(address)"
+                )
+            return _named_address, (obj.role, obj.kind, obj.uid, obj.owner, name)
+        if isinstance(obj, Code):
+            return _loaded_code, (self._packer.code(obj),)
+        if isinstance(obj, Node):
+            raise DefinitionError(
+                f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"
+                " or node.create_handle()"
+            )
+        for kind, reduce in absl_flags.REDUCERS:
+            if isinstance(obj, kind):
+                return reduce(obj)
+        return super().reducer_override(obj)
+
+
+def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:
+    handle = kind.__new__(kind)
+    handle.__dict__.update(state)
+    return handle.dereference()
+
+
+def _named_address(role: str, kind: str, uid: str, owner: str, name: str) -> Address:
+    address = Address(role, kind=kind)
+    address.uid, address.owner, address.name = uid, owner, name
+    return address
+
+
+def _built(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        absl_flags.refresh()
+        with _building.get()():
+            return fn(*args, **kwargs)
+    except Exception as error:
+        raise BuildFailed(error) from error
+
+
+def _loaded_code(code: bytes) -> Code:
+    return Code(pickle.loads(code))
+
+
+def qualified(cls: type) -> str:
+    """A class as a person would write it: `ValueError`, `queue.Empty`."""
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _parts(value: Any) -> Iterator[Step]:
+    """`children`, and what code that travels by value drags along: its globals and its methods."""
+    yield from children(value)
+    if isinstance(value, types.FunctionType):
+        for name in value.__code__.co_names:
+            if name in value.__globals__:
+                yield f".<global {name}>", value.__globals__[name]
+    if isinstance(value, type):
+        for name, member in vars(value).items():
+            if not isinstance(member, (types.GetSetDescriptorType, type(None))):
+                yield f".{name}", member

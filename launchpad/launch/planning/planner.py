@@ -1,0 +1,188 @@
+"""From a program to a plan. Pure: reads the program, changes nothing, starts nothing.
+
+All mistakes that can be seen beforehand are found here: handles of nodes that will not run, values that
+cannot be pickled, environment variables set twice, payloads too large for the backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launchpad.errors import DefinitionError, PayloadError
+from launchpad.executable import Executable
+from launchpad.graph import handles_in
+from launchpad.launch.backends.backend import Backend
+from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
+from launchpad.launch.planning.overrides import LaunchOverrides, checked
+from launchpad.launch.planning.payload import Packer, qualified
+from launchpad.nodes.base import Node
+from launchpad.nodes.colocation import MultiProcessingColocation
+from launchpad.program import Group, Program
+from launchpad.resources import PythonProcess, Resources
+from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
+from launchpad.traverse import Found, contains_itself
+
+Restart = RestartPolicy | Mapping[str, RestartPolicy] | None
+"""What launch takes: a policy for all groups, or by label."""
+
+
+@dataclass(frozen=True)
+class WorkerDraft:
+    """One worker before it is planned: its nodes (one, or several as threads)."""
+
+    name: str
+    group: Group
+    replica_index: int
+    num_replicas: int
+    node: Node[Any]
+    nodes: tuple[tuple[str, Node[Any]], ...]
+    """(path prefix, node) for each node that runs in this worker."""
+    restart: RestartPolicy = NO_RESTARTS
+
+    def addresses(self) -> Iterator[tuple[str, str, str]]:
+        """(uid, name, kind) of each address it owns."""
+        for i, (_, node) in enumerate(self.nodes):
+            part = f"{i}." if len(self.nodes) > 1 else ""
+            for address in node.addresses:
+                yield address.uid, f"{self.name}/{part}{address.role}", address.kind
+
+
+def setup(program: Program) -> list[WorkerDraft]:
+    """The workers of a program, in the order in which its groups were opened."""
+    workers: list[WorkerDraft] = []
+    for label, nodes in program.groups.items():
+        group, count = program.group_options(label), len(nodes)
+        for index, node in enumerate(nodes):
+            name = f"{label}-{index}"
+            members = [(f"{label}.nodes[{i}]", member) for i, member in enumerate(node.members())]
+            if isinstance(node, MultiProcessingColocation):
+                policy = node.restart or group.restart
+                workers += (
+                    WorkerDraft(f"{name}.{i}", group, index, count, part[1], (part,), policy)
+                    for i, part in enumerate(members)
+                )
+            else:
+                parts = tuple(members) or ((label, node),)
+                workers.append(WorkerDraft(name, group, index, count, node, parts, group.restart))
+    if not workers:
+        raise DefinitionError(
+            f"program {program.name!r} has no nodes; add some with program.add_node(…)"
+        )
+    return workers
+
+
+def plan(
+    program: Program,
+    backend: Backend,
+    launch_type: str,
+    local_resources: Mapping[str, PythonProcess] | None = None,
+    restart: Restart = None,
+    resources: Mapping[str, Resources] | None = None,
+) -> LaunchPlan:
+    """The plan of a program on a backend.
+
+    Raises:
+        DefinitionError: a mistake in the program, with the node's label and the path to it.
+    """
+    overrides = LaunchOverrides.to(program, local_resources, resources)
+    if isinstance(restart, RestartPolicy):
+        restart = dict.fromkeys(program.groups, restart)
+    policies = checked("restart", restart, RestartPolicy, program)
+    for label, policy in policies.items():
+        if program.group_options(label).main:
+            refuse_endless_main(label, policy)
+    workers = [replace(w, restart=policies.get(w.group.label, w.restart)) for w in setup(program)]
+    calls = _checked_edges(workers)
+    uids = {uid: name for worker in workers for uid, name, _ in worker.addresses()}
+    packer = Packer(uids, (id(found.value) for edges in calls.values() for found, _ in edges))
+    plans = [
+        WorkerPlan(
+            name=worker.name,
+            group=worker.group.label,
+            replica_index=worker.replica_index,
+            num_replicas=worker.num_replicas,
+            kind=repr(worker.node),
+            seed=seed_of(program.name, worker.name),
+            calls=tuple(dict.fromkeys(target for _, target in calls[worker.name])),
+            endpoints={name: backend.endpoint(name, kind) for _, name, kind in worker.addresses()},
+            env=overrides.environment(worker.group),
+            args=overrides.process(worker.group).argv(),
+            python=overrides.python(worker.group),
+            resources=overrides.resources(worker.group),
+            main=worker.group.main,
+            restart=worker.restart,
+            added_at=worker.node.added_at,
+            payload=_payload(worker, backend, packer),
+        )
+        for worker in workers
+    ]
+    return backend.finished(
+        LaunchPlan(program.name, launch_type, tuple(backend.assign(plans)), uids)
+    )
+
+
+def _payload(worker: WorkerDraft, backend: Backend, packer: Packer) -> bytes:
+    """The worker's executable as bytes, not larger than the backend can carry."""
+    for label, node in worker.nodes:
+        for where, value in node.arguments().items():
+            found = contains_itself(value, f"{label}.{where}")
+            if found is not None:
+                raise PayloadError(
+                    f"{worker.name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because"
+                    f" of {found.path}: a {qualified(type(found.value))} that contains itself",
+                    node=worker.name,
+                    path=found.path,
+                )
+    label, _ = worker.nodes[0]
+    try:
+        payload = packer.pack(_executable(worker.node), worker.node, worker.name, label)
+    except PayloadError:
+        for label, node in worker.nodes:  # the member that it is about has an error of its own
+            packer.pack(_executable(node), node, worker.name, label)
+        raise
+    if len(payload) <= backend.max_payload_bytes:
+        return payload
+    members = [pair for label, node in worker.nodes for pair in packer.largest(node, label)]
+    largest = sorted(members, key=lambda member: -member[1])[:5]
+    listed = ", ".join(f"{path} {size:,} B" for path, size in largest)
+    raise DefinitionError(
+        f"{worker.name} ({worker.node!r}, added at {worker.node.added_at}) takes {len(payload):,} bytes"
+        f" to send, more than the {backend.max_payload_bytes:,} that this backend carries. Its largest"
+        f" members: {listed}. Load them where the node runs, in the constructor or with"
+        " lp.Deferred(fn, …)."
+    )
+
+
+def _executable(node: Node[Any]) -> Executable:
+    executable = node.to_executable()
+    if not isinstance(executable, Executable):
+        raise DefinitionError(
+            f"{node!r}.to_executable() must give an Executable, got {executable!r}"
+        )
+    return executable
+
+
+def _checked_edges(workers: list[WorkerDraft]) -> dict[str, list[tuple[Found, str]]]:
+    """Worker → its handles, each with the worker it is of; each must be of a node of this program."""
+    names = {id(node): worker.name for worker in workers for _, node in worker.nodes}
+    edges: dict[str, list[tuple[Found, str]]] = {worker.name: [] for worker in workers}
+    for worker in workers:
+        for found in (f for label, node in worker.nodes for f in handles_in(node, label)):
+            target = found.value.node
+            holds = f"{worker.name} holds a handle at {found.path} of {target!r}, which"
+            if id(target) not in names:
+                owner = "was never added to a program"
+                if target.added_at:
+                    owner = f"was added to {target.added_to} at {target.added_at}"
+                raise DefinitionError(
+                    f"{holds} {owner}: it will not run here. Add the node to this program, once."
+                )
+            if not found.value.can_be_dereferenced:
+                raise DefinitionError(
+                    f"{holds} serves nothing and cannot be called. Make it a CourierNode, or do not pass"
+                    " its handle."
+                )
+            edges[worker.name].append((found, names[id(target)]))
+    return edges

@@ -1,0 +1,98 @@
+"""Launches a detached program in the place of its script, and serves requests about it from then on.
+
+script ── plan ──▶ RemoteLauncher, in a process of the cluster ── supervises ──▶ workers
+python -m launchpad, Detached ── status, stop, logs, stacks ──▶ RemoteLauncher
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+from launchpad.errors import LaunchError, ProgramFailed
+from launchpad.launch.backends.backend import Backend
+from launchpad.launch.output.printer import Output
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir import record
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.record import WorkerStatus
+from launchpad.launch.running import Running
+
+LINGER_S = 60.0
+"""How long it still answers after the program has ended; then it ends, too."""
+
+
+class RemoteLauncher:
+    """Runs one program. Its methods may be called from any thread.
+
+    Args:
+        stream: Where it prints what a script would; nowhere if None.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._running: Running | None = None
+        self._record: dict[str, Any] = {}
+
+    def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
+        """Launches; the record of the run.
+
+        Raises:
+            LaunchError: it could not be; nothing is left running.
+        """
+        run = RunDirectory.create(plan.program)
+        output = Output(run, [worker.name for worker in plan.workers], self._stream)
+        self._running = Running.start(plan, backend, run, output, grace_s)
+        self._record = record.left_behind(run, plan)
+        return self._record
+
+    def record(self) -> dict[str, Any]:
+        """The record of the run; empty if none was begun."""
+        return self._record
+
+    def status(self) -> list[WorkerStatus]:
+        """A row for each worker."""
+        return self._begun().status()
+
+    def stop(self, at_once: bool = False) -> None:
+        """Asks the program to stop; does not wait."""
+        self._begun().ask_to_stop(at_once)
+
+    def stacks(self, workers: Sequence[str]) -> dict[str, str]:
+        """Worker → what its threads are doing."""
+        running = self._begun()
+        return {worker: running.stacks(worker) for worker in workers}
+
+    def logs(self, worker: str, offset: int = 0) -> str:
+        """What a worker has printed, in all attempts, from a character on."""
+        return self._begun().logs(worker)[offset:]
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the program has ended, at the latest after so long."""
+        try:
+            self._begun().wait(timeout_s, raise_error=False)
+        except TimeoutError:
+            return False
+        return True
+
+    def failure(self) -> ProgramFailed | LaunchError | None:
+        """What has ended the program badly."""
+        return self._begun().failure()
+
+    def exit_status(self) -> int:
+        """The exit code for how it has ended."""
+        return self._begun().exit_status()
+
+    def linger(self, leave: Callable[[], object]) -> None:
+        """Waits until the program has ended, and clients could ask how; then calls `leave`."""
+        while not self.wait(3600.0):
+            continue
+        time.sleep(LINGER_S)
+        leave()
+
+    def _begun(self) -> Running:
+        if self._running is None:
+            raise LaunchError(f"no program was begun by the launcher in process {os.getpid()}")
+        return self._running

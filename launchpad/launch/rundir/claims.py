@@ -1,0 +1,179 @@
+"""What the runs of this user hold on this host, GPUs and CPUs, so that no two get the same.
+
+    <directory>/mutex          held while a launch reads the claims and adds its own
+    <directory>/<run id>.json  what a run holds; it counts for as long as a process locks it (flock)
+
+The lock of a claim is held by the launcher and by every process that may still use what is claimed: those
+of workers, and those above them, which end last. The kernel releases it with the last of them, however they
+end; so nothing is held by processes that have ended, and nothing is free that a process still uses. Children
+that the launching script forks do not hold it, since they may run longer than the script.
+
+There is one directory for all, `/tmp/launchpad-<uid>-claims` or $LAUNCHPAD_CLAIMS_DIR, whatever TMPDIR is: a
+launch with another one would not see the claims of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from launchpad.courier.fork import drop_in_child
+from launchpad.errors import LaunchError
+from launchpad.launch.rundir import locations
+
+OUTER = "LAUNCHPAD_CLAIMS"
+"""In a worker's environment: the runs it belongs to. What those hold, it may give to programs of its own."""
+
+_MUTEX_S = 10.0
+"""How long a launch waits for the mutex, which others hold for milliseconds."""
+
+
+@dataclass(frozen=True)
+class ClaimRecord:
+    """What one run holds.
+
+    Attributes:
+        pid: The launcher.
+        gpus: Uuid → how much of it, in units of `allocation.UNIT`.
+        cpus: Numbers of CPUs.
+        workers: Worker → the GPUs that it has, as they stand in CUDA_VISIBLE_DEVICES.
+    """
+
+    run_id: str
+    program: str
+    pid: int
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    cpus: Sequence[int] = ()
+    workers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def launcher_is_dead(self) -> bool:
+        """Whether its launcher has ended; the rest of the run will end soon."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass
+        return False
+
+
+class Claim:
+    """A run's own claim. Made by `ClaimTable.add`."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path, self.fd = path, fd
+        self._is_open = True
+        drop_in_child(self)
+
+    def release(self) -> None:
+        """Ends the claim, unless some process of the run has not ended: then it ends with that."""
+        self.drop_inherited()
+        with contextlib.suppress(LaunchError, OSError), claim_table():
+            pass  # opening the table sweeps it
+
+    def drop_inherited(self) -> None:
+        """Closes it, as a forked child of a script must: it may run longer than the script."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self.fd)
+
+
+@dataclass(frozen=True)
+class ClaimTable:
+    """All claims, while no other process can change them."""
+
+    directory: Path
+    records: Sequence[ClaimRecord]
+
+    def taken(self) -> Counter[str]:
+        """Uuid → how much of a GPU the runs hold, all together."""
+        return sum((Counter(record.gpus) for record in self.records), Counter())
+
+    def busy(self) -> Counter[int]:
+        """Number of a CPU → how many runs hold it."""
+        return Counter(cpu for record in self.records for cpu in record.cpus)
+
+    def add(self, record: ClaimRecord) -> Claim:
+        """Adds a claim, and locks it."""
+        path = self.directory / f"{record.run_id}.json"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(fd, json.dumps(asdict(record)).encode())
+        except OSError as error:  # a full disk; no launch could read half a claim
+            path.unlink()
+            os.close(fd)
+            raise LaunchError(f"the GPUs cannot be claimed in {self.directory}: {error}") from error
+        return Claim(path, fd)
+
+
+@contextlib.contextmanager
+def claim_table() -> Iterator[ClaimTable]:
+    """The claims of running programs; those of programs that have ended are removed.
+
+    Raises:
+        LaunchError: there can be no directory for them that is ours alone.
+    """
+    chosen = os.environ.get("LAUNCHPAD_CLAIMS_DIR")
+    path = Path(chosen).absolute() if chosen else Path(f"/tmp/launchpad-{os.getuid()}-claims")
+    if not locations.is_made_private(path):
+        raise LaunchError(
+            f"no directory for claims on GPUs and CPUs: {path} must be yours alone (mode 0700). Remove it, or"
+            " set LAUNCHPAD_CLAIMS_DIR to one that all of your programs use."
+        )
+    with _locked(path / "mutex"):
+        held = [record for file in sorted(path.glob("*.json")) for record in _read(file)]
+        outer = os.environ.get(OUTER, "").split(":")
+        yield ClaimTable(path, [record for record in held if record.run_id not in outer])
+
+
+def worker_environment(run_id: str) -> dict[str, str]:
+    """Environment variables of a run's workers, so that they may launch programs within its claim."""
+    outer = [name for name in os.environ.get(OUTER, "").split(":") if name and name != run_id]
+    return {OUTER: ":".join([*outer, run_id])}
+
+
+@contextlib.contextmanager
+def _locked(mutex: Path) -> Iterator[None]:
+    fd = os.open(mutex, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _MUTEX_S
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LaunchError(
+                        f"another launch has locked {mutex} for {_MUTEX_S:.0f} s, to choose its devices;"
+                        " it may be stopped (Ctrl-Z)"
+                    ) from None
+                time.sleep(0.005)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
+        os.close(fd)
+
+
+def _read(path: Path) -> Iterator[ClaimRecord]:
+    """The claim in a file; none, and the file is removed, if no process locks it."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except BlockingIOError:
+        yield ClaimRecord(**json.loads(path.read_bytes()))
+    finally:
+        os.close(fd)

@@ -1,0 +1,145 @@
+"""The places on disk that belong to one run.
+
+    <runtime base>/<run id>/            0700; removed at the end
+        lock                            held (flock) by the launching process
+        run.json                        the record of the run
+        learner-0.courier               a socket for each address
+        control.socket, control.token   the control endpoint
+        learner-0.stacks                what a worker writes when it is asked for its stacks
+    <log base>/<run id>/                kept
+        learner-0.log
+        run.json
+
+What a killed run left is swept at the next launch: a directory whose lock no process holds has no owner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launchpad.errors import LaunchError
+from launchpad.launch.logs.log_files import LogFiles
+from launchpad.launch.logs.rotation import Rotation
+from launchpad.launch.rundir import locations
+from launchpad.launch.rundir.claims import Claim
+from launchpad.launch.rundir.log_cleanup import sweep_old_logs
+
+_SHORT_ID = 8
+
+
+@dataclass
+class RunDirectory:
+    """The directories of one run. Made by `create`.
+
+    Attributes:
+        claim: The GPUs and CPUs of this host that the run holds, if any.
+    """
+
+    run_id: str
+    runtime: Path
+    logs: Path
+    rotation: Rotation = field(default_factory=Rotation)
+    claim: Claim | None = None
+    _lock: int = -1
+
+    @classmethod
+    def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
+        """Makes the log directory of a new run and chooses the other; sweeps those of earlier runs."""
+        rotation = Rotation.from_environment()
+        name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
+        name = f"{name}-{time.strftime('%m%d-%H%M%S')}"
+        while True:
+            logs = locations.log_base() / f"{name}-{os.urandom(2).hex()}"
+            try:
+                logs.mkdir(parents=True, mode=0o700)
+                break
+            except FileExistsError:  # of very many launches in one second two drew the same number
+                continue
+            except OSError as error:
+                raise LaunchError(
+                    f"no directory for logs: {error}. Set LAUNCHPAD_LOGGING_DIR to one that is writable."
+                ) from error
+        names = ["control.socket", *(socket_name(address) for address in addresses)]
+        base = locations.runtime_base(1 + _SHORT_ID, names)
+        locations.sweep(base)
+        sweep_old_logs(logs.parent)
+        return cls(logs.name, base / os.urandom(_SHORT_ID // 2).hex(), logs, rotation)
+
+    def make_runtime(self) -> None:
+        """Makes the runtime directory and holds its lock; does nothing if it is held.
+
+        Called when there is a process that removes it should this one be killed. Until the lock is held
+        another run's sweep may remove the directory; then it is made again.
+        """
+        while self._lock < 0:
+            self.runtime.mkdir(mode=0o700, exist_ok=True)
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                lock = os.open(self.runtime / locations.LOCK, flags, 0o600)
+            except FileNotFoundError:
+                continue
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock).st_nlink:
+                self._lock = lock
+            else:
+                os.close(lock)
+
+    def place(self, endpoint: str) -> str:
+        """A planned endpoint with this run's directory and a free port filled in."""
+        if "{port}" in endpoint:
+            import portpicker
+
+            endpoint = endpoint.replace("{port}", str(portpicker.pick_unused_port()))
+        return endpoint.replace("{run}", str(self.runtime))
+
+    def log(self, worker: str, attempt: int = 1) -> Path:
+        """The file that takes what an attempt of a worker prints."""
+        return self.log_files.path(worker, attempt)
+
+    @property
+    def log_files(self) -> LogFiles:
+        """The logs of all workers of this run."""
+        return LogFiles(self.logs)
+
+    def state(self, worker: str) -> Path:
+        """The directory for what an attempt of a worker saves for the next; the worker makes it."""
+        return self.logs / "state" / worker
+
+    def stacks(self, worker: str) -> Path:
+        """The file into which a worker's process writes its stacks on request."""
+        return self.runtime / f"{worker}.stacks"
+
+    @property
+    def scope(self) -> str:
+        """The common prefix of all addresses of this run that are sockets."""
+        return f"unix:{self.runtime}/"
+
+    def claimed(self) -> list[int]:
+        """The descriptors that hold the run's claim: one, or none."""
+        return [] if self.claim is None else [self.claim.fd]
+
+    def remove(self) -> None:
+        """Removes the runtime directory and releases the lock and the claim; logs stay."""
+        shutil.rmtree(self.runtime, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if self.claim is not None:
+            self.claim.release()
+            self.claim = None
+
+
+def socket_name(address: str) -> str:
+    """A file name for the socket of an address: readable, at most 40 bytes, unique."""
+    name = address.replace("/", ".")
+    if len(name) <= 40:
+        return name
+    return f"{name[:23]}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"

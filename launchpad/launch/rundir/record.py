@@ -1,0 +1,138 @@
+"""The record that each run leaves, a small file of plain data; and the status of a worker, as a row.
+
+<runtime directory>/run.json     which programs run now; removed with the run
+<log directory>/run.json         of which program these logs are; stays with them
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launchpad.launch.rundir import locations
+
+if TYPE_CHECKING:
+    from launchpad.launch.plan import LaunchPlan
+    from launchpad.launch.rundir.directory import RunDirectory
+
+NAME = "run.json"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is on record of a run.
+
+    Attributes:
+        began: When it began, in seconds since 1970.
+        workers: Name → group, of all workers in the plan.
+        host: Where its launcher is, for a detached run on a cluster; else empty: here.
+        gpus: Name → the GPUs of a worker, of those that were given any.
+    """
+
+    run_id: str
+    program: str
+    launch_type: str
+    pid: int
+    began: float
+    runtime: str
+    logs: str
+    workers: Mapping[str, str]
+    host: str = ""
+    gpus: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run has not ended."""
+        return locations.is_held(Path(self.runtime))
+
+    def named(self, label: str) -> list[str]:
+        """The workers of a group, or the one with this name."""
+        return [worker for worker, group in self.workers.items() if label in (worker, group)]
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """A row of `Running.status()`.
+
+    `state` is pending, starting, running, stopping, restarting, or how it ended: succeeded, failed, stopped,
+    lost. `cause` is why its last attempt ended, also when another one runs. `pid` is its own process, None
+    while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
+    `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
+    """
+
+    worker: str
+    label: str
+    state: str
+    attempt: int
+    cause: str
+    log_path: str
+    pid: int | None = None
+    started_at: float | None = None
+    gpus: tuple[str, ...] = ()
+
+
+def write(run: RunDirectory, plan: LaunchPlan) -> None:
+    """Writes the record of a run; where the disk is full there is none, and the program runs all the same."""
+    text = json.dumps(asdict(of(run, plan)))
+    for directory in (run.logs, run.runtime):
+        with contextlib.suppress(OSError):
+            (directory / NAME).write_text(text)
+
+
+def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
+    """The record of a run of this process that begins now."""
+    return RunRecord(
+        run_id=run.run_id,
+        program=plan.program,
+        launch_type=plan.launch_type,
+        pid=os.getpid(),
+        began=time.time(),
+        runtime=str(run.runtime),
+        logs=str(run.logs),
+        workers={worker.name: worker.group for worker in plan.workers},
+        gpus={worker.name: worker.gpus for worker in plan.workers if worker.gpus},
+    )
+
+
+def left_behind(run: RunDirectory, plan: LaunchPlan) -> dict[str, Any]:
+    """The record as plain data, for other hosts."""
+    return {**asdict(of(run, plan)), "host": socket.gethostname()}
+
+
+def running() -> list[RunRecord]:
+    """The runs of this user that have not ended, the oldest first."""
+    found = {r.run_id: r for base in locations.runtime_bases() for r in _records_in(base)}
+    return sorted((r for r in found.values() if r.is_running), key=lambda r: r.began)
+
+
+def ended() -> list[RunRecord]:
+    """The runs of this user that have ended and whose logs are still there, the oldest first."""
+    return sorted(
+        (r for r in _records_in(locations.log_base()) if not r.is_running), key=lambda r: r.began
+    )
+
+
+def read(directory: Path) -> RunRecord | None:
+    """The record in a directory; None where there is none, or only half of one."""
+    try:
+        return RunRecord(**json.loads((directory / NAME).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _records_in(base: Path) -> Iterator[RunRecord]:
+    try:
+        directories = [entry for entry in base.iterdir() if locations.is_private(entry)]
+    except OSError:
+        return
+    for directory in directories:
+        record = read(directory)
+        if record is not None:
+            yield record

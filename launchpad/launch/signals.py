@@ -1,0 +1,101 @@
+"""Ctrl-C, SIGTERM and SIGHUP while a script waits for a program: request, kill, give up.
+
+    first      asks the program to stop              signal      then comes              exit code
+    second     ends its workers by force             SIGINT      KeyboardInterrupt       130
+    third      waits no longer                       SIGTERM     SystemExit              143
+                                                     SIGHUP      SystemExit              129
+
+An exception is raised wherever the main thread happens to be: between the note that the program stops
+and the request to stop it, or just outside the `try` that was to catch it. So while the main thread waits,
+the signal's handler itself asks, and the exception comes when the waiting is over.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+_AT_ONCE = 2
+
+
+class KeyboardInterruptHandler:
+    """While it is open, Ctrl-C asks; it raises KeyboardInterrupt when it is left, if there was one.
+
+    Example:
+        with KeyboardInterruptHandler(lambda at_once: running.ask_to_stop(at_once)):
+            done.wait()
+
+    SIGTERM and SIGHUP count as well; after them it raises SystemExit with the code that a shell expects. It
+    does nothing in other threads than the main one, where other code handles the signal (the script itself,
+    an event loop, one more handler like this further out), and where the signal is ignored.
+
+    Args:
+        ask: Called with whether the program must stop at once, in the main thread, between any two of its
+            steps; so it must wait for no lock. If it returns True nothing more can be done, and the waiting
+            is over.
+        is_stopping: Whether the program was asked before: then the first signal ends it by force.
+
+    Attributes:
+        pressed: The first signal since it is open, if there was one.
+    """
+
+    def __init__(self, ask: Callable[[bool], bool | None], *, is_stopping: bool = False) -> None:
+        self.pressed: int | None = None
+        self._ask = ask
+        self._count = int(is_stopping)
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> KeyboardInterruptHandler:
+        if threading.current_thread() is threading.main_thread():
+            for number in EXIT_CODES:
+                handler = signal.getsignal(number)
+                if number == signal.SIGINT:
+                    is_free = handler is signal.default_int_handler
+                else:
+                    is_free = handler == signal.SIG_DFL or isinstance(handler, _SignalHandler)
+                if is_free:
+                    self._before[number] = handler
+                    signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self.pressed is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise exception_for(self.pressed)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.pressed = self.pressed or number
+        self._count += 1
+        if self._count > _AT_ONCE or self._ask(self._count == _AT_ONCE):
+            raise exception_for(number)
+
+
+def exception_for(number: int) -> BaseException:
+    """What unwinds a script that got this signal; nothing is printed."""
+    if number == signal.SIGINT:
+        return KeyboardInterrupt()
+    return SystemExit(EXIT_CODES[signal.Signals(number)])
+
+
+def watch(on_signal: Callable[[int, FrameType | None], None]) -> None:
+    """Has SIGTERM and SIGHUP call `on_signal` at all times, where they would just kill the script."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, _SignalHandler(on_signal))
+
+
+@dataclass(frozen=True)
+class _SignalHandler:
+    """The handler that `watch` sets: a type of its own, by which `KeyboardInterruptHandler` finds it."""
+
+    on_signal: Callable[[int, FrameType | None], None]
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.on_signal(number, frame)

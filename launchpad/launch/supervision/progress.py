@@ -1,0 +1,109 @@
+"""What a user sees of the workers' states, from looks at them twice a second.
+
+    few workers     4 of 5 workers are ready after 3 s; still starting: learner-0
+    many workers    120 of 500 workers are ready after 4 s; still starting: actor-120, actor-121 and 378 more
+
+Of a short program that just works nothing is printed. Pure: the workers and the time go in, lines come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from launchpad.launch.supervision.worker_state import State, WorkerState
+
+_SLOW_START_S = 3.0
+_SLOW_STOP_S = 2.0
+_OLD_ENOUGH_S = 10.0
+"""A worker that ends in a program younger than this is not mentioned: all will be over soon."""
+
+_NAMED = 3
+_RARER = 1.5
+"""How much longer each pause is than the one before it, while nothing changes."""
+
+
+class Progress:
+    """Looks at the workers and gives what is new, in lines.
+
+    Example:
+        progress = Progress(runner.states)
+        for line in progress(time.monotonic()): …
+
+    Args:
+        workers: Gives the workers as they are now.
+    """
+
+    def __init__(self, workers: Callable[[], Sequence[WorkerState]]) -> None:
+        self._workers = workers
+        self._began: float | None = None
+        self._ready: dict[str, int] = {}
+        self._ended: set[str] = set()
+        self._starting = _Throttle(_SLOW_START_S)
+        self._stopping = _Throttle(_SLOW_STOP_S)
+
+    def __call__(self, now: float) -> list[str]:
+        """The lines to print at this time, in monotonic seconds."""
+        workers = self._workers()
+        self._began = now if self._began is None else self._began
+        stopping = [w for w in workers if w.state is State.STOPPING]
+        if stopping:
+            is_due = self._stopping.is_due(now, len(stopping))
+            return [f"still stopping: {_named(stopping)}"] if is_due else []
+        lines, age_s = [], now - self._began
+
+        ready = {w.name: w.attempt for w in workers if w.state is State.RUNNING}
+        back = [w for w in workers if ready.get(w.name, 0) > self._ready.get(w.name, 1)]
+        self._ready |= ready
+        if back:
+            lines.append(f"ready again: {_named(back, with_attempt=True)}")
+
+        late = [w for w in workers if w.state in (State.PENDING, State.STARTING) and w.attempt <= 1]
+        if late and self._starting.is_due(now, len(late)):
+            lines.append(
+                f"{_of(len(workers) - len(late), len(workers))} ready after {age_s:.0f} s;"
+                f" still starting: {_named(late)}"
+            )
+        if not late and self._starting.has_printed:
+            self._starting = _Throttle(float("inf"))
+            lines.append(f"all {len(workers)} workers are ready after {age_s:.0f} s")
+
+        over = [w for w in workers if w.state is State.ENDED and w.name not in self._ended]
+        self._ended |= {w.name for w in over}
+        left = sum(w.state is not State.ENDED for w in workers)
+        if over and left and age_s > _OLD_ENOUGH_S:
+            lines.append(f"ended: {_named(over)}; {_of(left, len(workers))} left")
+        return lines
+
+
+class _Throttle:
+    """When to print a line about something that takes long: ever later, and at once when it has changed."""
+
+    def __init__(self, first_s: float) -> None:
+        self.has_printed = False
+        self._pause_s = first_s
+        self._at: float | None = None
+        self._count = 0
+
+    def is_due(self, now: float, count: int) -> bool:
+        if self._at is None:
+            self._at = now + self._pause_s
+        has_changed = self.has_printed and count != self._count
+        if now < self._at and not (has_changed and now >= self._at - self._pause_s + 1):
+            return False
+        self.has_printed, self._count = True, count
+        self._pause_s *= _RARER
+        self._at = now + self._pause_s
+        return True
+
+
+def _of(count: int, total: int) -> str:
+    return f"{count} of {total} worker{'s' * (total != 1)} {'is' if count == 1 else 'are'}"
+
+
+def _named(workers: Sequence[WorkerState], with_attempt: bool = False) -> str:
+    """The names of some, and how many more there are."""
+    first = [
+        f"{w.name} (attempt {w.attempt})" if with_attempt else w.name for w in workers[:_NAMED]
+    ]
+    more = len(workers) - len(first)
+    return f"{', '.join(first)} and {more} more" if more else ", ".join(first)

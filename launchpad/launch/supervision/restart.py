@@ -1,0 +1,170 @@
+"""Whether a worker that has ended is started again. Pure: its restarts so far and the time go in.
+
+Also here: the texts about restarts (that one is made, why none is, how a worker failed before), and a restart
+under way, of one worker or of all that are restarted with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from launchpad import outcome
+from launchpad.launch.supervision.shutdown import Shutdown
+from launchpad.launch.supervision.worker_state import WorkerState
+from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
+from launchpad.restart_policy import ALWAYS, GROUP, NEVER, WORKER, RestartPolicy
+
+START_TIMEOUT = "StartTimeout"
+"""The error type of a worker that was not ready in time."""
+
+
+class RestartAction(StrEnum):
+    """What to do."""
+
+    RESTART = "restart"
+    GIVE_UP = "give up"
+    """It has failed for good, and the program with it."""
+    LEAVE = "leave"
+    """It has ended, as it should."""
+
+
+class Reason(StrEnum):
+    """Why. The text completes `learner-0 failed …; …`."""
+
+    STOPPING = "the program is stopping"
+    REQUESTED = "it was stopped"
+    WORK_IS_DONE = "its work is done"
+    NO_POLICY = "its group has no restart policy"
+    OPTED_OUT = "it asked not to be started again"
+    CANNOT_IMPORT = "its code cannot be imported, and another start would not change that"
+    TOO_OFTEN = "it was started again too often"
+    FAILED = "it failed"
+    ALWAYS = "its policy says always"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is done, and why.
+
+    `n_before` counts the restarts within the window; `delay_s` is how long this one waits.
+    """
+
+    action: RestartAction
+    reason: Reason
+    delay_s: float = 0.0
+    n_before: int = 0
+
+
+def decide(
+    policy: RestartPolicy,
+    ended: Outcome,
+    restarts: Sequence[float],
+    now: float,
+    *,
+    is_stopping: bool = False,
+) -> Decision:
+    """What to do about a worker that has ended.
+
+    Args:
+        policy: The policy of its group.
+        ended: How it ended.
+        restarts: When (monotonic seconds) its scope was restarted before.
+        now: The same clock.
+        is_stopping: Whether the program is stopping.
+    """
+    if ended.kind == STOPPED:
+        return Decision(RestartAction.LEAVE, Reason.REQUESTED)
+    if ended.kind == SUCCEEDED and (policy.mode != ALWAYS or is_stopping):
+        return Decision(RestartAction.LEAVE, Reason.WORK_IS_DONE)
+    is_cut_short = ended.signal or ended.error_type == START_TIMEOUT
+    refusal = None
+    if policy.mode == NEVER:
+        refusal = Reason.NO_POLICY
+    elif not ended.may_restart:
+        refusal = Reason.OPTED_OUT
+    elif ended.kind != SUCCEEDED and ended.phase == "import" and not is_cut_short:
+        refusal = Reason.CANNOT_IMPORT
+    if is_stopping:  # a failure that the policy covers does not make the program fail at its end
+        return Decision(RestartAction.GIVE_UP if refusal else RestartAction.LEAVE, Reason.STOPPING)
+    if refusal:
+        return Decision(RestartAction.GIVE_UP, refusal)
+    n_before = len(within(policy, restarts, now))
+    if n_before >= policy.max_restarts:
+        return Decision(RestartAction.GIVE_UP, Reason.TOO_OFTEN, n_before=n_before)
+    reason = Reason.ALWAYS if ended.kind == SUCCEEDED else Reason.FAILED
+    return Decision(RestartAction.RESTART, reason, policy.delay_s(n_before), n_before)
+
+
+def within(policy: RestartPolicy, restarts: Sequence[float], now: float) -> list[float]:
+    """Those of the restarts that still count."""
+    return [at for at in restarts if now - at < policy.within_s]
+
+
+def scope_name(worker: WorkerState) -> str:
+    """The name under which its restarts are counted."""
+    scope = worker.plan.restart.scope
+    return {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(scope, "program")
+
+
+def too_late(worker: WorkerState, ended: Outcome) -> Outcome:
+    """The end of a worker that was killed because it was not ready in time."""
+    limit = worker.plan.restart.start_timeout_s
+    return replace(
+        ended,
+        kind=outcome.FAILED,
+        cause=f"was not ready within start_timeout_s={limit:g}, and was killed",
+        error_type=START_TIMEOUT,
+        hint="its log ends with the stacks of all its threads: see where it was",
+    )
+
+
+def announcement(worker: WorkerState, ended: Outcome, decision: Decision) -> str:
+    """A line for the terminal: a worker has ended, and is started again."""
+    policy = worker.plan.restart
+    what = {WORKER: "it", GROUP: f"group {worker.plan.group!r}"}.get(policy.scope, "the program")
+    when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
+    count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
+    return f"{ended.headline().rstrip(': ')}; {what} is started again {when} ({count})"
+
+
+def given_up(
+    worker: WorkerState, ended: Outcome, reason: Reason, earlier: Sequence[Outcome]
+) -> Outcome:
+    """The outcome of a worker that is not started again, with the reason and its earlier failures."""
+    hint = "" if reason in (Reason.NO_POLICY, Reason.STOPPING) else f"not started again: {reason}"
+    if reason is Reason.TOO_OFTEN:
+        policy = worker.plan.restart
+        hint = (
+            f"not started again: it had {len(earlier)} of the restarts that its policy allows"
+            f" (max_restarts={policy.max_restarts}, within_s={policy.within_s:g})"
+        )
+        cause = ended.cause or "it ended, and its policy says always"
+        ended = replace(ended, kind=outcome.FAILED, cause=cause)
+    hint = "; ".join(filter(None, (ended.hint, hint)))
+    return replace(ended, hint=hint, earlier=tuple(failure.headline() for failure in earlier))
+
+
+@dataclass(eq=False)
+class PendingRestart:
+    """Running members are stopped; when all have ended and it is time, all are started.
+
+    Attributes:
+        members: In the order in which they are started.
+        due_at: The earliest time for it, monotonic seconds.
+        stop: How running members are stopped.
+    """
+
+    members: Sequence[WorkerState]
+    due_at: float
+    stop: Shutdown
+
+    def is_due(self, now: float) -> bool:
+        """Whether they can be started."""
+        return now >= self.due_at and not any(worker.is_alive for worker in self.members)
+
+    def wake_at(self) -> float | None:
+        """When there is something to do, if no member ends before."""
+        is_stopping = any(worker.is_alive for worker in self.members)
+        return self.stop.wake_at() if is_stopping else self.due_at

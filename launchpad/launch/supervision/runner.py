@@ -1,0 +1,196 @@
+"""The one thread of a launch that owns its supervisor and sends its backend the commands.
+
+    backend, script ── events, requests ──▶ inbox ──▶ Supervisor ── commands ──▶ backend
+                                                           └─ states, failures ──▶ Running
+
+It is no daemon: a script whose last line is `lp.launch(program)` runs until this thread is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Collection
+
+from launchpad.courier import WorkerFailed
+from launchpad.events import Ended, Event, WorkerNote
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.logs.log_files import last_lines
+from launchpad.launch.output.printer import Output
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.supervision.commands import (
+    AnnounceGone,
+    Command,
+    KillWorker,
+    PrintNote,
+    StartWorker,
+    StopWorker,
+)
+from launchpad.launch.supervision.supervisor import Supervisor
+from launchpad.launch.supervision.worker_state import State, WorkerState
+from launchpad.launch.worker.script_threads import ScriptThreads
+
+_KEPT_LINES = 200
+"""Of a failed worker's log: enough for its traceback, and some lines before it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StopRequest:
+    """The script wants the program to stop."""
+
+    reason: str
+    at_once: bool = False
+    note: str = ""
+    """For the terminal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AddWorker:
+    """The script adds a worker."""
+
+    plan: WorkerPlan
+
+
+Inbox = queue.SimpleQueue[Event | StopRequest | AddWorker]
+
+
+class Runner:
+    """Runs one launch from its first start to its last end.
+
+    Args:
+        workers: The workers of the backend; they report to the inbox.
+        undo: Closed when the program has ended.
+        grace_s: How long a worker may take to stop, see `Supervisor`.
+
+    Attributes:
+        thread: Not started yet.
+        own: Workers that are threads of the script.
+        done: Set when the program has ended and nothing of it is left.
+        crash: What went wrong in the thread, if anything did.
+        has_grace: Whether workers get time to stop by themselves.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        workers: Workers,
+        output: Output,
+        inbox: Inbox,
+        undo: contextlib.ExitStack,
+        grace_s: float,
+    ) -> None:
+        self.supervisor = Supervisor(plan, grace_s)
+        self.workers = workers
+        self.own = ScriptThreads(plan, run, inbox.put, workers.places())
+        name = f"launchpad-{plan.program}"
+        self.thread = threading.Thread(target=self._run, name=name, daemon=False)
+        self.done = threading.Event()
+        self.crash: BaseException | None = None
+        self.has_grace = grace_s > 0
+        self.inbox = inbox
+        self._directory, self._output, self._undo = run, output, undo
+        self._changed = threading.Condition()
+
+    def states(self) -> list[WorkerState]:
+        """The state of each worker now."""
+        with self._changed:
+            return list(self.supervisor.workers.values())
+
+    def failure_of(self, worker: str) -> Exception | None:
+        """The error of a call to a worker that has ended for good; None: it has not."""
+        with self._changed:  # so that a worker that has ended, and will be restarted, is not seen
+            state = self.supervisor.workers[worker]
+            if state.state is not State.ENDED or state.outcome is None:
+                return None
+            return WorkerFailed(state.outcome.headline(), server=worker)
+
+    def workers_of(self, worker: str) -> Workers:
+        """What has started a worker: the backend, or for a thread of the script this process."""
+        return self.own if worker in self.own else self.workers
+
+    def wait_for(
+        self, labels: Collection[str] | None, first: bool, timeout_s: float | None
+    ) -> bool:
+        """Until all workers of these groups have ended, or the first; False when the time is up."""
+
+        def have_ended() -> bool:
+            workers = self.supervisor.workers.values()
+            ended = [
+                w.state is State.ENDED for w in workers if labels is None or w.plan.group in labels
+            ]
+            return self.done.is_set() or (any(ended) if first else all(ended))
+
+        if labels is None and not first:
+            return self.done.wait(timeout_s)
+        with self._changed:
+            return self._changed.wait_for(have_ended, timeout_s)
+
+    def _run(self) -> None:
+        try:
+            self._execute(self.supervisor.start_all(time.monotonic()))
+            while not self.supervisor.is_over:
+                wake_at = self.supervisor.wake_at()
+                timeout_s = None if wake_at is None else max(0.0, wake_at - time.monotonic())
+                try:
+                    message = self.inbox.get(timeout=timeout_s)
+                except queue.Empty:
+                    commands = self.supervisor.tick(time.monotonic())
+                else:
+                    with self._changed:
+                        commands = self._decide(message)
+                        self._changed.notify_all()
+                self._execute(commands)
+        except BaseException as error:
+            self.crash = error
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                self._undo.close()
+            with self._changed:
+                self.done.set()
+                self._changed.notify_all()
+
+    def _decide(self, message: Event | StopRequest | AddWorker) -> list[Command]:
+        """What to do about a message, with the lock held."""
+        now = time.monotonic()
+        if isinstance(message, AddWorker):
+            return self.supervisor.add(message.plan, now)
+        if isinstance(message, StopRequest):
+            if message.note:
+                self._output.note(message.note)
+            if message.at_once:
+                self.has_grace = False
+                self.workers.skip_grace()
+            return self.supervisor.stop(message.reason, now, message.at_once)
+        if isinstance(message, WorkerNote):
+            self._output.note_once(message.text)
+            return []
+        if isinstance(message, Ended):
+            ended = message.outcome
+            log = self._directory.log(ended.worker, ended.attempt)
+            lines = last_lines(log, _KEPT_LINES) if ended.is_failure or ended.hung else ()
+            message = Ended(dataclasses.replace(ended, log_path=str(log), last_lines=lines))
+        return self.supervisor.on(message, now)
+
+    def _execute(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case StartWorker(worker, attempt):
+                    self._output.follow(worker, attempt)
+                    self.workers_of(worker).start(worker, attempt)
+                case StopWorker(worker, restarts):
+                    self.workers_of(worker).request_stop(worker, restarts=restarts)
+                case KillWorker(worker, why):
+                    self._output.note(f"{worker} {why}; it is ended by force")
+                    self.workers_of(worker).kill(worker)
+                case AnnounceGone(worker, why):
+                    for workers in (self.workers, self.own):
+                        workers.announce_gone(worker, why)
+                case PrintNote(text):
+                    self._output.note(text)

@@ -1,0 +1,87 @@
+"""Request → wait → kill: how workers are stopped, at the end of the program or to be started again.
+
+Group after group is asked to stop, in reverse order of start, the next one when the one before has ended, or
+after a moment (it may be waiting for a server of an earlier group). A worker that has not ended when its
+grace period is over is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from launchpad.launch.supervision.commands import Command, KillWorker, StopWorker
+from launchpad.launch.supervision.worker_state import WorkerState
+
+_ORDERLY_S = 0.2
+"""How long a group is waited for before the one started before it is asked too."""
+
+
+class Shutdown:
+    """Stops some workers. Pure: `tick` gives what is due.
+
+    Args:
+        members: Gives the workers that are to end; called each time, since they end one by one.
+        groups: Their groups, the last to start first.
+        now: When it begins, monotonic seconds.
+        grace_s: How long a worker may take whose policy has no stop_grace_s; 0 kills at once, a negative
+            number never kills.
+        restarts: Whether they are started again.
+
+    Attributes:
+        at_once: Whether workers that still run are killed at the next tick.
+    """
+
+    def __init__(
+        self,
+        members: Callable[[], Iterable[WorkerState]],
+        groups: Sequence[str],
+        now: float,
+        grace_s: float,
+        *,
+        restarts: bool = False,
+    ) -> None:
+        self._members, self._groups = members, list(groups)
+        self._began, self._grace_s = now, grace_s
+        self._restarts = restarts
+        self.at_once = False
+        self._group_asked_at: float | None = None
+
+    def tick(self, now: float) -> list[Command]:
+        """What is due."""
+        commands: list[Command] = []
+        while self._groups:
+            asked_at = self._group_asked_at
+            is_time = asked_at is None or now >= asked_at + _ORDERLY_S
+            if not is_time and any(worker.asked for worker in self._running()):
+                break
+            group = self._groups.pop(0)
+            for worker in self._running():
+                if worker.plan.group == group:
+                    worker.move("ask")
+                    worker.asked = True
+                    commands.append(StopWorker(worker.name, self._restarts))
+            self._group_asked_at = now
+        for worker in self._running():
+            kill_at = self._kill_at(worker)
+            if not worker.killed and kill_at is not None and now >= kill_at:
+                worker.killed = True
+                commands.append(KillWorker(worker.name))
+        return commands
+
+    def wake_at(self) -> float | None:
+        """When `tick` has something to do, if no worker ends before."""
+        times = [t for w in self._running() if (t := self._kill_at(w)) is not None and not w.killed]
+        if self._groups and self._group_asked_at is not None:
+            times.append(self._group_asked_at + _ORDERLY_S)
+        return min(times, default=None)
+
+    def _kill_at(self, worker: WorkerState) -> float | None:
+        """When its grace period is over, monotonic seconds; None: never."""
+        if self.at_once:
+            return self._began
+        own = worker.plan.restart.stop_grace_s
+        grace_s = self._grace_s if own is None else own
+        return self._began + grace_s if grace_s >= 0 else None
+
+    def _running(self) -> list[WorkerState]:
+        return [worker for worker in self._members() if worker.is_alive]

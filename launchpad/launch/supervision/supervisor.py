@@ -1,0 +1,265 @@
+"""The supervisor: decides, and touches nothing. Reports and the time go in, commands come out.
+
+The states of a worker are in `worker_state.py`, whether it is started again in `restart.py`. The program ends
+  well   when all workers of the main groups have ended, or, without main groups, all that had something
+         to run (servers alone never end it); or when a stop was requested;
+  badly  at the first failure that no restart policy covers.
+Constructors that wait for each other are found while they do: that is a failure, too.
+"""
+
+from __future__ import annotations
+
+from launchpad import outcome
+from launchpad.events import Done, Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.supervision.commands import (
+    AnnounceGone,
+    Command,
+    KillWorker,
+    PrintNote,
+    StartWorker,
+)
+from launchpad.launch.supervision.restart import (
+    Decision,
+    PendingRestart,
+    RestartAction,
+    announcement,
+    decide,
+    given_up,
+    scope_name,
+    too_late,
+    within,
+)
+from launchpad.launch.supervision.shutdown import Shutdown
+from launchpad.launch.supervision.worker_state import State, WorkerState
+from launchpad.outcome import Outcome
+from launchpad.restart_policy import GROUP, WORKER
+
+_STALE_WAIT_S = 2.5
+"""A constructor that waits reports it every second; one that has not for so long waits no more."""
+
+
+class Supervisor:
+    """Watches the workers of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
+
+    Args:
+        plan: Its workers, in the order in which they are started.
+        grace_s: How long a worker may take to stop; 0 kills at once, a negative number never kills.
+
+    Attributes:
+        failures: Those that ended the program, and those that came after them.
+        stop_reason: Why it stops; empty while it does not.
+    """
+
+    def __init__(self, plan: LaunchPlan, grace_s: float) -> None:
+        self.workers = {worker.name: WorkerState(worker) for worker in plan.workers}
+        self.failures: list[Outcome] = []
+        self.stop_reason = ""
+        self._grace_s = grace_s
+        self._groups = list(plan.groups)[::-1]
+        self._stop: Shutdown | None = None
+        self._restarting: list[PendingRestart] = []
+        self._restart_history: dict[str, list[tuple[float, Outcome]]] = {}
+        self._gone: dict[str, str] = {}
+
+    def start_all(self, now: float = 0.0) -> list[Command]:
+        """Starts all workers."""
+        return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
+
+    def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Command]:
+        """Starts one more worker, unless the program is stopping. The last to start is stopped first."""
+        if self.is_stopping:
+            return []
+        self.workers[plan.name] = WorkerState(plan, runs=plan.runs)
+        self._groups.insert(0, plan.group)
+        return self._start_attempt(self.workers[plan.name], now)
+
+    def on(self, report: Event, now: float) -> list[Command]:
+        """What to do about a report that arrived at `now`. One about an earlier attempt changes nothing."""
+        commands: list[Command] = []
+        match report:
+            case ProcessStarted(name, attempt, pid):
+                worker = self.workers[name]
+                if attempt == worker.attempt and worker.is_alive:
+                    worker.pid = pid
+            case Ready(name, attempt, runs):
+                worker = self.workers[name]
+                if attempt == worker.attempt and worker.is_alive:
+                    worker.runs, worker.ready_by = runs, None
+                    worker.move("ready")
+                    commands = self._stop_if_done(now)
+            case Done(name, attempt):
+                if attempt == self.workers[name].attempt:
+                    self.workers[name].is_done = True
+                    commands = self._stop_if_done(now)
+            case Waiting(name, other):
+                self.workers[name].waits_for[other] = now
+                deadlock = self._deadlock(self.workers[name], now)
+                if deadlock is not None:
+                    commands = self._fail(deadlock, now)
+            case StopRequested(name):
+                commands = self.stop(f"{name} called lp.stop()", now)
+            case Ended(ended):
+                worker = self.workers[ended.worker]
+                if ended.attempt == worker.attempt and worker.is_alive:
+                    commands = self._on_ended(worker, ended, now)
+        return commands + self.tick(now)
+
+    def stop(self, reason: str, now: float, at_once: bool = False) -> list[Command]:
+        """Begins to stop the program; once it has begun only `at_once` changes anything."""
+        if self._stop is None:
+            self.stop_reason = reason
+            for restarting in self._restarting:
+                for worker in restarting.members:
+                    worker.move("give up")
+            self._restarting.clear()
+            self._stop = Shutdown(self.workers.values, self._groups, now, self._grace_s)
+        if at_once:
+            self._stop.at_once = True
+        return self.tick(now)
+
+    def tick(self, now: float) -> list[Command]:
+        """What the time alone makes due."""
+        if self._stop is not None:
+            return self._stop.tick(now)
+        due: list[Command] = []
+        for worker in self.workers.values():
+            if worker.ready_by is not None and now >= worker.ready_by and not worker.killed:
+                worker.killed = worker.is_late = True
+                limit = worker.plan.restart.start_timeout_s
+                due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
+        for restarting in tuple(self._restarting):
+            if restarting.is_due(now):
+                self._restarting.remove(restarting)
+                due += [c for w in restarting.members for c in self._start_attempt(w, now)]
+            else:
+                due += restarting.stop.tick(now)
+        return due
+
+    def wake_at(self) -> float | None:
+        """When `tick` has something to do, if no report comes before."""
+        if self._stop is not None:
+            return self._stop.wake_at()
+        times = [restarting.wake_at() for restarting in self._restarting]
+        times += [worker.ready_by for worker in self.workers.values() if not worker.killed]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the end has begun."""
+        return self._stop is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all workers have ended and none is to be started again."""
+        return all(worker.state is State.ENDED for worker in self.workers.values())
+
+    def _start_attempt(self, worker: WorkerState, now: float) -> list[Command]:
+        """Starts a worker; a later attempt is sent what the others were before: which workers are gone."""
+        worker.next_attempt(now)
+        commands: list[Command] = [StartWorker(worker.name, worker.attempt)]
+        if self._gone.pop(worker.name, ""):
+            commands.append(AnnounceGone(worker.name, ""))
+        if worker.attempt > 1:
+            commands += [AnnounceGone(name, why) for name, why in self._gone.items()]
+        return commands
+
+    def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Command]:
+        """Restarts it, or leaves it, or stops the program."""
+        if worker.is_late:
+            ended = too_late(worker, ended)
+        worker.end(ended)
+        if any(worker in restarting.members for restarting in self._restarting):
+            worker.move("restart")
+            return []
+        policy, history = worker.plan.restart, self._restart_history.get(scope_name(worker), [])
+        restarts = [at for at, _ in history]
+        decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping)
+        if decision.action is RestartAction.RESTART:
+            return self._restart(worker, ended, decision, now)
+        if decision.action is RestartAction.GIVE_UP:
+            counted = within(policy, restarts, now)
+            earlier = [failure for at, failure in history if at in counted]
+            return self._fail(given_up(worker, ended, decision.reason, earlier), now)
+        commands = self._stop_if_done(now)
+        if commands or self.is_stopping or not worker.plan.endpoints:
+            return commands
+        # A call to a server that has ended would wait for ever.
+        headline = ended.headline().rstrip(": ")
+        return self._announce_gone(worker.name, f"{headline}: it has ended and serves no more")
+
+    def _restart(
+        self, worker: WorkerState, ended: Outcome, decision: Decision, now: float
+    ) -> list[Command]:
+        """Begins to restart the worker and all that its policy restarts with it."""
+        # Outcomes that no policy counts any more are forgotten.
+        longest_s = max(w.plan.restart.within_s for w in self.workers.values())
+        history = self._restart_history.get(scope_name(worker), [])
+        recent = [(at, failure) for at, failure in history if now - at < longest_s]
+        self._restart_history[scope_name(worker)] = [*recent, (now, ended)]
+
+        scope, group = worker.plan.restart.scope, worker.plan.group
+        if scope == WORKER:
+            members = [worker]
+        else:
+            members = [w for w in self.workers.values() if scope != GROUP or w.plan.group == group]
+        due_at = now + decision.delay_s
+        for other in [r for r in self._restarting if any(m in r.members for m in members)]:
+            self._restarting.remove(other)
+            members = [w for w in self.workers.values() if w in members or w in other.members]
+            due_at = max(due_at, other.due_at)
+        for member in members:
+            member.move("restart")
+        stop = Shutdown(lambda: members, self._groups, now, self._grace_s, restarts=True)
+        self._restarting.append(PendingRestart(members, due_at, stop))
+        return [PrintNote(announcement(worker, ended, decision))]
+
+    def _deadlock(self, start: WorkerState, now: float) -> Outcome | None:
+        """The failure of a worker whose constructor is in a cycle of those that wait for each other."""
+        path_to = {start.name: [start.name]}
+        unvisited = [start.name]
+        while unvisited:
+            name = unvisited.pop()
+            worker = self.workers.get(name)
+            if worker is None or worker.state is not State.STARTING:
+                continue
+            recent = (o for o, at in worker.waits_for.items() if now - at < _STALE_WAIT_S)
+            for other in recent:
+                if other == start.name:
+                    return Outcome(
+                        worker=start.name,
+                        kind=outcome.FAILED,
+                        phase="init",
+                        attempt=start.attempt,
+                        cause=f"constructors wait for each other: {' → '.join([*path_to[name], other])}",
+                        error_type="deadlock",
+                        hung=True,
+                        hint="make one of these calls in run(), or at the first use, not in the constructor",
+                    )
+                if other not in path_to:
+                    path_to[other] = [*path_to[name], other]
+                    unvisited.append(other)
+        return None
+
+    def _fail(self, failed: Outcome, now: float) -> list[Command]:
+        """Stops the program because of this failure."""
+        self.failures.append(failed)
+        announced = self._announce_gone(failed.worker, failed.headline())
+        return [
+            PrintNote(failed.headline()),
+            *announced,
+            *self.stop(f"{failed.worker} failed", now),
+        ]
+
+    def _announce_gone(self, worker: str, why: str) -> list[Command]:
+        self._gone[worker] = why
+        return [AnnounceGone(worker, why)]
+
+    def _stop_if_done(self, now: float) -> list[Command]:
+        """Stops if no work is left. A worker that is not ready yet may still turn out to run something."""
+        workers = list(self.workers.values())
+        awaited = [worker for worker in workers if worker.plan.main]
+        if not awaited and all(w.runs is not None or w.state is State.ENDED for w in workers):
+            awaited = [w for w in workers if w.runs or (w.state is State.ENDED and w.runs is None)]
+        is_done = bool(awaited) and all(w.is_done or w.state is State.ENDED for w in awaited)
+        return self.stop("all work is done", now) if is_done and not self.is_stopping else []

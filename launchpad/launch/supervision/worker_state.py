@@ -1,0 +1,99 @@
+"""What the supervisor has on record of one worker, and the states it goes through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from launchpad.launch.plan import WorkerPlan
+from launchpad.outcome import Outcome
+
+
+class State(StrEnum):
+    """The state of a worker."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    RESTARTING = "restarting"
+    """It has ended, and will be started again: when it is time, and others have ended too."""
+
+
+TRANSITIONS = {
+    (State.PENDING, "start"): State.STARTING,
+    (State.STARTING, "ready"): State.RUNNING,
+    (State.STARTING, "ask"): State.STOPPING,
+    (State.RUNNING, "ask"): State.STOPPING,
+    (State.STARTING, "end"): State.ENDED,
+    (State.RUNNING, "end"): State.ENDED,
+    (State.STOPPING, "end"): State.ENDED,
+    (State.ENDED, "restart"): State.RESTARTING,
+    (State.RESTARTING, "start"): State.STARTING,
+    (State.RESTARTING, "give up"): State.ENDED,
+}
+"""(state, event) → next state. What is not in here changes nothing: it comes too late."""
+
+
+@dataclass(eq=False)
+class WorkerState:
+    """One worker of a launch.
+
+    Attributes:
+        runs: Whether it has something to run; None until its constructor has returned.
+        is_done: What it had to run has ended well; it serves on.
+        asked, killed: Whether this attempt was asked to stop, or killed.
+        is_late: It was killed because it was not ready in time.
+        pid: Its process, 0 while there is none.
+        started_at: When its last attempt began, monotonic seconds.
+        ready_by: When it must be ready, monotonic seconds.
+        waits_for: Worker that its constructor waits for → when that was last reported.
+        outcome: How its last attempt ended.
+    """
+
+    plan: WorkerPlan
+    state: State = State.PENDING
+    attempt: int = 0
+    runs: bool | None = None
+    is_done: bool = False
+    asked: bool = False
+    killed: bool = False
+    is_late: bool = False
+    pid: int = 0
+    started_at: float | None = None
+    ready_by: float | None = None
+    waits_for: dict[str, float] = field(default_factory=dict)
+    outcome: Outcome | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the worker."""
+        return self.plan.name
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether something of it runs."""
+        return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
+
+    def move(self, event: str) -> bool:
+        """Goes to the next state of the table; False, and nothing changes, if it has none."""
+        next_state = TRANSITIONS.get((self.state, event))
+        self.state = next_state or self.state
+        return next_state is not None
+
+    def next_attempt(self, now: float) -> None:
+        """A new attempt begins."""
+        self.move("start")
+        self.attempt += 1
+        self.started_at = now
+        self.asked = self.killed = self.is_late = self.is_done = False
+        self.waits_for.clear()
+        limit = self.plan.restart.start_timeout_s
+        self.ready_by = None if limit is None else now + limit
+
+    def end(self, outcome: Outcome) -> None:
+        """The attempt is over."""
+        self.outcome = outcome
+        self.ready_by, self.pid = None, 0
+        self.move("end")

@@ -1,0 +1,1 @@
+"""The life of a worker, the same in every backend."""

@@ -1,0 +1,135 @@
+"""What is reported of the exception that a worker failed of."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+
+from launchpad import courier, outcome
+from launchpad.errors import DoNotRestart
+from launchpad.launch.planning import payload
+from launchpad.outcome import Outcome
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")
+_NO_MEMORY_WHERE_LIMITED = ("failed to map segment from shared object", "can't start new thread")
+
+
+def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = None) -> Outcome:
+    """The outcome with all that the error explains; `memory_bytes` is how much the worker may have."""
+    limits = [memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[0]]
+    known = [n for n in limits if n is not None and n != resource.RLIM_INFINITY]
+    is_of_memory = is_out_of_memory(error, bool(known))
+    if isinstance(error, SystemExit):
+        has_opted_out = error.code in outcome.NO_RESTART_CODES
+    else:
+        has_opted_out = any(isinstance(cause, DoNotRestart) for cause in _causes(error))
+    hint = ""
+    if is_of_memory:
+        hint = _memory_hint(error, min(known, default=None))
+    elif isinstance(error, ImportError):
+        hint = (
+            f"the worker looked in sys.path = {sys.path};"
+            " install the module there, or launch from its folder"
+        )
+    absent = (courier.WorkerFailed, courier.OutcomeUnknown, courier.NotSent)
+    blamed = (cause.server for cause in _causes(error) if isinstance(cause, absent))
+    return replace(
+        failed,
+        error_type=payload.qualified(type(error)),
+        may_restart=not has_opted_out,
+        traceback=trimmed_traceback(error),
+        hint=hint,
+        blames=next(blamed, ""),
+        raised_in=_raised_in(error),
+        out_of_memory=is_of_memory,
+    )
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line, `ValueError: boom`; empty lines at the beginning of its message are left out."""
+    lines = "".join(traceback.format_exception_only(error)).split("\n")
+    first, *others = (line.strip() for line in lines if line.strip())
+    return f"{first} {others[0]}" if first.endswith(":") and others else first
+
+
+def trimmed_traceback(error: BaseException) -> str:
+    """The traceback and its causes, without the frames of launchpad, which are not the user's concern."""
+    whole = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = whole
+    seen: set[int] = set()
+    while part is not None and id(part) not in seen:
+        seen.add(id(part))
+        theirs = [frame for frame in part.stack if not frame.filename.startswith(_PACKAGE)]
+        part.stack = traceback.StackSummary.from_list(theirs) if theirs else part.stack
+        part = part.__cause__ or part.__context__
+    return "".join(whole.format()).rstrip()
+
+
+def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
+    """Whether it failed for lack of memory, in the words of Python, the kernel or the dynamic linker.
+
+    What was merely being handled when the error was raised, its `__context__`, does not count.
+
+    Args:
+        is_limited: Its process may have so much memory and no more. Some words mean that only then: a library
+            that cannot be mapped may be where nothing may be executed, and threads have a limit of their own.
+    """
+    for cause in _causes(error):
+        if _mentions_memory(cause, is_limited):
+            return True
+        if cause.__cause__ is None:
+            break
+    return False
+
+
+def _mentions_memory(error: BaseException, is_limited: bool) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_out_of_memory(each, is_limited) for each in error.exceptions)
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    if not isinstance(error, (ImportError, OSError, RuntimeError)):
+        return False
+    try:
+        text = str(error)
+    except Exception:  # the user's exception does something when it is looked at
+        return False
+    return text.endswith(_NO_MEMORY + _NO_MEMORY_WHERE_LIMITED * is_limited)
+
+
+def _memory_hint(error: BaseException, limit: int | None) -> str:
+    """Where there was no memory, how much the process had, and how much it may have."""
+    worker = _raised_in(error)
+    if worker:
+        return f"{worker} had no memory for a call"
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    peak = f"the peak memory of its process was {peak_bytes / 2**20:,.0f} MiB"
+    if limit is None:
+        return f"{peak}; see also `ulimit -v`"
+    allowed = f"its Resources(memory=…), or `ulimit -d`, allows it {limit / 2**20:,.0f} MiB"
+    return f"{peak}; {allowed}, with the stacks of its threads"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what led to it; user code may have made a cycle of causes."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _raised_in(error: BaseException) -> str:
+    """The worker in which the exception was first raised, if it came out of a call."""
+    remote = [cause for cause in _causes(error) if isinstance(cause, courier.RemoteTraceback)]
+    if remote:
+        return remote[-1].origin
+    return error.server if isinstance(error, courier.CourierError) else ""

@@ -1,0 +1,200 @@
+"""One attempt at one executable, the same in every backend.
+
+    import   ──▶ init             ──▶ run           ──▶ stop  ──▶ outcome
+    unpickle     construct, serve     run() or wait     close
+
+`main` runs in the worker's own thread, which in a process is the main one. `ask_to_stop` comes from another
+thread. A run() that never asked about stopping is interrupted: `Stopped` is raised in it, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import MappingProxyType
+
+import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
+from launchpad import courier, outcome
+from launchpad.context import RunContext
+from launchpad.errors import Stopped
+from launchpad.events import Event, Ready
+from launchpad.executable import Executable
+from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.planning import absl_flags, payload
+from launchpad.launch.worker import error_report
+from launchpad.outcome import Outcome
+
+
+class Worker:
+    """Runs one executable and returns how it ended.
+
+    Args:
+        plan: What to run.
+        context: Its run context, already current in the thread that calls `main`.
+        report: Where Ready goes.
+        interrupt: Makes `Stopped` be raised in the thread that is in `main`.
+        on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
+        limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        context: RunContext,
+        report: Callable[[Event], None],
+        interrupt: Callable[[], None],
+        on_phase: Callable[[str], None] = lambda phase: None,
+        limited: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self._plan, self._context = plan, context
+        self._report, self._on_phase, self._limited = report, on_phase, limited
+        self._restarts = False
+        self._crash = ""
+        self._executable: Executable | None = None
+        context.interruption.raise_in_thread = interrupt
+
+    def main(self) -> Outcome:
+        """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
+        try:
+            with self._limited():
+                self._executable = payload.load(self._plan.payload, self._building)
+                ended = self._open_and_run(self._executable)
+        except payload.BuildFailed as failed:
+            ended = self._outcome_of(failed.error)
+        except BaseException as error:
+            ended = self._outcome_of(error)
+        ended = self._close(ended)
+        return self._ended(outcome.FAILED, self._crash) if self._crash else ended
+
+    def abandon(self) -> None:
+        """Interrupts it and closes what it serves, from another thread: `main` does not return."""
+        self._context.stop_event.set()
+        self._context.interruption.request()
+        with contextlib.suppress(Exception):
+            if self._executable is not None:
+                self._executable.abandon()
+                self._executable.close()
+
+    def crash(self, why: str) -> None:
+        """Interrupts it, from another thread, and makes its end a failure, however it ends."""
+        self._crash = why
+        if self._executable is not None:
+            self._executable.abandon()  # first: its callers must see a failure, not a stop
+        self._context.ask_to_stop()
+        self._context.interruption.request()
+
+    def ask_to_stop(self, restarts: bool = False) -> None:
+        """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked.
+
+        `restarts`: it will be started again, so what it has built may save itself before it is closed.
+        """
+        self._restarts = restarts
+        self._context.ask_to_stop()
+        if not self._context.handles_stop:
+            self._context.interruption.request()
+
+    @contextlib.contextmanager
+    def _building(self) -> Iterator[None]:
+        """A Deferred is built in here: a constructor that runs early, and is interrupted like one."""
+        self._enter("init")
+        with self._context.interruption.allowed():
+            yield
+        self._enter("import")
+
+    def _enter(self, phase: str) -> None:
+        self._context.phase = phase
+        self._on_phase(phase)
+
+    def _open_and_run(self, executable: Executable) -> Outcome:
+        """Constructs, serves and runs; interrupted only in here."""
+        try:
+            with self._context.interruption.allowed():
+                self._enter("init")
+                absl_flags.refresh()
+                run = executable.open()
+                self._context.phase = "run"
+                self._report(Ready(self._plan.name, self._context.attempt, run is not None))
+                if run is not None:
+                    run()
+                else:
+                    self._context.handles_stop = True
+                    self._context.stop_event.wait()
+        except Stopped:
+            return self._ended(outcome.STOPPED, "interrupted by the program's stop")
+        kind = outcome.STOPPED if self._context.stop_event.is_set() else outcome.SUCCEEDED
+        return self._ended(kind, "")
+
+    def _close(self, ended: Outcome) -> Outcome:
+        """Closes what was opened; the outcome, to which a failure to close counts unless one came before."""
+        self._context.ask_to_stop()  # threads that the worker leaves running can see it
+        try:
+            if self._executable is not None:
+                with contextlib.nullcontext() if ended.out_of_memory else self._limited():
+                    if self._restarts and not ended.is_failure:
+                        self._executable.save()
+                    self._executable.close()
+        except BaseException as error:
+            self._context.phase = "stop"
+            return ended if ended.is_failure else self._outcome_of(error)
+        return ended
+
+    def _outcome_of(self, error: BaseException) -> Outcome:
+        """What an exception of the user's code makes of the attempt."""
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            return self._ended(outcome.SUCCEEDED, "sys.exit(0)")
+        if self._context.stop_event.is_set() and isinstance(error, (courier.CourierError, Stopped)):
+            return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
+        failed = self._ended(outcome.FAILED, error_report.describe(error))
+        is_limited = self._limited is not contextlib.nullcontext
+        memory_bytes = self._plan.resources.memory_bytes if is_limited else None
+        try:
+            return error_report.explained(failed, error, memory_bytes)
+        except Exception as strange:  # the user's exception does something when it is looked at
+            return replace(failed, hint=f"it could not be shown in full: {strange!r}")
+
+    def _ended(self, kind: str, cause: str) -> Outcome:
+        return Outcome(
+            worker=self._plan.name,
+            kind=kind,
+            phase=self._context.phase,
+            attempt=self._context.attempt,
+            cause=cause,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        )
+
+
+def context_of(
+    plan: WorkerPlan,
+    program: str,
+    launch_type: str,
+    attempt: int,
+    endpoints: Mapping[str, str],
+    report: Callable[[Event], None],
+    state_dir: str,
+    can_move: bool = False,
+    listens_at: str = "",
+    known_as: Mapping[str, str] = MappingProxyType({}),
+) -> RunContext:
+    """The run context of a worker."""
+    return RunContext(
+        program=program,
+        name=plan.name,
+        label=plan.group,
+        replica_index=plan.replica_index,
+        num_replicas=plan.num_replicas,
+        attempt=attempt,
+        seed=plan.seed,
+        launch_type=launch_type,
+        endpoints=endpoints,
+        gpus=plan.gpus,
+        can_move=can_move,
+        listens_at=listens_at,
+        known_as=known_as,
+        report=report,
+        state_path=state_dir,
+    )

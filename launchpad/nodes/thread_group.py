@@ -1,0 +1,233 @@
+"""Thread groups: executables that run in one worker as threads.
+
+    worker's thread      open ──▶ waits ──▶ run ──▶ waits ──▶ close
+    one thread each      open()            run()
+                         ended, failed, or the worker is asked to stop ──▶ the waiting thread goes on
+
+Each has a run context of its own, which differs from the worker's in one thing: whether its code watches for
+the stop. If it does, the thread ends by itself; if not, it is interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from launchpad import context
+from launchpad.context import RunContext
+from launchpad.errors import Stopped
+from launchpad.events import Done
+from launchpad.executable import Executable, Run
+from launchpad.interrupt import Interruption, raise_in
+
+_STOP_TIMEOUT_S = 1.0
+"""How long a thread that was interrupted may take to unwind; it may be blocked in a call."""
+
+
+@dataclass
+class RunColocated(Executable):
+    """Runs executables as threads of this worker.
+
+    All are opened at once, in threads of their own, since constructors may call each other.
+    """
+
+    executables: list[Executable]
+    return_on_first_completed: bool
+    _group: ThreadGroup | None = field(default=None, init=False)
+
+    def open(self) -> Run | None:
+        """Opens all; the run methods of those that have one are then run together."""
+        self._group = ThreadGroup(self.executables)
+        run = functools.partial(self._group.run, self.return_on_first_completed)
+        return run if self._group.open() else None
+
+    def save(self) -> None:
+        """Lets all save themselves."""
+        for executable in self.executables:
+            executable.save()
+
+    def abandon(self) -> None:
+        """Stops serving in all of them."""
+        for executable in self.executables:
+            executable.abandon()
+
+    def close(self) -> None:
+        """Stops those that still run, and closes all."""
+        if self._group is not None:
+            self._group.close()
+
+
+class ThreadGroup:
+    """The threads of one worker, as seen by the worker's own thread."""
+
+    def __init__(self, executables: Sequence[Executable]) -> None:
+        context.inherit()
+        self._me = context.current()
+        self._changed = threading.Condition()
+        self._errors: list[BaseException] = []
+        self._threads = [NodeThread(each, self._me, self._on_end) for each in executables]
+        self._me.add_stop_handler(self._notify)  # so the worker's own thread is never interrupted
+
+    def open(self) -> bool:
+        """Opens all; whether any of them has something to run."""
+        self._together(self._threads, NodeThread.open, first=False)
+        return any(node_thread.has_run for node_thread in self._threads)
+
+    def run(self, first: bool) -> None:
+        """Calls all runs, until all or the `first` have ended; servers then go on serving."""
+        runners = [node_thread for node_thread in self._threads if node_thread.has_run]
+        self._together(runners, NodeThread.run, first)
+        if len(runners) < len(self._threads) and not first:
+            self._me.report(Done(self._me.name, self._me.attempt))
+            self._me.stop_event.wait()
+
+    def close(self) -> None:
+        """Interrupts those that still run, waits a moment for them, and closes all, the last one first."""
+        errors = []
+        self._interrupt()
+        self._wait(lambda: not self._busy(), _STOP_TIMEOUT_S)
+        for node_thread in self._busy():
+            text = f"{node_thread!r} did not stop in time; its thread is left behind"
+            print(text, file=sys.stderr)
+        for node_thread in reversed(self._threads):
+            try:
+                node_thread.close()
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _together(
+        self, threads: list[NodeThread], call: Callable[[NodeThread], None], first: bool
+    ) -> None:
+        """Until all have ended, or one if `first`, or failed; when asked to stop, until all have stopped.
+
+        It waits as long as it takes for threads that watch for the stop; for those that are interrupted,
+        only a moment.
+        """
+        for node_thread in threads:
+            node_thread.start(call)
+        may_run = len(threads) - 1 if first else 0
+        stop = self._me.stop_event
+        self._wait(lambda: stop.is_set() or bool(self._errors) or len(self._busy()) <= may_run)
+        if stop.is_set():
+            self._me.ask_to_stop()  # that has begun; this waits for the handlers
+            self._interrupt()
+            self._wait(lambda: all(t.context.handles_stop for t in self._busy()), _STOP_TIMEOUT_S)
+            self._wait(
+                lambda: (
+                    bool(self._own_errors())
+                    or not any(t.context.handles_stop for t in self._busy())
+                )
+            )
+        if self._errors:
+            raise (self._own_errors() or self._errors)[0]
+
+    def _own_errors(self) -> list[BaseException]:
+        """What the threads raised, other than because they were interrupted."""
+        return [error for error in self._errors if not isinstance(error, Stopped)]
+
+    def _interrupt(self) -> None:
+        for node_thread in self._busy():
+            if not node_thread.context.handles_stop:
+                node_thread.context.interruption.request()
+
+    def _busy(self) -> list[NodeThread]:
+        return [node_thread for node_thread in self._threads if node_thread.is_busy]
+
+    def _wait(self, until: Callable[[], bool], timeout_s: float | None = None) -> None:
+        with self._changed:
+            self._changed.wait_for(until, timeout_s)
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _on_end(self, error: BaseException | None) -> None:
+        with self._changed:
+            self._errors += [error] if error is not None else []
+            self._changed.notify_all()
+
+
+class NodeThread:
+    """One executable and the thread that it runs in.
+
+    Args:
+        executable: What runs.
+        worker: The context of the worker that it is a part of.
+        on_end: Called in that thread when a call has ended, with what it raised.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        worker: RunContext,
+        on_end: Callable[[BaseException | None], None],
+    ) -> None:
+        self.context = worker.child(Interruption(self._interrupt))
+        self.is_busy = False
+        self.has_run = False
+        self._executable, self._on_end = executable, on_end
+        self._run: Run | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._is_open = self._is_closed = False
+
+    def start(self, call: Callable[[NodeThread], None]) -> None:
+        """Calls `NodeThread.open` or `NodeThread.run` in a thread."""
+        self._thread = threading.Thread(
+            target=self._run_call, args=(call,), name=f"{self.context.name}-member", daemon=True
+        )
+        self.is_busy = True
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.is_busy = False
+            raise
+
+    def open(self) -> None:
+        """Opens the executable; closes it again if the worker has been closed meanwhile."""
+        try:
+            self._run = self._executable.open()
+            self.has_run = self._run is not None
+        finally:
+            with self._lock:
+                self._is_open = True
+                is_late = self._is_closed
+            if is_late:
+                self._executable.close()
+
+    def run(self) -> None:
+        """Runs it."""
+        assert self._run is not None
+        self.context.phase = "run"
+        self._run()
+
+    def close(self) -> None:
+        """Closes the executable; one that is being opened, as soon as it is open."""
+        with self._lock:
+            self._is_closed = True
+            if not self._is_open:
+                return
+        self._executable.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self._executable).__name__} in {self.context.name}"
+
+    def _run_call(self, call: Callable[[NodeThread], None]) -> None:
+        error: BaseException | None = None
+        try:
+            with context.entered(self.context), self.context.interruption.allowed():
+                call(self)
+        except BaseException as raised:
+            error = raised
+        finally:
+            self.is_busy = False
+            self._on_end(error)
+
+    def _interrupt(self) -> None:
+        assert self._thread is not None
+        raise_in(self._thread)

@@ -1,0 +1,283 @@
+"""Chaos: workers of a running program die (`KillWorkers`), stop (`freeze`) or slow down (`throttle`).
+
+For an attempt that has been in the state `when` for `after_s` seconds a random draw is made; with `every_s`
+one in each interval of that length, at a random moment of it. A draw kills with probability `chance`.
+
+    ── starting ──┬── running ──────────────────────────────────▶
+                  ├ after_s ┼─── every_s ──┼─── every_s ──┼─ …
+                            │  draw        │       draw   │
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launchpad.launch.rundir.record import WorkerStatus
+from launchpad.launch.running import Running
+
+_POLL_S = 0.002
+_STATES = ("starting", "running", "stopping")
+
+_STILL_S = 1.0
+_STILL = "tTZX"
+"""The states of threads that do not run: stopped, or at their end."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill: of which worker, which attempt, in which state, and when since the block began.
+
+    `how` is the signal; where workers are threads, `Stopped`, the exception that was raised instead.
+    """
+
+    worker: str
+    attempt: int
+    state: str
+    at_s: float
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.worker} (attempt {self.attempt}, {self.state}) by {self.how} at {self.at_s:.3f} s"
+
+
+class KillWorkers:
+    """Kills workers of a running program for as long as the block lasts, and lists the kills.
+
+    Example:
+        with lp.testing.KillWorkers(running, ["mapper"], seed=7, chance=0.2, every_s=0.1) as kills:
+          running.wait(60)
+        print(kills)                                  # 3 kills (seed 7): mapper-0 × 1, mapper-3 × 2
+
+    The result of a draw depends only on the seed, the worker's name and the attempt, and so not on how fast
+    the machine is; the number of draws does depend on it. Give the groups a `RestartPolicy` with many
+    restarts, or the first kill ends the program.
+
+    A thread cannot be killed. Where workers are threads, `lp.Stopped` is raised in the worker's, and its end
+    counts as a failure. Its server is closed: calls that run may still be answered. Where workers are pods,
+    it is always SIGKILL, a second or two after the draw. On Ray only workers on this host are killed.
+
+    Args:
+        running: The program.
+        groups: Labels of the groups whose workers are killed; all of them if None.
+        seed: The same seed gives the same draws.
+        when: `starting` (until it is ready), `running` or `stopping`.
+        after_s: How long an attempt is left alone.
+        every_s: How often a draw is made for it from then on; once if None.
+        chance: The probability with which a draw kills.
+        at_most: How many kills there are at most.
+        with_signal: The signal that is sent.
+
+    Attributes:
+        done: The kills, in order.
+
+    Raises:
+        KeyError: There is no such group.
+    """
+
+    def __init__(
+        self,
+        running: Running,
+        groups: Collection[str] | None = None,
+        *,
+        seed: int = 0,
+        when: str = "running",
+        after_s: float = 0.0,
+        every_s: float | None = None,
+        chance: float = 1.0,
+        at_most: int | None = None,
+        with_signal: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        if isinstance(groups, str):
+            raise TypeError(f"groups are several labels, [{groups!r}], not one")
+        if unknown := sorted(set(groups or ()) - set(running.plan.groups)):
+            there = list(running.plan.groups)
+            raise KeyError(f"there is no group {unknown} to kill workers of; there are {there}")
+        if when not in _STATES:
+            raise ValueError(f"when is one of {', '.join(_STATES)}, not {when!r}")
+        if not 0 <= chance <= 1:
+            raise ValueError(f"chance is how often, from 0 to 1, not {chance!r}")
+        self.done: list[Kill] = []
+        self._running, self._groups, self._seed = running, groups, seed
+        self._when, self._after_s, self._every_s = when, after_s, every_s
+        self._chance, self._signal = chance, with_signal
+        self._left = math.inf if at_most is None else at_most
+        self._decisions: dict[tuple[str, int], _KillDecision] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="launchpad-kills", daemon=True)
+        self._began = 0.0
+
+    def __enter__(self) -> KillWorkers:
+        self._began = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def __str__(self) -> str:
+        times = Counter(kill.worker for kill in self.done)
+        listed = ", ".join(f"{worker} × {times[worker]}" for worker in sorted(times)) or "none"
+        return f"{len(self.done)} kills (seed {self._seed}): {listed}"
+
+    def _watch(self) -> None:
+        while self._left > 0 and not self._is_over.wait(_POLL_S):
+            for status in self._running.status():
+                is_in_group = self._groups is None or status.label in self._groups
+                if self._left <= 0 or status.state != self._when or not is_in_group:
+                    continue
+                attempt = (status.worker, status.attempt)
+                if attempt not in self._decisions:
+                    self._decisions[attempt] = _KillDecision(self._draws(*attempt))
+                if self._decisions[attempt].is_due():
+                    self._kill(status)
+
+    def _draws(self, worker: str, attempt: int) -> Iterator[tuple[float, bool]]:
+        """In how many seconds each draw is made, and whether it kills."""
+        rng = random.Random(f"{self._seed} {worker} {attempt}")
+        for i in itertools.count():
+            wait_s = 0.0 if self._every_s is None else (i + rng.random()) * self._every_s
+            yield self._after_s + wait_s, rng.random() < self._chance
+            if self._every_s is None:
+                return
+
+    def _kill(self, status: WorkerStatus) -> None:
+        """Kills it and notes it; nothing happens if it has not started yet, or has ended."""
+        how = ""
+        if status.pid is None:
+            why = "killed by lp.testing.KillWorkers, as far as a thread can be"
+            how = self._running.crash(status.worker, why)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(status.pid, self._signal)
+                how = self._signal.name
+        if how:
+            self._decisions[status.worker, status.attempt].is_final = True
+            at_s = time.monotonic() - self._began
+            self.done.append(Kill(status.worker, status.attempt, status.state, at_s, how))
+            self._left -= 1
+
+
+@contextlib.contextmanager
+def freeze(running: Running, worker: str) -> Iterator[None]:
+    """For as long as the block lasts the worker's process is stopped by SIGSTOP.
+
+    Its connections stay open, and no other process notices: as with a machine that swaps, or a debugger.
+
+    Example:
+        with lp.testing.freeze(running, "learner-0"):
+          with pytest.raises(lp.courier.DeadlineExceeded):
+            client.with_options(timeout_s=1).step()
+
+    Raises:
+        KeyError: There is no such worker.
+        RuntimeError: It has no process of its own, as threads have not, or is not running.
+    """
+    pid = _process_of(running, worker)
+    _send(pid, signal.SIGSTOP)
+    try:
+        _wait_until_still(pid)
+        yield
+    finally:
+        _send(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def throttle(
+    running: Running, worker: str, share: float = 0.1, period_s: float = 0.05
+) -> Iterator[None]:
+    """For as long as the block lasts the worker runs only a share of the time.
+
+    Example:
+        with lp.testing.throttle(running, "worker-3", share=0.2):    # a straggler: five times slower
+          running.wait(60)
+
+    Args:
+        running: The program.
+        worker: The one that is slow.
+        share: How much of each period it runs, from 0 to 1.
+        period_s: How long a period is.
+
+    Raises:
+        KeyError: There is no such worker.
+        RuntimeError: It has no process of its own, as threads have not, or is not running.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"share is how much of the time it runs, between 0 and 1, not {share!r}")
+    pid, is_over = _process_of(running, worker), threading.Event()
+    thread = threading.Thread(
+        target=_throttle, args=(pid, share * period_s, period_s, is_over), name="launchpad-throttle"
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+class _KillDecision:
+    """The draws for one attempt. `is_final`: it has been killed, and is not again."""
+
+    def __init__(self, draws: Iterator[tuple[float, bool]]) -> None:
+        self._draws = draws
+        self._began = time.monotonic()
+        self._due_s, self._kills = next(draws)
+        self.is_final = False
+
+    def is_due(self) -> bool:
+        """Whether a draw that is due by now kills."""
+        while not self.is_final and time.monotonic() - self._began >= self._due_s:
+            if self._kills:
+                return True
+            self._due_s, self._kills = next(self._draws, (math.inf, False))
+        return False
+
+
+def _throttle(pid: int, runs_s: float, period_s: float, is_over: threading.Event) -> None:
+    while not is_over.wait(runs_s):
+        _send(pid, signal.SIGSTOP)
+        is_over.wait(period_s - runs_s)
+        _send(pid, signal.SIGCONT)
+
+
+def _process_of(running: Running, worker: str) -> int:
+    statuses = {status.worker: status for status in running.status()}
+    if worker not in statuses:
+        raise KeyError(f"there is no worker {worker!r}; there are {list(statuses)}")
+    if statuses[worker].pid is None:
+        raise RuntimeError(
+            f"{worker} ({statuses[worker].state}) has no process of its own that could be stopped. Threads"
+            " cannot be stopped from outside: launch with test_mp or local_mp, and wait until it runs."
+        )
+    return statuses[worker].pid or 0
+
+
+def _wait_until_still(pid: int) -> None:
+    """A thread that runs on another processor stops a little after the signal was sent."""
+    deadline = time.monotonic() + _STILL_S
+    while time.monotonic() < deadline:
+        states = []
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                # From the right, since a name may contain anything.
+                states.append(stat.read_text().rpartition(") ")[2][:1])
+        if all(state in _STILL for state in states):
+            return
+        time.sleep(0.001)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
+        os.kill(pid, number)

@@ -1,0 +1,130 @@
+"""What a test leaves behind: processes, threads, descriptors, shared memory, run directories."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from launchpad.launch.rundir import locations, record
+
+
+@contextlib.contextmanager
+def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
+    """Fails if the block leaves something behind.
+
+    That is a process, a thread, a descriptor (of a file, of a socket), shared memory (a mapping, a file in
+    /dev/shm), or the runtime directory of a run that has ended.
+
+    Example:
+        with lp.testing.nothing_left_over():
+          lp.testing.run(make_program())
+
+    Raises:
+        AssertionError: lists what is still left after `within_s` seconds.
+    """
+    before = _inventory()
+    yield
+    left = _inventory() - before
+    if left:
+        gc.collect()  # a client in a traceback closes its connections only then
+    deadline = time.monotonic() + within_s
+    while left and (left := _inventory() - before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left, f"left over: {sorted(left)}"
+
+
+def _inventory() -> set[str]:
+    threads = {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
+    # Mappings of this process that other processes may share.
+    lines = [line.split(maxsplit=5) for line in _text(Path("/proc/self/maps")).splitlines()]
+    mapped = Counter(
+        line[5] if len(line) > 5 else "memory" for line in lines if line[1].endswith("s")
+    )
+    segments = {f"segment {path}" for path in _segments()}
+    # Runs that this process has launched, whose launcher does not hold the directory any more.
+    records = [path for base in locations.runtime_bases() for path in base.glob(f"*/{record.NAME}")]
+    launched = [path.parent for path in records if f'"pid": {os.getpid()},' in _text(path)]
+    runs = {f"run directory {each}" for each in launched if not locations.is_held(each)}
+    memory = _counted("mapping of", mapped) | segments
+    return _descendants() | threads | _descriptors() | memory | runs
+
+
+def _descendants() -> set[str]:
+    """The processes below this one. To find them psutil reads all of /proc; most often there are none."""
+    listings = [
+        *Path("/proc/self/task").glob("*/children")
+    ]  # none where the kernel has no such file
+    if listings and not any(map(_text, listings)):
+        return set()
+    import psutil
+
+    below = psutil.Process().children(recursive=True)
+    return {f"process {process.pid} {process.name()}" for process in below if _is_running(process)}
+
+
+def _is_running(process: object) -> bool:
+    import psutil
+
+    assert isinstance(process, psutil.Process)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid()
+    return False
+
+
+def _descriptors() -> set[str]:
+    """The open descriptors. Those without a name are only counted: gRPC renumbers its own after a fork."""
+    named: set[str] = set()
+    nameless: Counter[str] = Counter()
+    for fd in set(os.listdir("/dev/fd")) - _connections_of_ray():
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/dev/fd/{fd}")
+            if target.startswith("anon_inode:"):
+                nameless[target] += 1
+            elif not target.startswith("/proc/"):
+                named.add(f"descriptor {fd} {target}")
+    return named | _counted("descriptor", nameless)
+
+
+def _connections_of_ray() -> set[str]:
+    """The descriptors of Ray's connections: those to actors that have ended stay for over half a minute.
+
+    They are gRPC's, which uses IPv6 sockets for IPv4; launchpad's workers on Ray do not.
+    """
+    if "ray" not in sys.modules:
+        return set()
+    import psutil
+
+    connections = psutil.Process().net_connections("tcp6")
+    return {str(each.fd) for each in connections if each.raddr and "::ffff:" in each.raddr.ip}
+
+
+def _segments() -> list[Path]:
+    """This user's files in /dev/shm that no other process has mapped."""
+    folder = Path("/dev/shm")
+    ours = []
+    for path in folder.glob("*"):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            if path.is_file() and path.stat().st_uid == os.getuid():
+                ours.append(path)
+    all_maps = Path("/proc").glob("[0-9]*/maps") if ours else ()
+    used = "".join(_text(maps) for maps in all_maps if maps.parent.name != str(os.getpid()))
+    return [path for path in ours if str(path) not in used]
+
+
+def _text(path: Path) -> str:
+    """The contents of a file; empty where there is none, or none that may be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _counted(what: str, counts: Counter[str]) -> set[str]:
+    return {f"{what} {name}, the {i + 1}." for name, n in counts.items() for i in range(n)}

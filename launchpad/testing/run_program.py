@@ -1,0 +1,54 @@
+"""Runs a whole program in a test, to its end and within a time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launchpad.launch.launch import launch
+from launchpad.launch.registry import LaunchType
+from launchpad.launch.running import Running
+from launchpad.program import Program
+from launchpad.resources import PythonProcess, Resources
+from launchpad.restart_policy import RestartPolicy
+
+
+def run(
+    program: Program,
+    timeout_s: float = 60.0,
+    launch_type: LaunchType | str = "test_mt",
+    local_resources: Mapping[str, PythonProcess] | None = None,
+    *,
+    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+    resources: Mapping[str, Resources] | None = None,
+) -> Running:
+    """Runs a program to its end.
+
+    Example:
+        running = lp.testing.run(make_program(), timeout_s=30, launch_type="test_mp")
+        assert "the counts agree" in running.logs("driver")
+
+    Args:
+        program: What to run.
+        timeout_s: The time limit.
+        launch_type: `test_mt` for threads, `test_mp` for processes.
+        local_resources, restart, resources: As for `lp.launch`.
+
+    Returns:
+        The Running that has ended, for its logs and status.
+
+    Raises:
+        ProgramFailed: a worker failed.
+        TimeoutError: it did not end in time; it has been stopped.
+    """
+    running = launch(
+        program,
+        launch_type,
+        local_resources=local_resources,
+        restart=restart,
+        resources=resources,
+    )
+    try:
+        running.wait(timeout_s)
+    finally:
+        running.stop("the test is over")
+    return running

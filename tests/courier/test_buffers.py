@@ -1,0 +1,71 @@
+"""Memory for large buffers, which is used again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from launchpad.courier import buffers
+
+MB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_idle() -> Iterator[None]:
+    buffers._idle.clear()
+    yield
+    buffers._idle.clear()
+
+
+def test_memory_is_used_again_when_nobody_has_it() -> None:
+    first = buffers.allocate(3 * MB)
+    first[:5] = b"first"
+    del first
+
+    assert buffers.allocate(3 * MB)[:5] == b"first"
+
+
+def test_memory_is_not_used_again_while_a_part_of_it_is_referred_to() -> None:
+    first = buffers.allocate(3 * MB)
+    part = first[10:20]
+    part[:] = bytes(10)
+    del first
+
+    buffers.allocate(3 * MB)[:] = b"x" * (3 * MB)
+
+    assert part == bytes(10)
+
+
+def test_memory_that_a_finalizer_brings_back_to_life_is_its_own() -> None:
+    class Keeper:
+        kept: memoryview
+
+        def __init__(self) -> None:
+            self.me, self.view = self, buffers.allocate(3 * MB)
+            self.view[:4] = b"mine"
+
+        def __del__(self) -> None:
+            Keeper.kept = self.view
+
+    Keeper()
+    gc.collect()
+    other = buffers.allocate(3 * MB)
+    other[:4] = b"your"
+
+    assert Keeper.kept[:4] == b"mine"
+
+
+def test_as_much_is_given_as_was_asked_for() -> None:
+    for n in (0, 1, 255 << 10, 300_001, 5 * MB + 1):
+        assert buffers.allocate(n).nbytes == n
+
+
+def test_a_huge_piece_does_not_drive_out_the_others() -> None:
+    small = buffers.allocate(MB)
+    huge = buffers.allocate(buffers._MAX_IDLE + 1)
+    del small
+    del huge
+
+    assert [len(block) for block in buffers._idle] == [MB]

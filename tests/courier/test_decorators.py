@@ -1,0 +1,171 @@
+"""What of an object can be called, and what its class says about it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import threading
+import time
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier.protocol import handshake
+from launchpad.courier.server.decorators import idempotent_methods, public_methods
+from launchpad.courier.server.thread_pool import ThreadPool
+
+
+class Plain:
+    attribute = 3
+
+    def __init__(self) -> None:
+        self.compiled = functools.partial(max, 7)
+
+    def step(self) -> str:
+        return "step"
+
+    def run(self) -> None: ...
+
+    def _hidden(self) -> None: ...
+
+    @property
+    def costly(self) -> int:
+        raise AssertionError("a property was evaluated")
+
+    @staticmethod
+    def helper() -> int:
+        return 1
+
+
+def test_only_public_methods_of_the_class_are_served() -> None:
+    assert set(public_methods(Plain())) == {"step", "helper"}
+
+
+def test_a_class_may_restrict_what_it_serves() -> None:
+    @courier.serves(only=["step"])
+    class Restricted(Plain): ...
+
+    assert set(public_methods(Restricted())) == {"step"}
+
+
+def test_a_class_may_serve_run_and_attributes_of_the_instance_also() -> None:
+    @courier.serves(also=["run", "compiled"])
+    class Extended(Plain): ...
+
+    served = public_methods(Extended())
+
+    assert set(served) == {"step", "helper", "run", "compiled"}
+    assert served["compiled"](9) == 9
+
+
+def test_a_name_to_serve_that_is_not_there_is_refused_where_it_is_written() -> None:
+    with pytest.raises(TypeError, match="Plain has no method 'stepp'"):
+        courier.serves(only=["stepp"])(Plain)
+
+
+@pytest.mark.parametrize("names", ["step", ["_hidden"]])
+def test_names_that_nobody_could_call_are_refused(names) -> None:
+    with pytest.raises(TypeError, match=r"list of strings|begins with '_'"):
+        courier.serves(also=names)
+
+
+def test_an_attribute_that_the_constructor_did_not_make_is_named() -> None:
+    @courier.serves(also=["missing"])
+    class Wrong(Plain): ...
+
+    with pytest.raises(TypeError, match="Wrong is to serve 'missing'"):
+        public_methods(Wrong())
+
+
+@pytest.mark.every_transport
+def test_a_client_cannot_call_what_is_not_served(serve, connect, address) -> None:
+    server = courier.Server("plain", address=address)
+    server.bind_object(Plain())
+    server.start()
+    try:
+        client = connect(address)
+        assert client.step() == "step"
+        for name in ("run", "costly", "compiled"):
+            with pytest.raises(courier.MethodNotFound, match=name):
+                getattr(client, name)()
+        with pytest.raises(AttributeError, match="underscore"):
+            client._hidden()
+    finally:
+        server.stop()
+
+
+def test_idempotent_methods_are_known_from_the_class() -> None:
+    class Table:
+        @courier.idempotent
+        def get(self) -> None: ...
+
+        def put(self) -> None: ...
+
+    assert idempotent_methods(Table) == ("get",)
+
+
+def test_a_priority_method_overtakes_calls_that_wait_for_a_thread(
+    serve, connect, unix_address, gate, monkeypatch
+) -> None:
+    monkeypatch.setattr(ThreadPool, "_may_grow", lambda self: False)
+    order: list[str] = []
+    begun = threading.Event()
+
+    def block() -> None:
+        begun.set()
+        gate.wait(10)
+
+    def ordinary() -> None:
+        order.append("ordinary")
+
+    @courier.priority
+    def urgent() -> None:
+        order.append("urgent")
+
+    server = serve(unix_address, size=1, block=block, ordinary=ordinary, urgent=urgent)
+    clients = [connect(unix_address) for _ in range(9)]
+    for client in clients:
+        client.ordinary()
+    order.clear()
+    await_that(lambda: not server._core.pool._running)  # no thread stays with a connection
+    with contextlib.ExitStack() as callers:
+        start(callers, connect(unix_address).block)
+        assert begun.wait(10)
+        for client in clients[:8]:
+            start(callers, client.ordinary)
+        await_that(lambda: len(server._core.pool._jobs) == 8)
+        start(callers, clients[8].urgent)
+        await_that(lambda: len(server._core.pool._jobs) == 9)
+        gate.set()
+
+    assert order == ["urgent"] + ["ordinary"] * 8
+
+
+def start(stack: contextlib.ExitStack, call) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    stack.callback(thread.join, 10)
+
+
+def await_that(condition) -> None:
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def test_garbage_to_a_server_with_priority_methods_ends_its_own_connection(
+    serve, connect, unix_address
+) -> None:
+    serve(unix_address, urgent=courier.priority(lambda: 1))
+
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(unix_address.removeprefix("unix:"))
+        sock.sendall(handshake.encode_client_hello(b"", "mad"))
+        sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
+        sock.sendall(b"\xee" * 100)
+        rest = sock.recv(100)
+
+    assert rest == b""
+    assert connect(unix_address).urgent() == 1

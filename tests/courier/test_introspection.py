@@ -1,0 +1,202 @@
+"""Health, draining, incarnations; and what a caller is told while it waits long."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier import call_deadlock
+from launchpad.courier.client import slow_call
+
+
+@pytest.mark.every_transport
+def test_a_server_says_how_it_is(serve, connect, address) -> None:
+    server = serve(address, m=lambda: 1)
+    client = connect(address)
+
+    assert courier.health(client) == server.health == "serving"
+    server.set_is_healthy(False)
+    assert courier.health(client) == server.health == "not serving"
+    assert client.m() == 1
+
+
+def test_a_draining_server_finishes_what_it_has_and_takes_no_more(
+    serve, connect, unix_address, gate
+) -> None:
+    begun = threading.Event()
+
+    def block() -> str:
+        begun.set()
+        gate.wait(10)
+        return "finished"
+
+    server = serve(unix_address, block=block, m=lambda: 1)
+    running = connect(unix_address).futures.block()
+    assert begun.wait(10)
+    client = connect(unix_address, wait_for_ready=False)
+
+    server.drain()
+
+    assert courier.health(client) == "draining"
+    with pytest.raises(courier.NotSent):
+        client.m()
+    gate.set()
+    assert running.result(10) == "finished"
+
+
+def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, socket_address) -> None:
+    server = serve(socket_address, m=lambda: "old")
+    client = connect(socket_address)
+    assert client.m() == "old"
+    server.drain()
+
+    answers: list[str] = []
+    caller = threading.Thread(target=lambda: answers.append(client.m()))
+    caller.start()
+    server.stop()
+    serve(socket_address, m=lambda: "new")
+    caller.join(10)
+
+    assert answers == ["new"]
+
+
+def test_a_client_learns_that_its_server_is_another_one(serve, connect, unix_address) -> None:
+    server = serve(unix_address, m=lambda: 1)
+    client = connect(unix_address)
+    restarts: list[str] = []
+    courier.on_restart(client, lambda: restarts.append(courier.incarnation(client)))
+    first = courier.incarnation(client)
+    client.m()
+    assert restarts == []
+
+    server.stop()
+    serve(unix_address, m=lambda: 2)
+
+    assert client.m() == 2
+    assert restarts == [courier.incarnation(client)]
+    assert first != restarts[0]
+
+
+def test_the_state_can_be_restored_before_the_call_that_finds_the_restart(
+    serve, connect, unix_address
+) -> None:
+    table: dict[str, int] = {}
+    server = serve(unix_address, get=table.__getitem__, put=table.__setitem__)
+    client = connect(unix_address)
+    client.put("a", 1)
+    courier.on_restart(client, lambda: client.put("a", 1))
+
+    server.stop()
+    fresh: dict[str, int] = {}
+    serve(unix_address, get=fresh.__getitem__, put=fresh.__setitem__)
+
+    assert client.get("a") == 1
+
+
+def test_a_stopped_process_is_named_to_those_who_wait_for_it(
+    spawn_server, connect, unix_address, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr(slow_call, "STOPPED_AFTER_S", 0.0)
+    process = spawn_server(unix_address)
+    client = connect(unix_address)
+    client.echo(1)
+    said = threading.Event()
+    monkeypatch.setattr(slow_call, "warn", lambda text: (texts.append(text), said.set()))
+    texts: list[str] = []
+    answers: list[int] = []
+
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the signal takes its time
+    caller = threading.Thread(target=lambda: answers.append(client.echo(2)))
+    caller.start()
+    assert said.wait(10)
+    os.kill(process.pid, signal.SIGCONT)
+    caller.join(10)
+
+    assert answers == [2]
+    assert f"its process {process.pid} is stopped" in texts[0]
+    assert "'echo'" in texts[0]
+
+
+def test_a_method_that_holds_the_gil_is_not_taken_for_a_stopped_process(
+    connect, unix_address, python, monkeypatch
+) -> None:
+    monkeypatch.setattr(slow_call, "STOPPED_AFTER_S", 0.0)
+    texts: list[str] = []
+    monkeypatch.setattr(slow_call, "warn", texts.append)
+    source = f"""
+import ctypes
+from launchpad import courier
+server = courier.Server("hog", address={unix_address!r})
+server.bind("hog", lambda: ctypes.PyDLL(None).usleep(2_500_000))
+server.start()
+print("up", flush=True)
+server.join()
+"""
+    with python(source) as process:
+        assert process.stdout.readline() == "up\n"
+
+        assert connect(unix_address).hog() == 0
+
+    assert texts == []
+
+
+def test_f30_a_ring_of_waiting_calls_is_named(serve, connect, short_directory, monkeypatch) -> None:
+    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
+    said = threading.Event()
+    texts: list[str] = []
+    monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
+    at = {name: f"unix:{short_directory}/{name}" for name in "ABC"}
+    release = threading.Event()
+    depth: list[int] = []
+
+    def f() -> None:
+        depth.append(1)
+        if len(depth) > 1:
+            release.wait(20)  # as if a lock were held, or all threads were taken
+        else:
+            connect(at["B"]).g()
+
+    serve(at["A"], name="A", f=f)
+    serve(at["B"], name="B", g=lambda: connect(at["C"]).h())
+    serve(at["C"], name="C", h=lambda: connect(at["A"]).f())
+    caller = threading.Thread(target=connect(at["A"]).f)
+    caller.start()
+    try:
+        assert said.wait(15)
+    finally:
+        release.set()
+        caller.join(10)
+
+    assert "wait for each other" in texts[0]
+    assert any(
+        ring in texts[0]
+        for ring in ("A.f → B.g → C.h → A.f", "B.g → C.h → A.f → B.g", "C.h → A.f → B.g → C.h")
+    )
+
+
+def test_a_chain_of_calls_that_is_no_ring_is_not_called_one(
+    serve, connect, short_directory, monkeypatch
+) -> None:
+    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
+    texts: list[str] = []
+    monkeypatch.setattr(call_deadlock, "warn", texts.append)
+    at = {name: f"unix:{short_directory}/{name}" for name in "AB"}
+    serve(at["B"], name="B", g=lambda: threading.Event().wait(2.5))
+    serve(at["A"], name="A", f=lambda: connect(at["B"]).g())
+
+    connect(at["A"]).f()
+
+    assert texts == []
+
+
+def test_warnings_go_through_logging(caplog) -> None:
+    with caplog.at_level(logging.WARNING, "launchpad.courier"):
+        slow_call.warn("something")
+
+    assert [record.getMessage() for record in caplog.records] == ["something"]

@@ -1,0 +1,194 @@
+"""The server's side of pipelined calls: quick ones in batches, and slow ones out of their way."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier.codec import pickling
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.server import pipelined_connection
+from launchpad.courier.server.pipelined_connection import OffloadedCall, ReadTurn
+from launchpad.courier.telemetry.counters import MethodCounts
+from tests.waiting import until
+
+
+@contextmanager
+def raw_client(address: str) -> Iterator[socket.socket]:
+    """A socket that has been greeted."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(address.removeprefix("unix:"))
+        sock.sendall(handshake.encode_client_hello(b"", "test", handshake.OVERLAP))
+        sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
+        yield sock
+
+
+def call(call_id: int, method: str, *args: object) -> bytes:
+    body, _ = pickling.encode_call(args, {})
+    return framing.encode_small(framing.CALL, call_id, method.encode(), body)
+
+
+def read_answers(sock: socket.socket, n: int) -> list[tuple[int, int]]:
+    """The kind and the call of each, in the order in which they come."""
+    frames, decoder = [], framing.FrameDecoder()
+    while len(frames) < n and (size := sock.recv_into(decoder.buffer)):
+        frames += decoder.received(size)
+    return [(frame[0], frame[1]) for frame in frames]
+
+
+def test_what_is_sent_before_hanging_up_is_answered(serve, unix_address, gate) -> None:
+    """Quick calls, one that holds the turn up, and one that comes later."""
+    serve(unix_address, echo=lambda value: value, hang=gate.wait)
+
+    with raw_client(unix_address) as sock:
+        sock.sendall(call(1, "echo", 1) + call(2, "hang") + call(3, "echo", 3))
+        sock.shutdown(socket.SHUT_WR)
+        first = read_answers(sock, 2)
+        gate.set()
+        rest = read_answers(sock, 2)  # up to the end
+
+    assert first == [(framing.RESULT, 1), (framing.RESULT, 3)]
+    assert rest == [(framing.RESULT, 2)]
+
+
+def test_a_slow_method_leaves_the_turn_alone_and_a_quick_one_gets_it_back(
+    serve, connect, unix_address, gate
+) -> None:
+    threads: list[str] = []
+
+    def work(wait: bool) -> None:
+        threads.append(threading.current_thread().name)
+        if wait:
+            gate.wait()
+
+    server = serve(unix_address, work=work)
+    client = connect(unix_address)
+    slow = [client.futures.work(True) for _ in range(20)]
+    until(lambda: len(threads) >= 20)
+    (session,) = server._core.connections
+    (average,) = session._averages.values()
+    gate.set()
+    for future in slow:
+        future.result(10)
+
+    for _ in range(300):
+        client.futures.work(False).result(10)
+    (later_average,) = session._averages.values()
+
+    assert average > pipelined_connection._SLOW_S
+    assert later_average < pipelined_connection._SLOW_S
+
+
+def test_a_call_is_stuck_when_two_looks_meet_it_and_not_when_one_does() -> None:
+    turn = ReadTurn(connection=None)
+    turn.runs = MethodCounts()
+
+    looks = []
+    for since in (0.0, 1.0, 2.0, 2.0, 0.0, 2.0):
+        turn.since = since
+        looks.append(turn.seems_blocked())
+
+    assert looks == [False, False, False, True, False, False]
+
+
+def test_a_call_that_waits_for_a_thread_can_still_be_cancelled(
+    serve, unix_address, monkeypatch
+) -> None:
+    ran: list[int] = []
+    waiting: list[OffloadedCall] = []
+    server = serve(unix_address, work=ran.append)
+    monkeypatch.setattr(
+        pipelined_connection, "_SLOW_S", -1.0
+    )  # every method that has an average is slow
+    monkeypatch.setattr(server._core.pool, "submit", waiting.append)
+
+    with raw_client(unix_address) as sock:
+        sock.sendall(call(0, "work", 0))
+        answered = read_answers(sock, 1)
+        (session,) = server._core.connections
+        session._averages = {session._counts[b"work"]: 0.0}
+        sock.sendall(call(1, "work", 1) + call(2, "work", 2) + call(3, "work", 3))
+        until(lambda: len(waiting) >= 3)
+        sock.sendall(framing.encode_small(framing.CANCEL, 2, b"", b""))
+        until(lambda: 2 not in session._offloaded)
+        for job in waiting:
+            job.run()
+        answered += read_answers(sock, 2)
+
+    assert answered == [(framing.RESULT, 0), (framing.RESULT, 1), (framing.RESULT, 3)]
+    assert ran == [0, 1, 3]
+
+
+def test_urgent_calls_overtake_those_that_came_with_them(serve, unix_address) -> None:
+    order: list[str] = []
+
+    @courier.priority
+    def urgent() -> None:
+        order.append("urgent")
+
+    serve(unix_address, normal=lambda: order.append("normal"), urgent=urgent)
+
+    with raw_client(unix_address) as sock:
+        sock.sendall(call(1, "normal") + call(2, "normal") + call(3, "urgent"))
+        read_answers(sock, 3)
+
+    assert order == ["urgent", "normal", "normal"]
+
+
+def test_connections_do_not_hold_threads_that_others_need(serve, unix_address, connect) -> None:
+    server = serve(unix_address, name="host", size=4, echo=lambda value: value)
+    clients = [connect(unix_address) for _ in range(150)]
+
+    for _ in range(3):
+        futures = [client.futures.echo(i) for client in clients for i in range(10)]
+        results = [future.result(20) for future in futures]
+
+    assert results == list(range(10)) * 150
+    assert sum(t.name.startswith("host-") for t in threading.enumerate()) < 60
+    assert server.is_healthy
+
+
+def test_a_client_that_does_not_read_holds_back_nobody_else(serve, connect, unix_address) -> None:
+    serve(unix_address, make=lambda n: b"x" * n)
+
+    with raw_client(unix_address) as sock:
+        sock.sendall(b"".join(call(i, "make", 60_000) for i in range(200)))
+        results = [connect(unix_address).futures.make(i).result(10) for i in range(20)]
+        answers = read_answers(sock, 200)
+
+    assert [len(result) for result in results] == list(range(20))
+    assert answers == [(framing.RESULT, i) for i in range(200)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 100])
+def test_a_server_that_stops_begins_no_more_of_what_it_has_read(
+    serve, unix_address, first: int
+) -> None:
+    """Each call is answered: with a result, or by saying that it has not run."""
+    ran: list[int] = []
+    reached = threading.Event()
+
+    def work(i: int) -> None:
+        ran.append(i)
+        while i > first and not server._core.is_stopping:
+            reached.set()
+
+    server = serve(unix_address, work=work)
+    with raw_client(unix_address) as sock:
+        sock.sendall(b"".join(call(i, "work", i) for i in range(1, 2001)))
+        assert reached.wait(10)
+        stopping = threading.Thread(target=server.stop, args=(20.0,))
+        stopping.start()
+        answers = read_answers(sock, 2002)
+        stopping.join(30)
+
+    assert {i for kind, i in answers if kind == framing.RESULT} == set(ran)
+    not_run = {i for kind, i in answers if kind == framing.NOT_RUN}
+    assert not_run == set(range(2001)) - set(ran)  # 0 is the farewell
+    assert len(ran) < 1000

@@ -1,0 +1,282 @@
+"""The futures of pipelined calls are those of the standard library, to everything that takes one."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier.client.future import PipelinedFuture
+from launchpad.courier.client.options import Options
+from launchpad.courier.telemetry.counters import MethodCounts
+from tests.waiting import until
+
+
+class Keeper:
+    """A pipeline with one call in it."""
+
+    def __init__(self) -> None:
+        self.calls = [1]
+        self.call = PipelinedFuture(self, 1, b"m", Options(), MethodCounts(), 0, channel=None)
+
+    def flush(self) -> None:
+        pass
+
+    def withdraw(self, call: PipelinedFuture) -> bool:
+        if not self.take():
+            return False
+        call.fail_as_cancelled()
+        return True
+
+    def take(self) -> bool:
+        return bool(self.calls and self.calls.pop())
+
+
+def succeed(keeper: Keeper) -> None:
+    if keeper.take():
+        keeper.call.succeed("value", 0)
+
+
+def fail(keeper: Keeper) -> None:
+    if keeper.take():
+        keeper.call.fail(LookupError("not there"))
+
+
+def cancel(keeper: Keeper) -> None:
+    keeper.call.cancel()
+
+
+ENDS = pytest.mark.parametrize("end", [succeed, fail, cancel])
+End = Callable[[Keeper], None]
+
+
+@pytest.fixture
+def keeper() -> Keeper:
+    return Keeper()
+
+
+def outcome(future: Future[Any]) -> object:
+    """What a standard future would say."""
+    if future.cancelled():
+        return "cancelled"
+    return repr(future.exception(0)) if future.exception(0) else future.result(0)
+
+
+def expected(end: End) -> object:
+    return {succeed: "value", fail: "LookupError('not there')", cancel: "cancelled"}[end]
+
+
+@ENDS
+def test_what_it_says_of_itself_before_and_after(keeper: Keeper, end: End) -> None:
+    call = keeper.call
+    before = (call.done(), call.running(), call.cancelled(), "state=pending" in repr(call))
+
+    end(keeper)
+
+    assert before == (False, False, False, True)
+    assert (call.done(), call.running(), call.cancelled()) == (True, False, end is cancel)
+    assert ("state=cancelled" if end is cancel else "state=finished") in repr(call)
+    assert outcome(call) == expected(end)
+
+
+@ENDS
+def test_a_thread_in_result_wakes(keeper: Keeper, end: End) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(keeper.call.exception) for _ in range(4)]
+        until(lambda: keeper.call.is_watched)
+        end(keeper)
+
+        results = [each.exception(10) or each.result(10) for each in waiting]
+
+    assert len({type(result) for result in results}) == 1
+
+
+def test_result_gives_up_when_its_time_has_passed_and_leaves_nothing_behind(keeper) -> None:
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            keeper.call.result(timeout=0.001)
+    with pytest.raises(TimeoutError):
+        keeper.call.exception(timeout=0)
+
+    assert keeper.call._wait_locks == []
+
+
+def test_an_error_is_raised_anew_each_time_without_keeping_its_caller_alive(keeper) -> None:
+    fail(keeper)
+
+    for _ in range(3):
+        with pytest.raises(LookupError) as caught:
+            keeper.call.result()
+
+    frames = [entry.frame for entry in caught.traceback]
+    assert not any(keeper.call in frame.raw.f_locals.values() for frame in frames[1:])
+
+
+def test_cancelling_again_is_still_true_and_cancelling_what_is_done_is_not(keeper) -> None:
+    other = Keeper()
+    succeed(other)
+
+    assert keeper.call.cancel()
+    assert keeper.call.cancel()
+    assert not other.call.cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        keeper.call.result()
+    with pytest.raises(concurrent.futures.CancelledError):
+        keeper.call.exception()
+
+
+@ENDS
+@pytest.mark.parametrize("is_late", [False, True])
+def test_callbacks_run_once_in_order(keeper: Keeper, end: End, is_late: bool) -> None:
+    heard: list[tuple[int, object]] = []
+    add = keeper.call.add_done_callback
+    if is_late:
+        end(keeper)
+
+    for i in range(3):
+        add(lambda future, i=i: heard.append((i, outcome(future))))
+    end(keeper)
+
+    assert heard == [(i, expected(end)) for i in range(3)]
+
+
+def test_a_callback_that_ends_its_thread_does_not_end_ours(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    told: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+
+    def leave(_: object) -> None:
+        raise SystemExit
+
+    for i in range(10):
+        client.futures.echo(i).add_done_callback(leave)
+
+    assert [client.futures.echo(i).result(10) for i in range(3)] == [0, 1, 2]
+    assert {each.exc_type for each in told} == {SystemExit}
+
+
+@ENDS
+def test_wait_takes_it_together_with_other_futures(keeper: Keeper, end: End) -> None:
+    other: Future[int] = Future()
+    both = [other, keeper.call]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(concurrent.futures.wait, both, 10)
+        until(lambda: keeper.call.is_watched)
+        end(keeper)
+        first = concurrent.futures.wait(both, 10, concurrent.futures.FIRST_COMPLETED)
+        other.set_result(1)
+        done, rest = waiting.result(10)
+
+    assert first.done == {keeper.call}
+    assert (done, rest) == (set(both), set())
+
+
+@ENDS
+def test_an_event_loop_can_await_it(keeper: Keeper, end: End) -> None:
+    async def wait() -> object:
+        future = asyncio.wrap_future(keeper.call)
+        asyncio.get_running_loop().call_soon(end, keeper)
+        try:
+            return await asyncio.wait_for(future, 10)
+        except LookupError as error:
+            return repr(error)
+        except asyncio.CancelledError:
+            return "cancelled"
+
+    assert asyncio.run(wait()) == expected(end)
+
+
+def test_a_future_that_is_not_waited_for_has_no_lock(keeper: Keeper) -> None:
+    """Which is why there are so few of them to pay for."""
+    succeed(keeper)
+
+    assert keeper.call.result() == "value"
+    assert vars(keeper.call) == {}
+
+
+@pytest.mark.parametrize("ask", ["wait", "as_completed", "callback", "repr", "result"])
+def test_who_asks_in_the_very_moment_of_the_outcome_hears_of_it(ask: str) -> None:
+    """Many times, with one thread that settles and one that asks, started together."""
+    ends = [succeed, fail, cancel]
+    with ThreadPoolExecutor(2) as pool:
+        for i in range(1000):
+            keeper, start = Keeper(), threading.Barrier(2)
+            settled = pool.submit(_after, start, lambda k=keeper, i=i: ends[i % 3](k))
+            asked = pool.submit(_after, start, lambda k=keeper: _ask(ask, k.call))
+
+            assert settled.result(10) is None
+            assert asked.result(10)
+            assert keeper.call.done()
+
+
+def _after(start: threading.Barrier, fn: Callable[[], Any]) -> Any:
+    start.wait(10)
+    return fn()
+
+
+def _ask(how: str, future: Future[Any]) -> bool:
+    if how == "wait":
+        return concurrent.futures.wait([future], 10).done == {future}
+    if how == "as_completed":
+        return list(concurrent.futures.as_completed([future], 10)) == [future]
+    if how == "repr":
+        return "state=" in repr(future)
+    if how == "callback":
+        heard = threading.Event()
+        future.add_done_callback(lambda _: heard.set())
+        return heard.wait(10)
+    try:
+        return future.result(10) == "value"
+    except (LookupError, concurrent.futures.CancelledError):
+        return True
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads change as often as they can."""
+    import sys
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_every_wait_on_many_calls_in_flight_ends_with_all_of_them(
+    serve, connect, unix_address, restless
+) -> None:
+    serve(unix_address, echo=lambda value: value, fail=lambda value: [][value])
+    client = connect(unix_address)
+
+    for i in range(30):
+        futures = [client.futures.echo(k) if k % 5 else client.futures.fail(k) for k in range(40)]
+        if i % 2:
+            done, rest = concurrent.futures.wait(futures, 20)
+        else:
+            done, rest = set(concurrent.futures.as_completed(futures, 20)), set()
+
+        assert (done, rest) == (set(futures), set())
+        assert [f.result(0) for k, f in enumerate(futures) if k % 5] == [
+            k for k in range(40) if k % 5
+        ]
+        assert all(isinstance(f.exception(0), IndexError) for f in futures[::5])
+
+
+def test_who_sets_a_result_himself_does_not_stop_the_others(serve, connect, unix_address) -> None:
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+
+    future = client.futures.echo(1)
+    future.set_result("mine")
+
+    assert client.futures.echo(2).result(10) == 2
+    assert isinstance(client, courier.Client)

@@ -1,0 +1,57 @@
+"""A thread that waits in `poll` is woken by another one."""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from launchpad.courier.transport.wakeup import WakeupSocketpair
+
+
+@pytest.fixture
+def wakeup() -> Iterator[WakeupSocketpair]:
+    wakeup = WakeupSocketpair()
+    yield wakeup
+    wakeup.close()
+
+
+def poll(wakeup: WakeupSocketpair, timeout_s: float) -> bool:
+    poller = select.poll()
+    poller.register(wakeup, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))
+
+
+def test_a_thread_that_polls_is_woken(wakeup: WakeupSocketpair) -> None:
+    threading.Timer(0.01, wakeup.wake).start()
+
+    assert poll(wakeup, 10)
+
+
+def test_once_drained_it_is_silent_until_it_is_woken_again(wakeup: WakeupSocketpair) -> None:
+    for _ in range(3):
+        wakeup.wake()
+        wakeup.wake()
+        assert poll(wakeup, 0)
+        wakeup.drain()
+        assert not poll(wakeup, 0)
+
+
+def test_it_can_be_woken_any_number_of_times_without_being_drained(
+    wakeup: WakeupSocketpair,
+) -> None:
+    for _ in range(100_000):
+        wakeup.wake()
+
+    wakeup.drain()
+    assert not poll(wakeup, 0)
+
+
+def test_to_wake_a_closed_one_does_nothing(wakeup: WakeupSocketpair) -> None:
+    wakeup.close()
+
+    wakeup.wake()
+
+    assert wakeup.fileno() == -1

@@ -1,0 +1,266 @@
+"""Frames on their way out: in order, whole, and known to be sent or not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from launchpad.courier.protocol.framing import Chunk
+from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.write_queue import WriteQueue
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+class Frame:
+    """One that knows whether it was sent."""
+
+    def __init__(self, frame: bytes | Sequence[Chunk]) -> None:
+        self.frame = frame
+        self.is_sent = False
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(10)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def make(*frames: bytes | list[bytes]) -> tuple[WriteQueue, list[Frame]]:
+    queue = WriteQueue()
+    tracked = [Frame(frame) for frame in frames]
+    for frame in tracked:
+        queue.put(frame)
+    return queue, tracked
+
+
+def read(sock: socket.socket, n: int) -> bytes:
+    return stream_socket.receive_exactly(sock, n)
+
+
+def test_nothing_is_sent_before_there_is_a_connection(pair: Pair) -> None:
+    ours, theirs = pair
+    queue, tracked = make(b"one", b"two")
+
+    queue.flush()
+    before = [frame.is_sent for frame in tracked]
+    queue.connect(ours)
+    queue.flush()
+
+    assert before == [False, False]
+    assert read(theirs, 6) == b"onetwo"
+    assert all(frame.is_sent for frame in tracked)
+    assert len(queue) == 0
+
+
+def test_small_and_large_frames_keep_their_order(pair: Pair) -> None:
+    ours, theirs = pair
+    parts = [b"a" * 10, [b"b" * 10, b"c" * 300_000, b""], b"d", [b"e"] * 1500, b"f" * 70_000] * 3
+    queue, _ = make(*parts)
+    queue.connect(ours)
+    sent = b"".join(part if isinstance(part, bytes) else b"".join(part) for part in parts)
+
+    writer = threading.Thread(target=queue.flush)
+    writer.start()
+    received = read(theirs, len(sent))
+    writer.join(10)
+
+    assert received == sent
+
+
+def test_what_has_been_cleared_is_not_sent(pair: Pair) -> None:
+    ours, theirs = pair
+    queue, tracked = make(b"one", b"two", [b"th", b"ree"], b"four")
+
+    tracked[0].frame = tracked[2].frame = b""
+    queue.connect(ours)
+    queue.flush()
+
+    assert read(theirs, 7) == b"twofour"
+
+
+def test_a_socket_that_takes_no_more_is_left_until_it_does(pair: Pair) -> None:
+    ours, theirs = pair
+    size = 1 << 20
+    queue, _ = make(bytes(size), b"end")
+    queue.connect(ours)
+
+    is_all = queue.flush(wait=False)
+    received = 0
+    while not is_all:
+        received += len(theirs.recv(size))
+        is_all = queue.flush(wait=False)
+    rest = read(theirs, size + 3 - received)
+
+    assert received > 0
+    assert rest[-3:] == b"end"
+
+
+def test_what_was_not_written_in_full_goes_out_whole_over_the_next_connection(pair: Pair) -> None:
+    ours, _ = pair
+    queue, tracked = make(b"first", bytes(40_000), bytes(1 << 20), b"last")
+    queue.connect(ours)
+
+    queue.flush(wait=False)
+    begun = [frame.is_sent for frame in tracked]
+    queue.disconnect()
+    after = [frame.is_sent for frame in tracked]
+    new_ours, new_theirs = socket.socketpair()
+    new_theirs.settimeout(10)
+    with new_ours, new_theirs:
+        queue.connect(new_ours)
+        writer = threading.Thread(target=queue.flush)
+        writer.start()
+        received = read(new_theirs, (1 << 20) + 4)
+        writer.join(10)
+
+    assert begun[:3] == [True, True, True]
+    assert after == [True, True, False, False]
+    assert received == bytes(1 << 20) + b"last"
+
+
+def test_a_connection_that_has_ended_takes_nothing_with_it(pair: Pair) -> None:
+    ours, theirs = pair
+    queue, tracked = make(b"one", b"two")
+    queue.connect(ours)
+    theirs.close()
+
+    with pytest.raises(OSError, match="Broken pipe"):
+        queue.flush()
+    was_connected = queue.is_connected
+    queue.disconnect()
+
+    assert not was_connected
+    assert not queue.has_written
+    assert [frame.is_sent for frame in tracked] == [False, False]
+    assert len(queue) == 2
+
+
+def test_many_threads_lose_and_repeat_nothing(pair: Pair) -> None:
+    ours, theirs = pair
+    queue = WriteQueue()
+    queue.connect(ours)
+
+    def work(k: int) -> None:
+        for i in range(500):
+            queue.put(Frame(b"%d:%05d\n" % (k, i)))
+            queue.flush()
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    lines = read(theirs, 2000 * 8).split(b"\n")[:-1]
+    for thread in threads:
+        thread.join(10)
+
+    for k in range(4):
+        assert [line for line in lines if line[:1] == b"%d" % k] == [
+            b"%d:%05d" % (k, i) for i in range(500)
+        ]
+
+
+def test_a_queue_keeps_what_the_socket_does_not_take(pair: Pair) -> None:
+    ours, theirs = pair
+    queue = WriteQueue(ours)
+    data = bytes(range(256)) * 40_000
+    queue.put_chunks([b"head", memoryview(data)])
+
+    has_written = queue.flush_all()
+    received = bytearray()
+    while len(received) < len(data) + 4:
+        received += theirs.recv(1 << 20)
+        queue.flush_all()
+
+    assert not has_written
+    assert received == b"head" + data
+    assert queue.flush_all()
+    assert queue.close()
+
+
+def test_frames_of_many_threads_do_not_mix(pair: Pair) -> None:
+    ours, theirs = pair
+    queue = WriteQueue(ours)
+
+    def write(mark: int) -> None:
+        for _ in range(200):
+            queue.put_chunks([bytes([mark]) * 1000, memoryview(bytes([mark]) * 9000)])
+            while not queue.flush_all():
+                queue.wait_until_writable(1.0)
+
+    threads = [threading.Thread(target=write, args=(mark,)) for mark in range(4)]
+    for thread in threads:
+        thread.start()
+    counts = dict.fromkeys(range(4), 0)
+    for _ in range(800):
+        frame = bytearray()
+        while len(frame) < 10_000:
+            frame += theirs.recv(10_000 - len(frame))
+        assert len(set(frame)) == 1
+        counts[frame[0]] += 1
+    for thread in threads:
+        thread.join(10)
+
+    assert counts == dict.fromkeys(range(4), 200)
+
+
+def test_a_closed_queue_writes_nothing_and_says_whether_something_was_left(pair: Pair) -> None:
+    ours, theirs = pair
+    queue = WriteQueue(ours)
+    queue.put_chunks([b"never"])
+
+    assert not queue.close()
+    queue.put_chunks([b"nor this"])
+    assert queue.flush_all()
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+
+
+def test_a_thread_waits_when_too_much_is_waiting_already(pair: Pair) -> None:
+    ours, theirs = pair
+    queue = WriteQueue(ours, most_bytes=1000)
+    queue.put(bytes(1 << 20))
+    writers = [threading.Thread(target=queue.flush)]
+    writers[0].start()
+    first = read(theirs, 1)  # the first one writes, and the socket takes no more
+
+    queue.put(b"little")
+    queue.flush()
+    queue.put(bytes(1000))
+    writers.append(threading.Thread(target=queue.flush))
+    writers[1].start()
+    writers[1].join(0.2)
+    waits = writers[1].is_alive()
+    received = first + read(theirs, (1 << 20) + 6 + 1000 - 1)
+    for writer in writers:
+        writer.join(10)
+
+    assert waits
+    assert received == bytes(1 << 20) + b"little" + bytes(1000)
+
+
+def test_the_last_write_is_all_that_is_left(pair: Pair) -> None:
+    ours, theirs = pair
+    queue = WriteQueue(ours)
+    queue.put(b"last")
+
+    assert queue.close(is_last_write=True)
+    queue.put(b"too late")
+    queue.flush()
+    ours.close()
+    assert theirs.recv(100) == b"last"
+    assert theirs.recv(100) == b""
+
+
+def test_the_last_write_to_a_peer_that_has_gone_is_dropped(pair: Pair) -> None:
+    ours, theirs = pair
+    queue = WriteQueue(ours)
+    queue.put(b"last")
+    theirs.close()
+
+    assert not queue.close(is_last_write=True)

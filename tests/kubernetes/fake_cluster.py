@@ -1,0 +1,352 @@
+"""A cluster that is not there: for what a launch on Kubernetes does about events that no real one shows.
+
+supervisor ── create, delete, annotate ──▶ FakeCluster ◀── run, write, end, delete … ── test
+           ◀── list, watch, log ─────────┘
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from launchpad.events import Event
+from launchpad.launch.backends.kubernetes import pod_messages
+from launchpad.launch.backends.kubernetes.api.client import (
+    CONTAINER,
+    ApiError,
+    Manifest,
+    Unreachable,
+)
+from launchpad.launch.backends.kubernetes.pod_messages import StateChunk
+
+_WAIT_S = 30.0
+
+
+class FakeCluster:
+    """Keeps objects, and does with pods what a test says. Methods may be called from any thread.
+
+    Example:
+      cluster = FakeCluster()
+      workers = KubernetesWorkers(plan, run, reports.append, Settings(image="image"), cluster)
+      workers.start("learner-0", 1)
+      pod = cluster.pod("learner-0")            # waits until there is one
+      cluster.run(pod)
+      cluster.report(pod, Ready("learner-0", 1, runs=True))
+      cluster.end(pod, exit_code=137, reason="OOMKilled")
+
+    Attributes:
+      objects: (kind, name) → manifest, with its status.
+      refused: (verb, kind) of what the user may not do.
+      is_reachable: Set it to False for a cluster that does not answer.
+      is_slow: Set it to True for kubelets that leave pods on the list, though nothing of them runs.
+    """
+
+    def __init__(self, namespace: str = "default") -> None:
+        self.namespace = namespace
+        self.objects: dict[tuple[str, str], Manifest] = {}
+        self.refused: set[tuple[str, str]] = set()
+        self.is_reachable = True
+        self.is_slow = False
+        self._changed = threading.Condition()
+        self._numbers = itertools.count(1)
+        self._version = 0
+        self._oldest = 0
+        self._events: list[tuple[int, str, Manifest]] = []
+        self._logs: dict[str, list[bytes]] = {}
+        self._n_cuts = 0
+        self._is_closed = False
+
+    # What the backend asks.
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Makes an object; of a Job a pod, too."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        self._knock("create", kind)
+        with self._changed:
+            if (kind, name) in self.objects:
+                raise ApiError(409, f'{kind.lower()}s "{name}" already exists')
+            made = self._add(manifest)
+            if kind == "Job":
+                self._add(self._pod_of(made))
+            return copy.deepcopy(made)
+
+    def read(self, kind: str, name: str) -> Manifest:
+        """An object."""
+        self._knock("get", kind)
+        with self._changed:
+            if (kind, name) not in self.objects:
+                raise ApiError(404, f'{kind.lower()}s "{name}" not found')
+            return copy.deepcopy(self.objects[kind, name])
+
+    def delete(
+        self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
+    ) -> None:
+        """Deletes an object and what belongs to it; a pod that runs is asked, unless `grace_s` is 0."""
+        self._knock("delete", kind)
+        with self._changed:
+            self._discard(kind, name, grace_s)
+
+    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
+        """Sets annotations of a pod."""
+        self._knock("patch", "Pod")
+        with self._changed:
+            self._existing("Pod", pod)["metadata"].setdefault("annotations", {}).update(annotations)
+            self._note("MODIFIED", self.objects["Pod", pod])
+
+    def set_owners(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
+        """Sets what a Secret belongs to."""
+        self._knock("patch", "Secret")
+        with self._changed:
+            self._existing("Secret", secret)["metadata"]["ownerReferences"] = list(owners)
+
+    def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
+        """Those with these labels, and the version from which a watch goes on."""
+        self._knock("list", kind)
+        with self._changed:
+            found = [o for (k, _), o in self.objects.items() if k == kind and _fits(o, selector)]
+            return copy.deepcopy(found), str(self._version)
+
+    def events(self, kind: str, name: str) -> Sequence[Manifest]:
+        """Those among the objects: `cluster.objects["Event", "e"] = {"reason": …, "message": …}`."""
+        self._knock()
+        return [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
+
+    def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
+        """What happens to them, until the connection is cut."""
+        self._knock("watch", kind)
+        seen, cuts = int(version), self._n_cuts
+        if seen < self._oldest:
+            raise ApiError(410, "too old resource version")
+        while True:
+            with self._changed:
+                if self._version <= seen:
+                    self._changed.wait(0.05)
+                if self._is_closed or self._n_cuts > cuts:
+                    return
+                events = [event for event in self._events if event[0] > seen]
+                seen = max([seen, *(number for number, _, _ in events)])
+            self._knock()
+            for _, change, found in events:
+                if found["kind"] == kind and _fits(found, selector):
+                    yield change, found
+
+    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
+        """The lines of a pod, each after its time, until it is over."""
+        self._knock("get", "Pod/log")
+        shown = 0
+        while True:
+            with self._changed:
+                found = self.objects.get(("Pod", pod))
+                is_over = found is None or "terminated" in _state(found)
+                lines = self._logs.get(pod, [])[shown:]
+                shown += len(lines)
+                if not lines and not is_over and not self._is_closed:
+                    self._changed.wait(0.05)
+            self._knock()
+            yield from (line for line in lines if line.split(b" ")[0].decode() >= since)
+            if not lines and (is_over or self._is_closed):
+                return
+
+    def printed(self, pod: str) -> Iterator[bytes]:
+        """The lines that are there now."""
+        self._knock("get", "Pod/log")
+        with self._changed:
+            lines = list(self._logs.get(pod, []))
+        yield from lines
+
+    def rules(self) -> Sequence[Manifest]:
+        """None: each right is asked for."""
+        self._knock()
+        return []
+
+    def may(self, verb: str, kind: str) -> bool:
+        """Whether `refused` does not say otherwise."""
+        self._knock()
+        return (verb, kind) not in self.refused
+
+    def close(self) -> None:
+        """Ends what is being read."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    # What a test does.
+
+    def pod(self, worker: str, attempt: int = 1) -> str:
+        """The name of a worker's pod; waits until there is one."""
+        return str(self.when(lambda: self._pod_name(worker, attempt)))
+
+    def when(self, condition: Callable[[], Any]) -> Any:
+        """What the condition gives as soon as that is true; TimeoutError if it does not become so."""
+        deadline = time.monotonic() + _WAIT_S
+        with self._changed:
+            while not (result := condition()):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"not within {_WAIT_S:g} s; there are {sorted(self.objects)}"
+                    )
+                self._changed.wait(0.05)
+        return result
+
+    def run(self, pod: str, ip: str = "10.0.0.7") -> None:
+        """Its container runs."""
+        self._set(pod, "Running", {"running": {}}, podIP=ip)
+
+    def wait(self, pod: str, reason: str, message: str = "") -> None:
+        """Its container waits, for its image for instance."""
+        self._set(pod, "Pending", {"waiting": {"reason": reason, "message": message}})
+
+    def refuse_to_place(self, pod: str, message: str) -> None:
+        """The scheduler finds no node for it."""
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+        }
+        self._set(pod, "Pending", {}, conditions=[condition])
+
+    def write(self, pod: str, *lines: str) -> None:
+        """It prints."""
+        with self._changed:
+            log = self._logs.setdefault(pod, [])
+            for line in lines:
+                log.append(f"2026-01-01T{next(self._numbers):018d} {line}".encode())
+            self._changed.notify_all()
+
+    def report(self, pod: str, report: Event | StateChunk) -> None:
+        """It reports."""
+        self.write(pod, pod_messages.written(report).decode().removesuffix("\n"))
+
+    def end(self, pod: str, exit_code: int = 0, reason: str = "", message: str = "") -> None:
+        """Its container ends."""
+        ended = {"exitCode": exit_code, "reason": reason or "Completed", "message": message}
+        self._set(pod, "Failed" if exit_code else "Succeeded", {"terminated": ended})
+
+    def evict(self, pod: str, reason: str, message: str = "") -> None:
+        """The node ends it."""
+        self._set(pod, "Failed", {}, reason=reason, message=message)
+
+    def lose(self, pod: str) -> None:
+        """It is gone from one moment to the next."""
+        with self._changed:
+            self._remove("Pod", pod)
+
+    def cut(self) -> None:
+        """Cuts the connection of those who watch."""
+        with self._changed:
+            self._n_cuts += 1
+            self._changed.notify_all()
+
+    def forget(self) -> None:
+        """Forgets what has happened so far: a watch that goes on from there is refused with 410."""
+        with self._changed:
+            self._version += 1
+            self._oldest = self._version
+            self._events.clear()
+        self.cut()
+
+    # Inside.
+
+    def _knock(self, verb: str = "", kind: str = "") -> None:
+        if not self.is_reachable:
+            raise Unreachable("the fake cluster does not answer")
+        if (verb, kind) in self.refused:
+            raise ApiError(403, f"you cannot {verb} {kind.lower()}s")
+
+    def _add(self, manifest: Manifest) -> Manifest:
+        made = copy.deepcopy(manifest)
+        made["metadata"]["uid"] = f"uid-{next(self._numbers)}"
+        self.objects[made["kind"], made["metadata"]["name"]] = made
+        self._note("ADDED", made)
+        return made
+
+    def _pod_of(self, job: Manifest) -> Manifest:
+        template = copy.deepcopy(job["spec"]["template"])
+        name = job["metadata"]["name"]
+        owner = [{"kind": "Job", "name": name, "uid": job["metadata"]["uid"]}]
+        metadata = {
+            **template["metadata"],
+            "name": f"{name}-{next(self._numbers)}",
+            "ownerReferences": owner,
+        }
+        status = {"phase": "Pending", "containerStatuses": []}
+        return {"kind": "Pod", "metadata": metadata, "spec": template["spec"], "status": status}
+
+    def _discard(self, kind: str, name: str, grace_s: float | None = None) -> None:
+        """A pod that runs is asked first."""
+        found = self.objects.get((kind, name))
+        if found is None:
+            return
+        stays = kind == "Pod" and ("running" in _state(found) or self.is_slow)
+        if stays and grace_s != 0:
+            if grace_s is None:
+                grace_s = found["spec"]["terminationGracePeriodSeconds"]
+            found["metadata"]["deletionTimestamp"] = "now"
+            found["metadata"]["deletionGracePeriodSeconds"] = grace_s
+            self._note("MODIFIED", found)
+        else:
+            self._remove(kind, name)
+
+    def _remove(self, kind: str, name: str) -> None:
+        gone = self.objects.pop((kind, name))
+        self._note("DELETED", gone)
+        for key, each in list(self.objects.items()):
+            owners = each["metadata"].get("ownerReferences", ())
+            if any(o["uid"] == gone["metadata"]["uid"] for o in owners):
+                self._discard(*key)
+
+    def _set(self, pod: str, phase: str, state: Mapping[str, Any], **more: Any) -> None:
+        with self._changed:
+            found = self._existing("Pod", pod)
+            container = {"name": CONTAINER, "state": dict(state)}
+            found["status"] = {
+                **found["status"],
+                "phase": phase,
+                "containerStatuses": [container],
+                **more,
+            }
+            self._note("MODIFIED", found)
+            is_deleted = "deletionTimestamp" in found["metadata"]
+            if "terminated" in state and is_deleted and not self.is_slow:
+                self._remove("Pod", pod)
+
+    def _existing(self, kind: str, name: str) -> Manifest:
+        if (kind, name) not in self.objects:
+            raise ApiError(404, f'{kind.lower()}s "{name}" not found')
+        return self.objects[kind, name]
+
+    def _pod_name(self, worker: str, attempt: int) -> str:
+        for (kind, name), found in self.objects.items():
+            labels = found["metadata"].get("labels", {})
+            wanted = (worker, str(attempt))
+            if (
+                kind == "Pod"
+                and (labels["launchpad/worker"], labels["launchpad/attempt"]) == wanted
+            ):
+                return name
+        return ""
+
+    def _note(self, change: str, found: Manifest) -> None:
+        self._version += 1
+        found["metadata"]["resourceVersion"] = str(self._version)
+        self._events.append((self._version, change, copy.deepcopy(found)))
+        self._changed.notify_all()
+
+
+def _state(pod: Manifest) -> Mapping[str, Any]:
+    containers = pod.get("status", {}).get("containerStatuses") or [{}]
+    state: Mapping[str, Any] = containers[0].get("state", {})
+    return state
+
+
+def _fits(found: Manifest, selector: str) -> bool:
+    labels = found["metadata"].get("labels", {})
+    return all(
+        labels.get(name) == value
+        for name, _, value in (part.partition("=") for part in selector.split(","))
+    )

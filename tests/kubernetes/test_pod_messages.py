@@ -1,0 +1,244 @@
+"""What a pod and the launcher tell each other, and what is made of what the cluster says of a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launchpad import outcome
+from launchpad.events import Done, Ended, Ready, StopRequested, Waiting, WorkerNote
+from launchpad.launch.backends.kubernetes import pod_messages, pod_status
+from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks
+from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
+from launchpad.outcome import Outcome
+
+FAILED = Outcome("a-0", outcome.FAILED, "run", 2, "ValueError: boom", "ValueError", "Traceback …")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Ready("a-0", 2, runs=True),
+        Done("a-0", 2),
+        Waiting("a-0", "b-0"),
+        StopRequested("a-0", "enough"),
+        WorkerNote("a-0", "the disk is full\nreally: ü"),
+        Stacks("a-0", 3, 'File "x.py", line 1\n'),
+        Ended(FAILED),
+    ],
+)
+def test_a_report_arrives_as_it_was_sent(report: Any) -> None:
+    line = pod_messages.written(report)
+
+    assert line.count(b"\n") == 1
+    assert pod_messages.report_in(line.removesuffix(b"\n")) == report
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"hello", pod_messages.MARK, pod_messages.MARK + b"{}", b"\xff\x00"]
+)
+def test_a_line_of_the_users_is_no_report_and_comes_through_unchanged(line: bytes) -> None:
+    sent = pod_messages.escaped(line)
+
+    assert pod_messages.report_in(sent) is None
+    assert pod_messages.unescaped(sent) == line
+
+
+def test_a_user_who_prints_a_letter_reports_nothing() -> None:
+    forged = pod_messages.written(Ended(FAILED)).removesuffix(b"\n")
+
+    assert pod_messages.report_in(pod_messages.escaped(forged)) is None
+    assert pod_messages.unescaped(pod_messages.escaped(forged)) == forged
+
+
+def test_wishes_arrive_as_they_were_written() -> None:
+    wishes = PodCommands(restarts=True, gone={"b-0": "it failed"}, stacks=2)
+
+    assert pod_messages.parse_commands(wishes.text()) == wishes
+    assert pod_messages.parse_commands("") == PodCommands()
+
+
+def test_last_words_say_how_it_ended() -> None:
+    assert pod_messages.outcome_in(pod_messages.termination_message(FAILED).decode()) == FAILED
+
+
+@pytest.mark.parametrize("filler", ["x", "ü", "\0"])
+def test_last_words_fit_into_a_termination_message_whatever_the_traceback(filler: str) -> None:
+    ended = Outcome(
+        "a-0", outcome.FAILED, "run", 2, filler * 9000, "E", filler * 99_000, filler * 9000
+    )
+
+    words = pod_messages.termination_message(ended)
+
+    assert len(words) <= pod_messages.MOST_BYTES
+    said = pod_messages.outcome_in(words.decode())
+    assert said is not None
+    assert (said.worker, said.kind) == ("a-0", outcome.FAILED)
+
+
+@pytest.mark.parametrize("message", ["", "Killed", "[]", "{}", '{"worker": 1'])
+def test_a_termination_message_that_is_not_ours_says_nothing(message: str) -> None:
+    assert pod_messages.outcome_in(message) is None
+
+
+# --- endings -------------------------------------------------------------------------------------
+
+
+def pod(state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    container = {"name": "worker", "state": state or {}}
+    limits = {"memory": "1000"}
+    return {
+        "metadata": {"name": "p", "uid": "1", "labels": {}},
+        "spec": {"nodeName": "node1", "containers": [{"resources": {"limits": limits}}]},
+        "status": {"phase": "Running", "containerStatuses": [container], **status},
+    }
+
+
+def terminated(**how: Any) -> dict[str, Any]:
+    return pod({"terminated": {"exitCode": 0, "reason": "Error", **how}})
+
+
+TOLD = AttemptFacts("a-0", 2, is_ready=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "told", "was_deleted", "kind", "cause"),
+    [
+        (terminated(exitCode=137), TOLD, False, outcome.FAILED, "killed by SIGKILL"),
+        (terminated(exitCode=139), TOLD, False, outcome.FAILED, "killed by SIGSEGV"),
+        (terminated(exitCode=0, signal=9), TOLD, False, outcome.FAILED, "killed by SIGKILL"),
+        (terminated(exitCode=7), TOLD, False, outcome.FAILED, "exited with code 7 without a word"),
+        (
+            terminated(exitCode=137, reason="OOMKilled"),
+            TOLD,
+            False,
+            outcome.FAILED,
+            "out of memory (OOMKilled); its limit is 1000 bytes",
+        ),
+        (
+            terminated(exitCode=128, reason="StartError", message="no such file"),
+            TOLD,
+            False,
+            outcome.FAILED,
+            "cannot run: no such file",
+        ),
+        (terminated(exitCode=137), TOLD, True, outcome.LOST, "its pod was deleted, and not by us"),
+        (
+            terminated(exitCode=137),
+            AttemptFacts("a-0", 2, asked=True, killed=True),
+            True,
+            outcome.STOPPED,
+            "killed when it did not stop",
+        ),
+        (
+            pod({}, phase="Failed", reason="Evicted", message="low on memory"),
+            TOLD,
+            False,
+            outcome.LOST,
+            "Evicted: low on memory",
+        ),
+        (pod({}, phase="Failed", reason="NodeLost"), TOLD, False, outcome.LOST, "NodeLost"),
+        (pod({}), TOLD, True, outcome.LOST, "deleted"),
+        (pod({}), TOLD, False, outcome.LOST, "it is unknown how"),
+    ],
+)
+def test_an_ending_is_named(
+    found: dict[str, Any], told: AttemptFacts, was_deleted: bool, kind: str, cause: str
+) -> None:
+    ended = pod_status.ending(told, found, was_deleted)
+
+    assert (ended.worker, ended.attempt, ended.kind) == ("a-0", 2, kind)
+    assert cause in ended.cause
+    assert ended.host == "node1"
+
+
+def test_what_the_worker_said_itself_counts_most() -> None:
+    told = AttemptFacts("a-0", 2, reported=FAILED)
+
+    assert pod_status.ending(told, terminated(exitCode=1), False).cause == "ValueError: boom"
+
+
+def test_the_termination_message_counts_if_the_log_was_lost() -> None:
+    message = pod_messages.termination_message(FAILED).decode()
+
+    ended = pod_status.ending(TOLD, terminated(exitCode=1, message=message), False)
+
+    assert (ended.cause, ended.traceback) == ("ValueError: boom", "Traceback …")
+
+
+def test_a_worker_that_stopped_because_somebody_deleted_its_pod_is_lost() -> None:
+    said = Outcome("a-0", outcome.STOPPED, "run", 2)
+
+    ended = pod_status.ending(AttemptFacts("a-0", 2, reported=said), terminated(), True)
+
+    assert (ended.kind, ended.cause) == (outcome.LOST, "its pod was deleted, and not by us")
+
+
+def test_a_worker_that_stopped_because_its_node_evicted_it_is_lost() -> None:
+    said = Outcome("a-0", outcome.STOPPED, "run", 2)
+    evicted = pod({}, phase="Failed", reason="Evicted", message="low on memory")
+
+    ended = pod_status.ending(AttemptFacts("a-0", 2, reported=said), evicted, False)
+
+    assert ended.kind == outcome.LOST
+    assert "Evicted: low on memory" in ended.cause
+
+
+def test_wishes_of_a_later_version_are_passed_over() -> None:
+    assert pod_messages.parse_commands('{"kill": true, "of_tomorrow": 1}') == PodCommands(kill=True)
+
+
+def test_a_worker_that_stopped_because_we_deleted_its_pod_has_stopped() -> None:
+    said = Outcome("a-0", outcome.STOPPED, "run", 2)
+
+    ended = pod_status.ending(AttemptFacts("a-0", 2, reported=said, asked=True), terminated(), True)
+
+    assert ended.kind == outcome.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("found", "cause", "hint"),
+    [
+        (
+            pod(
+                {},
+                conditions=[
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+                    }
+                ],
+            ),
+            "pending for 60 s: Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+            " (it asks for 5 GPUs)",
+            "ask for less",
+        ),
+        (
+            pod({"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off "x:1"'}}),
+            'pending for 60 s: ImagePullBackOff: Back-off "x:1"',
+            "see the image's name",
+        ),
+        (
+            pod({"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}),
+            "pending: ErrImageNeverPull: not present",
+            "see the image's name",
+        ),
+        (pod({}), "pending for 60 s: the cluster does not say why", "kubectl describe pod"),
+        ({}, "made no pod for it in 60 s: the cluster does not say why", "kubectl describe job"),
+    ],
+)
+def test_a_pod_that_does_not_begin_is_reported_in_the_clusters_own_words(
+    found: dict[str, Any], cause: str, hint: str
+) -> None:
+    ended = pod_status.not_begun(TOLD, found, "5 GPUs", 60)
+
+    assert (ended.kind, ended.phase) == (outcome.FAILED, "start")
+    assert cause in ended.cause
+    assert hint in ended.hint
+
+
+def test_a_container_that_is_being_made_is_nothing_to_tell_of() -> None:
+    assert pod_status.why_pending(pod({"waiting": {"reason": "ContainerCreating"}})) == ""

@@ -1,0 +1,134 @@
+"""Tools that look into a running Python work in thread mode, also inside of served methods."""
+
+from __future__ import annotations
+
+import json
+import os
+import pstats
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_CALLS = 20
+
+
+def run(directory: Path, script: str, *command: str, stdin: str = "") -> str:
+    """What a script prints that is run as a user does, `python COMMAND… script.py`."""
+    path = directory / "script.py"
+    path.write_text(script)
+    done = subprocess.run(
+        [sys.executable, *command, str(path)],
+        cwd=directory,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_breakpoint_in_a_served_method_stops_there_and_shows_the_server_alone(
+    tmp_path: Path,
+) -> None:
+    script = f"""
+import launchpad as lp
+
+class Learner:
+    def step(self, batch):
+        if batch == {NUM_CALLS - 1}:
+            breakpoint()
+        return 2 * batch
+
+def ask(learner):
+    answers = [learner.step(i) for i in range({NUM_CALLS})]
+    print("the last answer is", answers[-1])
+
+program = lp.Program("debugged")
+learner = program.add_node(lp.CourierNode(Learner), label="learner")
+program.add_node(lp.PyNode(ask, learner), label="asker")
+lp.launch(program, "local_mt").wait()
+"""
+
+    output = run(tmp_path, script, stdin="where\np batch + 1000\nbatch = 50\ncontinue\n")
+
+    stack = output[: output.index(str(1000 + NUM_CALLS - 1))]
+    assert "step()" in stack
+    assert "ask()" not in stack
+    assert "the last answer is 100" in output
+
+
+def test_a_served_method_and_its_caller_are_each_profiled_by_themselves(tmp_path: Path) -> None:
+    script = f"""
+import cProfile
+import launchpad as lp
+
+class Learner:
+    def __init__(self):
+        self.profile = cProfile.Profile()
+
+    def step(self, batch):
+        self.profile.enable()
+        try:
+            return self.double(batch)
+        finally:
+            self.profile.disable()
+
+    def double(self, batch):
+        return 2 * batch
+
+    def dump(self):
+        self.profile.dump_stats("method.prof")
+
+def ask(learner, batch):
+    return learner.step(batch)
+
+program = lp.Program("profiled")
+program.add_node(lp.CourierNode(Learner), label="learner")
+running = lp.launch(program, "local_mt")
+client = running.client("learner")
+for i in range({NUM_CALLS}):
+    ask(client, i)
+client.dump()
+running.stop()
+"""
+
+    run(tmp_path, script, "-m", "cProfile", "-o", "caller.prof")
+
+    assert calls_in(tmp_path / "method.prof", {"ask", "double"}) == {"double": NUM_CALLS}
+    assert calls_in(tmp_path / "caller.prof", {"ask", "step", "double"}) == {"ask": NUM_CALLS}
+
+
+def calls_in(profile: Path, functions: set[str]) -> dict[str, int]:
+    """How often each of these functions of the script was called, by a profile."""
+    stats = pstats.Stats(str(profile)).get_stats_profile().func_profiles
+    return {name: int(stats[name].ncalls) for name in functions if name in stats}
+
+
+def test_coverage_sees_the_lines_of_a_served_method(tmp_path: Path) -> None:
+    script = f"""import launchpad as lp
+
+class Learner:
+    def step(self, batch):
+        if batch < 0:
+            return "never"
+        return 2 * batch
+
+program = lp.Program("covered")
+program.add_node(lp.CourierNode(Learner), label="learner")
+running = lp.launch(program, "local_mt")
+client = running.client("learner")
+for i in range({NUM_CALLS}):
+    client.step(i)
+running.stop()
+"""
+
+    run(tmp_path, script, "-m", "coverage", "run", "--include=script.py")
+    subprocess.run(
+        [sys.executable, "-m", "coverage", "json", "-q"], cwd=tmp_path, check=True, timeout=60
+    )
+    report = json.loads((tmp_path / "coverage.json").read_text())["files"]["script.py"]
+
+    assert report["missing_lines"] == [6]

@@ -1,0 +1,588 @@
+"""What one host has, what it refuses, and what a worker gets of it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from launchpad.launch.backends.processes import environment
+from launchpad.launch.worker import error_report
+from launchpad.outcome import Outcome
+from tests import nodes
+from tests.helpers import imported_libraries
+from tests.waiting import until
+
+DEADLINE_S = 30
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+HINTS = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"]
+local = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+CPUS = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture(autouse=True)
+def eight_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs that are not there, and an environment that says nothing of them."""
+    monkeypatch.setenv("LP_FAKE_GPUS", "8")
+    monkeypatch.setenv("LAUNCHPAD_CLAIMS_DIR", str(tmp_path / "claims"))
+    for name in (VISIBLE, "CUDA_DEVICE_ORDER", *HINTS):
+        monkeypatch.delenv(name, raising=False)
+
+
+def program_of(**groups: Any) -> lp.Program:
+    """A group for each label, of (number of workers, resources) or of resources."""
+    program = lp.Program("p")
+    for label, given in groups.items():
+        count, resources = given if isinstance(given, tuple) else (1, given)
+        with program.group(label, resources=resources):
+            for _ in range(count):
+                program.add_node(lp.CourierNode(nodes.Counter))
+    return program
+
+
+def gpus_in(plan: lp.LaunchPlan) -> dict[str, tuple[str, ...]]:
+    return {worker.name: worker.gpus for worker in plan.workers}
+
+
+# --- what is refused -------------------------------------------------------------------------------
+
+
+@local
+def test_f11_more_gpus_than_there_are_is_an_error_with_the_arithmetic(launch_type: str) -> None:
+    program = program_of(learner=(2, lp.Resources(gpus=4)), actor=(8, lp.Resources(gpus=0.25)))
+
+    for refused in (lp.plan, lp.launch):
+        with pytest.raises(lp.DefinitionError) as caught:
+            refused(program, launch_type)
+
+        assert (
+            "learner 2×4 GPUs + actor 8×0.25 GPU = 10, this host has 8: GPU 0–7. Give fewer"
+            in str(caught.value)
+        )
+
+
+@local
+def test_f11_gpus_of_the_wrong_kind_are_told_by_their_names(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "A100:4,H100:2")
+    program = program_of(learner=lp.Resources(gpus=3, accelerator="h100"))
+
+    with pytest.raises(lp.DefinitionError) as caught:
+        lp.plan(program, launch_type)
+
+    assert (
+        "learner 1×3 GPUs h100 = 3, this host has 6: 4 A100 (GPU 0–3), 2 H100 (GPU 4, 5). They cannot"
+        in str(caught.value)
+    )
+
+
+@local
+def test_f11_gpus_that_are_enough_but_cannot_be_placed_are_refused_with_the_reason(
+    launch_type: str,
+) -> None:
+    program = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.6)))
+    fits = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.5)))
+    tight = program_of(learner=lp.Resources(gpus=6), actor=(3, lp.Resources(gpus=0.6)))
+
+    with pytest.raises(lp.DefinitionError, match=r"= 8\.2, this host has 8"):
+        lp.plan(program, launch_type)
+    with pytest.raises(
+        lp.DefinitionError, match=r"= 7\.8, .* cannot be placed: whole GPUs are not"
+    ):
+        lp.plan(tight, launch_type)
+    assert len(gpus_in(lp.plan(fits, launch_type))) == 3
+
+
+@local
+def test_f11_gpus_that_an_inherited_variable_hides_are_not_counted(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, "6,GPU-fake-2")
+
+    plan = lp.plan(program_of(learner=(2, lp.Resources(gpus=1))), launch_type)
+    with pytest.raises(lp.DefinitionError) as caught:
+        lp.plan(program_of(learner=lp.Resources(gpus=3)), launch_type)
+
+    assert gpus_in(plan) == {"learner-0": ("6",), "learner-1": ("2",)}
+    assert "this host has 2 by CUDA_VISIBLE_DEVICES='6,GPU-fake-2', of 8: GPU 6, 2" in str(
+        caught.value
+    )
+
+
+@local
+@pytest.mark.parametrize(
+    ("installed", "variable", "words"),
+    [("0", None, "this host has none"), ("8", "", "CUDA_VISIBLE_DEVICES='' hides all 8")],
+)
+def test_f11_a_host_without_gpus_says_so(
+    launch_type: str,
+    installed: str,
+    variable: str | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", installed)
+    if variable is not None:
+        monkeypatch.setenv(VISIBLE, variable)
+
+    with pytest.raises(lp.DefinitionError, match=words):
+        lp.plan(program_of(learner=lp.Resources(gpus=1)), launch_type)
+
+
+@local
+def test_f11_more_cpus_than_there_are_is_an_error_with_the_arithmetic(launch_type: str) -> None:
+    program = program_of(
+        server=(2, lp.Resources(cpus=CPUS)), small=lp.Resources(cpus=0.5), any=lp.Resources()
+    )
+
+    with pytest.raises(lp.DefinitionError) as caught:
+        lp.plan(program, launch_type)
+
+    cpus = f"server 2×{CPUS} CPU{'s' * (CPUS > 1)} + small 1×0.5 CPU = {2 * CPUS + 0.5:g}"
+    assert f"{cpus}, this host has {CPUS} for us" in str(caught.value)
+
+
+@local
+def test_tenths_of_a_cpu_add_up_to_what_there_is(launch_type: str) -> None:
+    program = program_of(w=(10 * CPUS, lp.Resources(cpus=0.1)))
+
+    assert len(lp.plan(program, launch_type).workers) == 10 * CPUS
+
+
+@local
+def test_f11_more_memory_than_there_is_is_an_error_with_the_arithmetic(launch_type: str) -> None:
+    with pytest.raises(lp.DefinitionError, match=r"server 3×1 PiB = 3 PiB, this host has .* GiB"):
+        lp.plan(program_of(server=(3, lp.Resources(memory="1PiB"))), launch_type)
+
+
+@local
+def test_f10_visible_devices_of_the_user_s_own_are_an_error_where_gpus_are_asked_for(
+    launch_type: str,
+) -> None:
+    resources = lp.Resources(gpus=1, env={VISIBLE: "3"})
+
+    with pytest.raises(lp.DefinitionError, match="set by two sources") as caught:
+        lp.plan(program_of(learner=resources), launch_type)
+
+    assert "'3' by program.group('learner', resources=…)" in str(caught.value)
+    assert "Resources(gpus=1)" in str(caught.value)
+
+
+# --- what a worker gets ----------------------------------------------------------------------------
+
+
+def environment_of(running: lp.Running, label: str, name: str = VISIBLE) -> str | None:
+    value: str | None = running.client(label).environment(name)
+    return value
+
+
+def test_f11_a_worker_sees_its_own_gpus_and_one_that_asks_for_none_sees_none() -> None:
+    program = program_of(
+        learner=lp.Resources(gpus=2), actor=lp.Resources(gpus=0.5), server=lp.Resources()
+    )
+
+    with lp.launch(program, "test_mp") as running:
+        seen = {label: environment_of(running, label) for label in running.plan.groups}
+        order = environment_of(running, "learner", "CUDA_DEVICE_ORDER")
+
+    assert seen == {"learner": "0,1", "actor": "2", "server": ""}
+    assert order == "PCI_BUS_ID"
+
+
+def test_gpus_are_visible_before_the_user_s_code_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "looks.py").write_text(
+        f"import os\nSEEN = os.environ.get({VISIBLE!r})\ndef tell(): print('at import:', SEEN)\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import looks  # type: ignore[import-not-found]
+
+        program = lp.Program("p")
+        with program.group("w", resources=lp.Resources(gpus=1)):
+            program.add_node(lp.PyNode(looks.tell))
+
+        running = lp.testing.run(program, DEADLINE_S, "test_mp")
+    finally:
+        sys.path.remove(str(tmp_path))
+
+    assert running.logs("w") == "at import: 0\n"
+
+
+def test_visible_devices_of_the_user_s_own_are_left_alone_where_no_gpus_are_asked_for() -> None:
+    program = program_of(w=lp.Resources(env={VISIBLE: "5"}))
+
+    with lp.launch(program, "test_mp") as running:
+        assert environment_of(running, "w") == "5"
+
+
+def test_a_worker_with_an_interpreter_of_its_own_sees_its_gpus() -> None:
+    program = program_of(
+        w=lp.Resources(gpus=1, python=sys.executable), other=lp.Resources(env={"LANG": "C"})
+    )
+
+    with lp.launch(program, "test_mp") as running:
+        assert environment_of(running, "w") == "0"
+        assert environment_of(running, "other") == ""
+
+
+def test_a_worker_that_is_restarted_has_the_same_gpus() -> None:
+    program = lp.Program("p")
+    with program.group("first", resources=lp.Resources(gpus=1)):
+        program.add_node(lp.CourierNode(nodes.Counter))
+    with program.group("w", resources=lp.Resources(gpus=2), restart=lp.RestartPolicy()):
+        program.add_node(lp.CourierNode(nodes.Counter))
+
+    with lp.launch(program, "test_mp") as running:
+        client = running.client("w")
+        with pytest.raises(lp.courier.CourierError):
+            client.kill_self(signal.SIGKILL)
+        attempt = client.whoami()["attempt"]
+        seen = environment_of(running, "w")
+
+    assert (attempt, seen) == (2, "1,2")
+
+
+def test_a_colocation_of_processes_gives_each_of_its_parts_what_the_group_asks_for() -> None:
+    program = lp.Program("p")
+    parts = [lp.PyNode(print_gpus) for _ in range(2)]
+    with program.group("w", resources=lp.Resources(gpus=1)):
+        program.add_node(lp.MultiProcessingColocation(parts))
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert {running.logs(worker.name) for worker in running.plan.workers} == {
+        "('0',)\n",
+        "('1',)\n",
+    }
+
+
+def print_gpus() -> None:
+    """What a worker knows of its GPUs."""
+    print(lp.current().gpus)
+
+
+def test_threads_know_their_gpus_and_are_warned_that_they_share_one_environment() -> None:
+    program = lp.Program("p")
+    for label, gpus in (("a", 2), ("b", 0.5), ("c", 0)):
+        with program.group(label, resources=lp.Resources(gpus=gpus)):
+            program.add_node(lp.PyNode(print_gpus))
+
+    with pytest.warns(UserWarning, match=r"CUDA_VISIBLE_DEVICES.* a-0, b-0 which") as caught:
+        running = lp.testing.run(program, DEADLINE_S, "test_mt")
+
+    assert len(caught) == 1
+    assert [running.logs(label) for label in "abc"] == ["('0', '1')\n", "('2',)\n", "()\n"]
+
+
+def test_threads_are_warned_that_they_share_cpus_and_memory() -> None:
+    program = program_of(a=lp.Resources(cpus=0.5), b=lp.Resources(memory="1MiB"), c=lp.Resources())
+
+    with (
+        pytest.warns(UserWarning, match="CPUs and memory: a-0, b-0 cannot"),
+        lp.launch(program, "test_mt"),
+    ):
+        pass
+
+
+# --- CPUs ------------------------------------------------------------------------------------------
+
+
+def affinity() -> None:
+    """Which CPUs a worker may use, and how many threads it is advised to."""
+    print(sorted(os.sched_getaffinity(0)), [os.environ.get(name) for name in HINTS])
+
+
+def test_workers_with_whole_cpus_are_kept_to_cpus_of_their_own() -> None:
+    if CPUS < 2:
+        pytest.skip("this needs two CPUs")
+    program = lp.Program("p")
+    for label, cpus in (("a", 1), ("b", 1), ("c", None)):
+        with program.group(label, resources=lp.Resources(cpus=cpus)):
+            program.add_node(lp.PyNode(affinity))
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    first, second, *_ = everybody = sorted(os.sched_getaffinity(0))
+    share = max(1, CPUS // 3)
+    assert running.logs("a") == f"[{first}] {['1'] * 4}\n"
+    assert running.logs("b") == f"[{second}] {['1'] * 4}\n"
+    assert running.logs("c") == f"{everybody} {[str(share)] * 4}\n"
+
+
+def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own() -> None:
+    program = lp.Program("p")
+    with program.group("a", resources=lp.Resources(cpus=0.5)):
+        program.add_node(lp.PyNode(affinity))
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert running.logs("a") == f"{sorted(os.sched_getaffinity(0))} {['1'] * 4}\n"
+
+
+def test_a_number_of_threads_that_somebody_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    program = lp.Program("p")
+    with program.group("a", resources=lp.Resources(cpus=1, env={"OMP_NUM_THREADS": "5"})):
+        program.add_node(lp.PyNode(affinity))
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert running.logs("a").endswith("['5', '7', '1', '1']\n")
+
+
+def test_no_library_has_counted_its_threads_before_a_worker_begins() -> None:
+    program = lp.Program("p")
+    program.add_node(lp.PyNode(imported_libraries.print_numeric_ones), label="w")
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert running.logs("w") == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "num_workers", "threads"),
+    [(None, 1, CPUS), (None, 1000, 1), (1.5, 1, 2), (3, 1000, 3)],
+)
+def test_threads_are_as_many_as_cpus_or_the_workers_share_of_the_host(
+    cpus: float | None, num_workers: int, threads: int
+) -> None:
+    worker = lp.WorkerPlan("w-0", "w", 0, 1, "Node", 0, resources=lp.Resources(cpus=cpus))
+
+    variables = environment.environment(worker, "run", num_workers)
+
+    assert [variables[name] for name in HINTS] == [str(threads)] * 4
+
+
+# --- memory ----------------------------------------------------------------------------------------
+
+
+def take_memory(how: str) -> None:
+    """More than it may."""
+    print("began", flush=True)
+    taken = {
+        "numpy": lambda: np.ones(400 << 20, dtype=np.uint8),
+        "bytearray": lambda: bytearray(400 << 20),
+        "bit by bit": lambda: [bytearray(1 << 20) for _ in range(400)],
+    }[how]()
+    print(len(taken))
+
+
+@pytest.mark.parametrize("how", ["numpy", "bytearray", "bit by bit"])
+def test_more_memory_than_its_limit_is_an_out_of_memory_failure_with_the_limit(how: str) -> None:
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(memory="200MiB")):
+        program.add_node(lp.PyNode(take_memory, how))
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    failed = caught.value.outcome
+    assert (failed.worker, failed.phase, failed.out_of_memory) == ("w-0", "run", True)
+    assert "MemoryError" in failed.error_type
+    assert "Resources(memory=…), or `ulimit -d`, allows it 200 MiB" in failed.hint
+
+
+def test_a_script_whose_worker_meets_its_memory_limit_exits_with_4() -> None:
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(memory="200MiB")):
+        program.add_node(lp.PyNode(take_memory, "bytearray"))
+
+    running = lp.launch(program, "test_mp")
+    with pytest.raises(lp.ProgramFailed):
+        running.wait(DEADLINE_S)
+
+    assert running.exit_status() == 4
+
+
+def test_a_limit_that_is_less_than_an_empty_worker_needs_is_said_to_be_the_memory() -> None:
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(memory="1MiB")):
+        program.add_node(lp.PyNode(take_memory, "bytearray"))
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert caught.value.outcome.out_of_memory
+
+
+def failure_within(memory: str, node: Any) -> Outcome:
+    """How a program of this node fails, which may have so much."""
+    program = lp.Program("p")
+    with program.group("w", resources=lp.Resources(memory=memory)):
+        program.add_node(node)
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+    return caught.value.outcome
+
+
+_ALL: list[bytearray] = []
+
+
+def take_all_memory() -> None:
+    """What there is, to the last bytes, and keeps it."""
+    for exponent in range(26, 3, -1):
+        with contextlib.suppress(MemoryError):
+            while True:
+                _ALL.append(bytearray(1 << exponent))
+    raise MemoryError("nothing is left")
+
+
+def test_a_worker_that_has_used_its_memory_to_the_last_byte_still_tells_why_it_failed() -> None:
+    failed = failure_within("200MiB", lp.PyNode(take_all_memory))
+
+    assert (failed.phase, failed.out_of_memory) == ("run", True)
+    assert "take_all_memory" in failed.traceback
+    assert "allows it 200 MiB" in failed.hint
+
+
+def from_another(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+class Strange(ImportError):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "always", "where_it_is_limited"),
+    [
+        (MemoryError(), True, True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "/a/folder"), True, True),
+        (OSError(errno.ENOENT, "No such file or directory"), False, False),
+        (ImportError("/x/_umath.so: cannot map zero-fill pages"), True, True),
+        (OSError("libcrypto.so.3: cannot map zero-fill pages"), True, True),
+        (ImportError("/x/_umath.so: failed to map segment from shared object"), False, True),
+        (RuntimeError("can't start new thread"), False, True),
+        (RuntimeError("something else"), False, False),
+        (ImportError("No module named 'umath'"), False, False),
+        (Strange(), False, False),
+        (from_another(ImportError("read this"), MemoryError()), True, True),
+        (from_another(ValueError("no"), ZeroDivisionError()), False, False),
+        (ExceptionGroup("two", [ValueError(), MemoryError()]), True, True),
+        (ExceptionGroup("two", [ValueError(), ValueError()]), False, False),
+    ],
+)
+def test_want_of_memory_is_known_by_all_its_names(
+    error: BaseException, always: bool, where_it_is_limited: bool
+) -> None:
+    assert error_report.is_out_of_memory(error) is always
+    assert error_report.is_out_of_memory(error, is_limited=True) is where_it_is_limited
+
+
+def test_an_error_that_came_after_one_of_memory_was_caught_is_not_of_memory() -> None:
+    later = ValueError("something else")
+    later.__context__ = MemoryError()
+
+    assert not error_report.is_out_of_memory(later)
+
+
+class Stack:
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+
+    def run(self) -> None:
+        """Threads, of which each may have 64 MiB, until there is no more."""
+        threading.stack_size(64 << 20)
+        while True:
+            thread = threading.Thread(target=lp.wait_for_stop, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+
+def test_threads_that_find_no_memory_for_their_stacks_are_a_want_of_memory() -> None:
+    failed = failure_within("400MiB", lp.PyClassNode(Stack))
+
+    assert failed.out_of_memory
+    assert "allows it 400 MiB, with the stacks of its threads" in failed.hint
+
+
+class Hungry:
+    def take(self) -> None:
+        raise MemoryError("for a call")
+
+
+def call(hungry: Any) -> None:
+    hungry.take()
+
+
+def test_who_had_no_memory_for_a_call_is_named_and_not_the_caller() -> None:
+    program = lp.Program("p")
+    server = program.add_node(lp.CourierNode(Hungry), label="server")
+    program.add_node(lp.PyNode(call, server), label="caller")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    failed = caught.value.outcome
+    assert (failed.worker, failed.hint) == ("caller-0", "server-0 had no memory for a call")
+
+
+class Saves:
+    def is_there(self) -> bool:
+        return True
+
+    def save(self) -> None:
+        print(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)
+
+
+def fail_once(server: Saves) -> None:
+    """Fails when there is a server that can save; one that has not begun has nothing to save."""
+    if lp.current().attempt == 1 and server.is_there():
+        raise ValueError("once")
+
+
+def test_what_is_saved_for_a_restart_is_saved_within_the_limit_of_memory() -> None:
+    program = lp.Program("p")
+    policy = lp.RestartPolicy(scope="group", backoff=0)
+    with program.group("w", resources=lp.Resources(memory="2GiB"), restart=policy):
+        server = program.add_node(lp.CourierNode(Saves))
+        program.add_node(lp.PyNode(fail_once, server))
+
+    with lp.launch(program, "test_mp") as running:
+        until(lambda: running.logs("w-0") == f"{2 << 30}\n")
+
+
+def test_within_its_limit_a_worker_works_and_others_have_none() -> None:
+    program = lp.Program("p")
+    with program.group("limited", resources=lp.Resources(memory="2GiB")):
+        program.add_node(lp.PyNode(print_limit))
+    program.add_node(lp.PyNode(print_limit), label="free")
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert running.logs("limited") == f"{2 << 30}\n"
+    assert running.logs("free") == f"{resource.getrlimit(resource.RLIMIT_DATA)[0]}\n"
+
+
+def print_limit() -> None:
+    """The limit of memory in force."""
+    print(resource.getrlimit(resource.RLIMIT_DATA)[0])
+
+
+# --- who has what ----------------------------------------------------------------------------------
+
+
+def test_the_plan_and_the_status_show_who_has_which_gpus() -> None:
+    program = program_of(learner=lp.Resources(gpus=3), server=lp.Resources())
+
+    plan = lp.plan(program, "test_mp")
+    with lp.launch(program, "test_mp") as running:
+        rows = {row.worker: row.gpus for row in running.status()}
+
+    assert "3 GPUs (GPU 0–2)" in str(plan)
+    assert plan.to_dict()["workers"][0]["gpus"] == ["0", "1", "2"]
+    assert rows == {"learner-0": ("0", "1", "2"), "server-0": ()}

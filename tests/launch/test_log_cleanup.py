@@ -1,0 +1,130 @@
+"""Old logs are deleted at a launch: only our own, only old ones, never a running program's."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from launchpad.launch.rundir.log_cleanup import sweep_old_logs
+
+OLD_S = 31 * 86_400
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
+    monkeypatch.delenv("LAUNCHPAD_LOG_DAYS", raising=False)
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs"
+
+
+def run_once() -> Path:
+    program = lp.Program("swept")
+    program.add_node(lp.PyNode(print, "hello"), label="printer")
+    return lp.testing.run(program).log_directory
+
+
+def age(directory: Path, seconds: float = OLD_S) -> None:
+    """As if nobody had touched it for so long; and as if the last sweep were longer ago than an hour."""
+    then = time.time() - seconds
+    for path in (*directory.rglob("*"), directory):
+        os.utime(path, (then, then))
+    (directory.parent / ".swept").unlink(missing_ok=True)
+
+
+def test_logs_older_than_a_month_are_deleted_at_the_next_launch(base: Path) -> None:
+    old, young = run_once(), run_once()
+    age(young, 29 * 86_400)
+    age(old)
+
+    new = run_once()
+
+    assert not old.exists()
+    assert young.exists()
+    assert new.exists()
+
+
+def test_how_long_logs_are_kept_can_be_chosen(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = run_once()
+    age(logs, 2 * 86_400)
+
+    monkeypatch.setenv("LAUNCHPAD_LOG_DAYS", "1")
+    run_once()
+
+    assert not logs.exists()
+
+
+def test_zero_days_keep_them_for_ever(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = run_once()
+    age(logs, 1000 * 86_400)
+
+    monkeypatch.setenv("LAUNCHPAD_LOG_DAYS", "0")
+    run_once()
+
+    assert logs.exists()
+
+
+def test_the_logs_of_a_program_that_runs_are_kept_however_silent_it_is(base: Path) -> None:
+    program = lp.Program("silent")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
+
+    with lp.launch(program, "test_mt") as running:
+        age(running.log_directory)
+        sweep_old_logs(base)
+
+        assert running.log_directory.exists()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "state/learner-0/checkpoint"])
+def test_a_directory_in_which_there_is_something_else_is_left_alone(base: Path, name: str) -> None:
+    logs = run_once()
+    (logs / name).parent.mkdir(parents=True, exist_ok=True)
+    (logs / name).write_text("precious")
+    age(logs)
+
+    run_once()
+
+    assert (logs / name).exists()
+    assert (logs / "printer-0.log").exists()
+
+
+def test_directories_that_are_not_named_as_ours_and_links_are_left_alone(
+    base: Path, tmp_path: Path
+) -> None:
+    theirs, elsewhere = base / "my-results", tmp_path / "elsewhere"
+    for directory in (theirs, elsewhere):
+        directory.mkdir()
+        (directory / "a-0.log").touch()
+    link = base / "linked-1121-120000-abcd"
+    link.symlink_to(elsewhere)
+    age(theirs)
+    age(elsewhere)
+
+    run_once()
+
+    assert (theirs / "a-0.log").exists()
+    assert (elsewhere / "a-0.log").exists()
+    assert link.is_symlink()
+
+
+def test_a_launch_within_the_hour_does_not_look_again(base: Path) -> None:
+    logs = run_once()
+    age(logs)
+    (base / ".swept").touch()
+
+    run_once()
+
+    assert logs.exists()
+
+
+def test_a_number_of_days_that_is_none_is_refused_at_launch(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAUNCHPAD_LOG_DAYS", "a few")
+
+    with pytest.raises(lp.LaunchError, match="LAUNCHPAD_LOG_DAYS=a few: must be a number"):
+        run_once()

@@ -1,0 +1,208 @@
+"""Ctrl-C while somebody waits for a program, at whichever of its lines the main thread is then."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad.launch import script_exit, signals
+from launchpad.launch.signals import KeyboardInterruptHandler
+from tests import nodes
+
+
+class Presser:
+    """A trace function that presses Ctrl-C at the n-th line executed in or below a function."""
+
+    def __init__(self, below: tuple[str, ...], at_line: int) -> None:
+        self._below, self._at_line = below, at_line
+        self._lines = 0
+        self._is_below = False
+
+    @property
+    def has_pressed(self) -> bool:
+        return self._lines >= self._at_line
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_name in self._below:
+            self._is_below = event != "return"
+        if event == "line" and self._is_below:
+            self._lines += 1
+            if self._lines == self._at_line:
+                signal.raise_signal(signal.SIGINT)
+        return self
+
+
+@contextlib.contextmanager
+def traced_by(presser: Presser) -> Iterator[None]:
+    sys.settrace(presser)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+def launched() -> lp.Running:
+    program = lp.Program("pressed")
+    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
+    return lp.launch(program, "local_mt")
+
+
+def test_ctrl_c_at_any_line_of_waiting_stops_the_program() -> None:
+    for line in range(1, 100):
+        presser = Presser(("wait_for",), line)
+        with launched() as running:
+            with pytest.raises((KeyboardInterrupt, TimeoutError)) as raised, traced_by(presser):
+                running.wait(0.1)
+
+            assert presser.has_pressed is (raised.type is KeyboardInterrupt)
+            assert running.is_done is presser.has_pressed
+        if not presser.has_pressed:
+            assert line > 5
+            return
+
+
+def test_ctrl_c_at_any_line_of_the_end_of_a_script_stops_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(script_exit, "_exit_now", left.append)
+    monkeypatch.setattr(script_exit, "_POLL_S", 0.01)
+    for line in range(1, 60):
+        monkeypatch.setattr(script_exit, "_exit_code", 0)
+        running = launched()
+        with traced_by(Presser(("_open_runs", "_check_run"), line)):
+            script_exit._wait_for_all()
+        atexit.unregister(script_exit._exit)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests go on
+
+        assert running.is_done
+        assert script_exit._exit_code == 130
+        assert left == []
+
+
+def test_the_first_asks_the_second_insists_and_the_third_raises_at_once() -> None:
+    asked: list[bool] = []
+
+    def press_and_go_on(times: int) -> None:
+        with KeyboardInterruptHandler(asked.append):
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            asked.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        press_and_go_on(times=3)
+
+    assert asked == [False, True]
+
+
+def test_of_a_program_that_stops_already_the_first_insists() -> None:
+    asked: list[bool] = []
+
+    with pytest.raises(KeyboardInterrupt), KeyboardInterruptHandler(asked.append, is_stopping=True):
+        signal.raise_signal(signal.SIGINT)
+
+    assert asked == [True]
+
+
+def test_another_handler_of_the_script_stays_in_charge() -> None:
+    seen: list[int] = []
+    asked: list[bool] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        with KeyboardInterruptHandler(asked.append):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert (seen, asked) == ([signal.SIGINT], [])
+
+
+def test_only_the_outermost_of_two_asks() -> None:
+    outer: list[bool] = []
+    inner: list[bool] = []
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        KeyboardInterruptHandler(outer.append),
+        KeyboardInterruptHandler(inner.append),
+    ):
+        signal.raise_signal(signal.SIGINT)
+
+    assert (outer, inner) == ([False], [])
+
+
+def test_other_threads_than_the_main_one_leave_the_signal_alone() -> None:
+    handlers: list[object] = []
+
+    def wait() -> None:
+        with KeyboardInterruptHandler(lambda at_once: None):
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+
+    assert handlers == [signal.default_int_handler]
+
+
+def test_the_signal_is_as_before_when_it_is_left() -> None:
+    with KeyboardInterruptHandler(lambda at_once: None):
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_that_end_a_script_ask_too_and_raise_their_exit_code(
+    number: signal.Signals, code: int
+) -> None:
+    asked: list[bool] = []
+    before = signal.getsignal(number)
+
+    with pytest.raises(SystemExit) as raised, KeyboardInterruptHandler(asked.append):
+        signal.raise_signal(number)
+
+    assert (asked, raised.value.code) == ([False], code)
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    asked: list[bool] = []
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        signals.watch(lambda number, frame: asked.append(True))
+        with KeyboardInterruptHandler(asked.append):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert asked == []
+
+
+def test_a_script_that_waits_no_longer_leaves_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+
+    def press_once_more(running: lp.Running) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(script_exit, "_exit_now", left.append)
+    monkeypatch.setattr(script_exit, "_check_run", press_once_more)
+    monkeypatch.setattr(script_exit, "_exit_code", 0)
+    with launched() as running:
+        assert running._run.runtime.exists()
+
+        script_exit._wait_for_all()
+
+        assert not running._run.runtime.exists()
+    atexit.unregister(script_exit._exit)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert left == [130]

@@ -1,0 +1,240 @@
+"""Nobody outlives the launcher or the host, whichever of them is killed, however far it has fled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 20.0
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+
+PREAMBLE = """
+import os, signal, subprocess, sys, threading, time
+import launchpad as lp
+
+def say(what):
+    with open("heard", "a") as file:
+        file.write(what + "\\n")
+"""
+
+PLAIN = 'subprocess.Popen(["sleep", "1000"])'
+SETSID = 'subprocess.Popen(["sleep", "1000"], start_new_session=True)'
+DOUBLE_FORK = 'subprocess.run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"])'
+NO_ENVIRONMENT = 'subprocess.Popen(["sleep", "1000"], start_new_session=True, env={})'
+NESTED = """
+inner = lp.Program("inner")
+inner.add_node(lp.PyNode(time.sleep, 1000), label="inner")
+lp.launch(inner, "test_mp")
+"""
+
+
+@dataclass
+class Script:
+    """A launcher that is a process of its own, with all below it."""
+
+    launcher: psutil.Process
+    runtime: Path
+    directory: Path
+
+    @property
+    def keeper(self) -> psutil.Process:
+        (keeper,) = self.launcher.children()
+        return keeper
+
+    @property
+    def host(self) -> psutil.Process:
+        (host,) = self.keeper.children()
+        return host
+
+    def descendants(self) -> list[psutil.Process]:
+        """Also those that have got away: they are known by the directory they were started in."""
+        return [p for p in psutil.process_iter() if p != self.launcher and self._is_here(p)]
+
+    def _is_here(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            lives = process.status() != psutil.STATUS_ZOMBIE
+            return lives and process.cwd() == str(self.directory)
+        return False
+
+
+StartWorker = Callable[[str], Script]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartWorker]:
+    """Launches three workers, the first of which runs the given code, and waits until all are there."""
+    started: list[tuple[subprocess.Popen[bytes], Script]] = []
+    base = tempfile.mkdtemp(dir="/tmp")  # short, for sockets; and nobody else's runs are in it
+    environment = {**os.environ, "TMPDIR": base, "LAUNCHPAD_RUNTIME_DIR": base}
+
+    def launch(code: str) -> Script:
+        body = "def first():\n" + "".join(f"    {line}\n" for line in code.splitlines())
+        body += """
+    say("first")
+    lp.wait_for_stop()
+
+def other():
+    say("other")
+    lp.wait_for_stop()
+
+program = lp.Program("kept")
+for label, run in (("first", first), ("second", other), ("third", other)):
+    program.add_node(lp.PyNode(run), label=label)
+running = lp.launch(program, "local_mp", terminal="output_to_files")
+print(running._run.runtime, flush=True)
+"""
+        heard = tmp_path / "heard"
+        heard.touch()
+        process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + body],
+            cwd=tmp_path,
+            env={**environment, "PYTHONPATH": str(ROOT), "LAUNCHPAD_LOGGING_DIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        runtime = Path(process.stdout.readline().decode().strip())
+        script = Script(psutil.Process(process.pid), runtime, tmp_path)
+        started.append((process, script))
+        until(lambda: heard.read_text().count("\n") == 3)
+        return script
+
+    yield launch
+    for process, script in started:
+        for left in script.descendants():
+            left.kill()
+        process.kill()
+        process.communicate()
+    shutil.rmtree(base)
+
+
+def assert_nothing_is_left(script: Script) -> None:
+    until(lambda: not script.descendants())
+    until(lambda: list(script.runtime.parent.iterdir()) == [])
+
+
+WAYS = pytest.mark.parametrize(
+    "code",
+    [PLAIN, SETSID, DOUBLE_FORK, NO_ENVIRONMENT, NESTED],
+    ids=["plain", "setsid", "double fork", "no environment", "a program of its own"],
+)
+
+
+@WAYS
+def test_when_launcher_and_host_are_killed_together_nothing_is_left(
+    start: StartWorker, code: str
+) -> None:
+    script = start(code)
+    assert len(script.descendants()) >= 6
+    assert script.runtime.exists()
+
+    host, launcher = script.host, script.launcher
+    host.kill()
+    launcher.kill()
+
+    assert_nothing_is_left(script)
+
+
+@WAYS
+def test_when_the_host_is_killed_nothing_is_left_and_the_launcher_says_so(
+    start: StartWorker, code: str
+) -> None:
+    script = start(code)
+
+    script.host.kill()
+
+    assert_nothing_is_left(script)
+    until(
+        lambda: not psutil.pid_exists(script.launcher.pid) or script.launcher.status() == "zombie"
+    )
+
+
+@WAYS
+def test_when_the_launcher_is_killed_nothing_is_left(start: StartWorker, code: str) -> None:
+    script = start(code)
+
+    script.launcher.kill()
+
+    assert_nothing_is_left(script)
+
+
+def test_when_the_keeper_alone_is_killed_the_program_goes_on_and_ends_well(
+    start: StartWorker,
+) -> None:
+    script = start(PLAIN)
+    host = script.host
+    workers = host.children()
+
+    script.keeper.kill()
+    script.launcher.send_signal(signal.SIGINT)
+
+    assert len(workers) == 3
+    assert_nothing_is_left(script)
+
+
+def test_without_a_keeper_the_host_ends_all_when_the_launcher_is_killed(start: StartWorker) -> None:
+    script = start(SETSID)
+
+    script.keeper.kill()
+    script.launcher.kill()
+
+    assert_nothing_is_left(script)
+
+
+def test_when_all_three_are_killed_workers_end_themselves_and_what_they_started(
+    start: StartWorker,
+) -> None:
+    script = start(SETSID)
+
+    for process in (script.keeper, script.host, script.launcher):
+        process.suspend()
+    for process in (script.keeper, script.host, script.launcher):
+        process.kill()
+
+    until(lambda: not script.descendants())
+
+
+def test_a_host_that_is_stopped_does_not_save_anybody_when_the_launcher_is_killed(
+    start: StartWorker,
+) -> None:
+    script = start(SETSID)
+
+    script.host.suspend()
+    script.launcher.kill()
+
+    assert_nothing_is_left(script)
+
+
+def test_a_keeper_whose_launcher_is_dead_before_it_begins_leaves_no_directory(
+    tmp_path: Path,
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    (runtime / "lock").touch()
+    nobody = subprocess.Popen(["true"])
+    nobody.wait()
+
+    entry = "from launchpad.launch.backends.processes.subreaper import main"
+    call = f"main(0, 0, {nobody.pid}, {str(runtime)!r})"
+    subprocess.run(
+        [sys.executable, "-c", f"{entry}; {call}"],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=DEADLINE_S,
+    )
+
+    assert not runtime.exists()

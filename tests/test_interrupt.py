@@ -1,0 +1,77 @@
+"""Interruptions: where `Stopped` strikes, and where it waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from launchpad import courier
+from launchpad.errors import Stopped
+from launchpad.interrupt import Interruption, raise_in
+
+DEADLINE_S = 20.0
+
+
+class Worker:
+    """A thread that may be interrupted while it is in `run`."""
+
+    def __init__(self, run: Callable[[Interruption], Any]) -> None:
+        self.interruption = Interruption(lambda: raise_in(self.thread))
+        self.error: BaseException | None = None
+        self._run = run
+        self.thread = threading.Thread(target=self._main)
+        self.thread.start()
+
+    def _main(self) -> None:
+        try:
+            with self.interruption.allowed():
+                self._run(self.interruption)
+        except BaseException as error:
+            self.error = error
+
+
+def test_a_worker_that_waits_for_a_call_is_interrupted_and_the_method_runs_to_its_end() -> None:
+    entered, may_go_on, ended = (threading.Event() for _ in range(3))
+    went_on: list[bool] = []
+
+    def change() -> None:
+        entered.set()
+        may_go_on.wait(DEADLINE_S)
+        ended.set()
+
+    server = courier.Server("table", address="inproc:test_interrupt")
+    server.bind("change", change)
+    server.start()
+    with courier.Client[Any](server.address) as client:
+
+        def run(_: Interruption) -> None:
+            client.change()
+            went_on.append(True)
+
+        worker = Worker(run)
+        assert entered.wait(DEADLINE_S)
+        worker.interruption.request()
+        worker.thread.join(DEADLINE_S)
+        may_go_on.set()
+        assert ended.wait(DEADLINE_S)
+    server.stop()
+
+    assert isinstance(worker.error, Stopped)
+    assert went_on == []
+
+
+def test_what_is_asked_for_where_it_is_forbidden_strikes_when_it_is_allowed_again() -> None:
+    went_on: list[bool] = []
+
+    def run(interruption: Interruption) -> None:
+        with interruption.forbidden():
+            interruption.request()
+            went_on.append(True)
+        went_on.append(False)
+
+    worker = Worker(run)
+    worker.thread.join(DEADLINE_S)
+
+    assert went_on == [True]
+    assert isinstance(worker.error, Stopped)

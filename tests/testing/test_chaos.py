@@ -1,0 +1,177 @@
+"""Kills: whom they strike, when, and that they say so."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad.testing import Kill, KillWorkers
+from launchpad.testing.chaos import _KillDecision
+from tests.waiting import until
+
+DEADLINE_S = 30
+FOREVER = lp.RestartPolicy(max_restarts=10**6, backoff=0)
+both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+
+
+class Server:
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+
+class Runner:
+    def run(self) -> None:
+        lp.wait_for_stop()
+
+
+class Deaf:
+    """Keeps every exception to itself, and ends well."""
+
+    def run(self) -> None:
+        with contextlib.suppress(BaseException):
+            while True:
+                time.sleep(0.01)
+
+
+class SlowStart:
+    def __init__(self) -> None:
+        started = time.monotonic()
+        while lp.current().attempt == 1 and time.monotonic() - started < 30:  # it is killed at once
+            time.sleep(0.01)
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+
+class SlowStop(Server):
+    def run(self) -> None:
+        lp.wait_for_stop()
+        time.sleep(5)  # it is killed at once
+
+
+def program_of(**groups: type) -> lp.Program:
+    program = lp.Program("kills")
+    for label, kind in groups.items():
+        with program.group(label, restart=FOREVER):
+            program.add_node(lp.CourierNode(kind))
+    return program
+
+
+@both
+def test_a_worker_is_killed_once_for_each_time_that_it_runs(launch_type: str) -> None:
+    with lp.launch(program_of(victim=Server, other=Server), launch_type) as running:
+        with KillWorkers(running, ["victim"], at_most=3) as kills:
+            until(lambda: len(kills.done) == 3)
+        until(lambda: [s.attempt for s in running.status()] == [4, 1])
+        until(lambda: running.status()[0].state == "running")
+
+    assert [(k.worker, k.attempt, k.state) for k in kills.done] == [
+        ("victim-0", n, "running") for n in (1, 2, 3)
+    ]
+    assert {k.how for k in kills.done} == {"SIGKILL" if launch_type == "test_mp" else "Stopped"}
+    assert str(kills) == "3 kills (seed 0): victim-0 × 3"
+
+
+@both
+@pytest.mark.parametrize("kind", [Server, Runner, Deaf])
+def test_whoever_is_killed_has_failed_however_it_takes_it(launch_type: str, kind: type) -> None:
+    with lp.launch(program_of(victim=kind), launch_type) as running:
+        with KillWorkers(running, at_most=1):
+            until(lambda: running.status()[0].attempt == 2)
+        (status,) = running.status()
+
+    assert "killed by" in status.cause
+
+
+@both
+def test_a_worker_is_killed_while_it_starts(launch_type: str) -> None:
+    with (
+        lp.launch(program_of(victim=SlowStart), launch_type) as running,
+        KillWorkers(running, when="starting", after_s=0.1, at_most=1) as kills,
+    ):
+        assert running.client("victim").attempt() == 2
+
+    assert [(k.attempt, k.state) for k in kills.done] == [(1, "starting")]
+
+
+@both
+def test_a_colocation_dies_as_a_whole(launch_type: str) -> None:
+    program = lp.Program("kills")
+    with program.group("pair", restart=FOREVER):
+        pair = [lp.CourierNode(Server), lp.PyClassNode(Runner)]
+        program.add_node(lp.MultiThreadingColocation(pair))
+
+    with lp.launch(program, launch_type) as running, running.client("pair") as client:
+        assert client.attempt() == 1
+        with KillWorkers(running, at_most=1):
+            until(lambda: running.status()[0].attempt == 2)
+
+        assert client.with_options(idempotent=True).attempt() == 2
+
+
+def test_a_worker_is_killed_while_it_stops() -> None:
+    running = lp.launch(program_of(victim=SlowStop), "test_mp")
+    assert running.client("victim").attempt() == 1
+
+    with KillWorkers(running, when="stopping") as kills:
+        running.stop()
+
+    assert [(k.attempt, k.state) for k in kills.done] == [(1, "stopping")]
+
+
+def test_another_signal_may_be_what_kills() -> None:
+    with lp.launch(program_of(victim=Server), "test_mp") as running:
+        with KillWorkers(running, at_most=1, with_signal=signal.SIGABRT) as kills:
+            until(lambda: running.status()[0].attempt == 2)
+
+        assert "SIGABRT" in running.status()[0].cause
+    assert [k.how for k in kills.done] == ["SIGABRT"]
+
+
+def test_the_dice_depend_on_the_seed_the_worker_and_the_attempt_and_on_nothing_else() -> None:
+    with lp.launch(program_of(victim=Server), "test_mt") as running:
+        kills = [KillWorkers(running, seed=s, chance=0.5, after_s=3, every_s=2) for s in (1, 1, 2)]
+
+    def throws(kills: KillWorkers, worker: str = "victim-0", attempt: int = 1) -> list[Any]:
+        dice = kills._draws(worker, attempt)
+        return [next(dice) for _ in range(20)]
+
+    first, again, other = kills
+    assert throws(first) == throws(again)
+    assert throws(first) != throws(other)
+    assert throws(first) != throws(first, "victim-1")
+    assert throws(first) != throws(first, attempt=2)
+    assert all(3 + 2 * i <= at < 5 + 2 * i for i, (at, _) in enumerate(throws(first)))
+    assert {dies for _, dies in throws(first)} == {True, False}
+
+
+def test_a_fate_strikes_when_it_is_due_and_once() -> None:
+    fate = _KillDecision(iter([(0.0, False), (0.0, True), (0.0, True)]))
+
+    assert fate.is_due()
+    fate.is_final = True
+    assert not fate.is_due()
+    assert not _KillDecision(iter([(3600.0, True)])).is_due()
+
+
+def test_kills_refuse_what_could_never_strike() -> None:
+    with lp.launch(program_of(victim=Server), "test_mt") as running:
+        with pytest.raises(KeyError, match="victin"):
+            KillWorkers(running, ["victin"])
+        with pytest.raises(TypeError, match=r"\['victim'\]"):
+            KillWorkers(running, "victim")
+        with pytest.raises(ValueError, match="starting, running, stopping"):
+            KillWorkers(running, when="born")
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            KillWorkers(running, chance=20)
+
+
+def test_a_kill_says_who_when_and_how() -> None:
+    kill = Kill("a-0", 2, "running", 1.23456, "SIGKILL")
+
+    assert str(kill) == "a-0 (attempt 2, running) by SIGKILL at 1.235 s"
