@@ -18,6 +18,12 @@ REDUCERS = flags.DEFINE_integer("reducers", 2, "How many reducers keep the count
 CHAOS = flags.DEFINE_float(
     "chaos", 0.0, "How probably each mapper and reducer is killed in a tenth of a second.", 0, 1
 )
+CHAOS_KILLS = flags.DEFINE_integer(
+    "chaos_kills",
+    None,
+    "How many it kills at most: on a cluster each takes seconds to come back.",
+    1,
+)
 CHAOS_SEED = flags.DEFINE_integer("chaos_seed", 0, "Which workers it kills, and when.")
 VICTIMS = ("mapper", "reducer")
 
@@ -37,7 +43,12 @@ def survive(program: lp.Program) -> None:
     often = lp.RestartPolicy(max_restarts=1000, backoff=0)
     running = lp.launch(program, restart=dict.fromkeys(VICTIMS, often))
     chaos = lp.testing.KillWorkers(
-        running, VICTIMS, seed=CHAOS_SEED.value, chance=CHAOS.value, every_s=0.1
+        running,
+        VICTIMS,
+        seed=CHAOS_SEED.value,
+        chance=CHAOS.value,
+        every_s=0.1,
+        at_most=CHAOS_KILLS.value,
     )
     with chaos:
         running.wait()
