@@ -34,7 +34,7 @@ def ask(servers: list[lp.CourierClient]):
 program = lp.Program("squares")
 with program.group("square"):
     servers = [
-        program.add_node(lp.CourierNode(Square, courier_client_kwargs={"call_timeout": 0.2}))
+        program.add_node(lp.CourierNode(Square, courier_client_kwargs={"call_timeout": 1.0}))
         for _ in range(3)
     ]
 program.add_node(lp.PyNode(ask, servers), label="asker")
