@@ -17,7 +17,7 @@ class Counter:
         self._count += 1
         self._keep()
         if self._count in (4, 7):
-            os._exit(1)  # what a crash does: no goodbye, no clean-up
+            os._exit(1)  # what a crash does: no report, no clean-up
         return self._count
 
     def _keep(self):

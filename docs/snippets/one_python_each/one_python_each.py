@@ -1,8 +1,8 @@
 """A whole backend in one file: every worker is a Python interpreter of its own.
 
-launcher   start ── python -m one_python_each BIRTH FD ──▶ live   worker
-           ask, tell_gone ────── a pipe ─────────────────▶ obey
-           watch ◀─── Ready · Waiting · StopRequested · Outcome ── say
+launcher   start ── python -m one_python_each STARTUP FD ──▶ live   worker
+           request_stop, announce_gone ── a pipe ───────▶ receive
+           watch ◀─── Ready · Waiting · StopRequested · Outcome ── report
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ class Interpreters(Workers):
 
     def popen(self, worker: str, attempt: int, pipe: int) -> subprocess.Popen[bytes]:
         plan = self.plan.worker(worker)
-        birth = self.run.runtime / f"{worker}.{attempt}"  # nobody else can read that directory
+        startup = self.run.runtime / f"{worker}.{attempt}"  # nobody else can read that directory
         scope = self.run.scope
         token = keyring.find(scope)
         program, state = replace(self.plan, workers=()), str(self.run.state(worker))
         given = (plan, program, self.plan.endpoints, attempt, scope, token, state)
-        birth.write_bytes(pickle.dumps((given, sys.argv)))
+        startup.write_bytes(pickle.dumps((given, sys.argv)))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **plan.env}
         with self.run.log(worker, attempt).open("ab") as log:
             return subprocess.Popen(
-                [plan.python or sys.executable, "-m", "one_python_each", str(birth), str(pipe)],
+                [plan.python or sys.executable, "-m", "one_python_each", str(startup), str(pipe)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -92,12 +92,12 @@ class Interpreters(Workers):
     def watch(
         self, worker: str, attempt: int, process: subprocess.Popen[bytes], pipe: Connection
     ) -> None:
-        said, phase = None, "import"
+        reported, phase = None, "import"
         with pipe, contextlib.suppress(EOFError, OSError):
             while True:
                 message = pipe.recv()
                 if isinstance(message, Outcome):
-                    said = message
+                    reported = message
                 elif isinstance(message, str):
                     phase = message
                 else:
@@ -105,8 +105,8 @@ class Interpreters(Workers):
                     self.report(message)
         code = process.wait()
         kind = outcome.STOPPED if (worker, attempt) in self.killed else outcome.FAILED
-        unsaid = Outcome(worker, kind, phase, attempt, f"exited with code {code}", exit_code=code)
-        self.report(Ended(said or unsaid))
+        default = Outcome(worker, kind, phase, attempt, f"exited with code {code}", exit_code=code)
+        self.report(Ended(reported or default))
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         self.tell(worker, restarts)
@@ -134,35 +134,35 @@ class Interpreters(Workers):
 # part: worker
 
 
-def live(birth: str, fd: str) -> int:
+def live(startup: str, fd: str) -> int:
     """What the new interpreter does. Its exit code."""
     (plan, program, endpoints, attempt, scope, token, state), argv = pickle.loads(
-        Path(birth).read_bytes()
+        Path(startup).read_bytes()
     )
-    Path(birth).unlink()
+    Path(startup).unlink()
     os.set_inheritable(int(fd), False)
     pipe, lock = Connection(int(fd)), threading.Lock()
 
-    def say(message: Any) -> None:
+    def report(message: Any) -> None:
         with lock, contextlib.suppress(OSError):
             pipe.send(message)
 
     sys.argv = [*argv, *plan.args]
     keyring.add(scope, token)
-    me = context_of(plan, program.program, program.launch_type, attempt, endpoints, say, state)
+    me = context_of(plan, program.program, program.launch_type, attempt, endpoints, report, state)
     context.enter_process(me)
     signal.signal(signal.SIGUSR1, raise_stopped)
     faulthandler.enable()
-    worker = Worker(plan, me, say, interrupt, on_phase=say)
-    threading.Thread(target=obey, args=(pipe, worker, me), daemon=True).start()
+    worker = Worker(plan, me, report, interrupt, on_phase=report)
+    threading.Thread(target=receive, args=(pipe, worker, me), daemon=True).start()
     ended = worker.main()
     if ended.traceback:
         print(ended.traceback, file=sys.stderr)
-    say(ended)
+    report(ended)
     return int(ended.is_failure)
 
 
-def obey(pipe: Connection, worker: Worker, me: context.RunContext) -> None:
+def receive(pipe: Connection, worker: Worker, me: context.RunContext) -> None:
     """Does as the launcher says; when the launcher is gone, takes this process group along."""
     with contextlib.suppress(EOFError, OSError):
         while True:
