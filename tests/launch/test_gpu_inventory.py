@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad.launch.devices import inventory
-from launchpad.launch.devices.device import Device
-from launchpad.launch.devices.visible import visible
+from launchpad.launch.devices.device import Device, visible
 
 WHOLE = [
     Device(0, "GPU-aa11", "A100"),

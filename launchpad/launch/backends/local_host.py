@@ -16,8 +16,7 @@ from dataclasses import replace
 from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.devices import inventory, out_of_memory, shortage
 from launchpad.launch.devices.allocation import UNIT, GpuRequest, allocate
-from launchpad.launch.devices.device import Device, listed
-from launchpad.launch.devices.visible import VISIBLE, visible
+from launchpad.launch.devices.device import VISIBLE, Device, listed, visible
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir import claims
 from launchpad.launch.rundir.claims import ClaimRecord, ClaimTable

@@ -1,1 +1,1 @@
-"""GPUs of one host: which there are, which of them we may use, and who gets which."""
+"""GPUs of one host: which there are, which of them we may use, and which worker gets which."""

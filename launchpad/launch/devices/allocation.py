@@ -37,24 +37,19 @@ class GpuRequest:
     accelerator: str | None = None
 
     @property
-    def is_share(self) -> bool:
-        """Whether it is for less than one device."""
-        return self.gpus < 1
-
-    @property
     def units(self) -> int:
         """What it takes of each device that it gets."""
-        return int(self.gpus * UNIT + 1e-6) if self.is_share else UNIT
+        return int(self.gpus * UNIT + 1e-6) if self.gpus < 1 else UNIT
 
     @property
     def count(self) -> int:
         """How many devices it gets."""
-        return 1 if self.is_share else int(self.gpus)
+        return 1 if self.gpus < 1 else int(self.gpus)
 
     def matches(self, device: Device) -> bool:
         """Whether it is a device of the kind asked for."""
         is_right = (self.accelerator or "").lower() in device.name.lower()
-        return is_right and not (device.is_part and self.count > 1)
+        return is_right and not (device.whole and self.count > 1)
 
 
 def allocate(
@@ -73,8 +68,8 @@ def allocate(
         taken: Uuid → units that others have of it.
     """
     wanted = [request for request in requests if request.gpus > 0]
-    whole = [request for request in wanted if not request.is_share]
-    shares = sorted((r for r in wanted if r.is_share), key=lambda r: -r.units)
+    whole = [request for request in wanted if request.gpus >= 1]
+    shares = sorted((r for r in wanted if r.gpus < 1), key=lambda r: -r.units)
     free = [max(0, UNIT - (taken or {}).get(device.uuid, 0)) for device in devices]
     search = _Search(devices, [*whole, *shares], free)
     found = search.run()
@@ -99,7 +94,14 @@ class _Search:
         matches = {_kind(r): [r.matches(device) for device in devices] for r in requests}
         self._matching = {kind: [i for i, s in enumerate(matches[kind]) if s] for kind in kinds}
         self._class = [tuple(matches[kind][i] for kind in kinds) for i in range(len(devices))]
-        self._alike = _alike(requests)
+        counts: Counter[object] = Counter()
+        alike = []
+        for request in reversed(requests):
+            key = _kind(request), request.units, request.count
+            counts[key] += 1
+            alike.append(counts[key])
+        self._alike = alike[::-1]
+        """At each place, how many requests from there on are the same as that one."""
         self._left = list(
             itertools.accumulate((r.units * r.count for r in reversed(requests)), initial=0)
         )
@@ -114,7 +116,8 @@ class _Search:
                 return list(zip(self._requests, chosen, strict=True))
             way = next(ways[-1], None)
             if way is not None:
-                self._take(len(chosen), way, 1)
+                for i in way:
+                    self._free[i] -= self._requests[len(chosen)].units
                 chosen.append(way)
                 ways.append(self._ways(len(chosen)))
                 continue
@@ -122,48 +125,38 @@ class _Search:
             ways.pop()
             if not ways:
                 return None
-            self._take(len(chosen) - 1, chosen.pop(), -1)
+            for i in chosen.pop():  # what was taken last is given back
+                self._free[i] += self._requests[len(chosen)].units
         return None
-
-    def _take(self, place: int, way: _Taken, sign: int) -> None:
-        for i in way:
-            self._free[i] -= sign * self._requests[place].units
 
     def _state(self, place: int) -> object:
         """What the rest depends on."""
         return place, tuple(sorted(zip(self._class, self._free, strict=True)))
 
     def _ways(self, place: int) -> Iterator[_Taken]:
-        """What the request at this place could take; nothing if the rest is hopeless."""
-        if place == len(self._requests) or self._is_impossible(place):
-            return iter(())
-        request = self._requests[place]
-        fits = [i for i in self._matching[_kind(request)] if self._free[i] >= request.units]
-        return self._whole(fits, request.count) if not request.is_share else self._share(fits)
-
-    def _is_impossible(self, place: int) -> bool:
-        request, alike = self._requests[place], self._alike[place]
-        capacity = sum(self._free[i] // request.units for i in self._matching[_kind(request)])
+        """What the request at this place could take; nothing if there is too little for it and the rest."""
+        request, free = self._requests[place], self._free
+        matching = self._matching[_kind(request)]
+        capacity = sum(free[i] // request.units for i in matching)
         if (
-            capacity < alike * request.count
-            or sum(self._free) < self._left[len(self._requests) - place]
+            capacity < self._alike[place] * request.count
+            or sum(free) < self._left[len(self._requests) - place]
+            or self._state(place) in self._dead_ends
         ):
-            return True
-        return self._state(place) in self._dead_ends
-
-    def _share(self, fits: Sequence[int]) -> Iterator[_Taken]:
-        seen = set()
-        for i in sorted(fits, key=lambda i: (self._free[i] == UNIT, sum(self._class[i]), i)):
-            if (self._class[i], self._free[i]) not in seen:
-                seen.add((self._class[i], self._free[i]))
-                yield (i,)
-
-    def _whole(self, fits: Sequence[int], count: int) -> Iterator[_Taken]:
+            return
+        fits = [i for i in matching if free[i] >= request.units]
+        if request.gpus < 1:
+            seen = set()
+            for i in sorted(fits, key=lambda i: (free[i] == UNIT, sum(self._class[i]), i)):
+                if (self._class[i], free[i]) not in seen:
+                    seen.add((self._class[i], free[i]))
+                    yield (i,)
+            return
         by_class: dict[tuple[bool, ...], list[int]] = {}
         for i in sorted(fits, key=lambda i: (sum(self._class[i]), i)):
             by_class.setdefault(self._class[i], []).append(i)
         pools = list(by_class.values())
-        numbers = _divisions(count, [len(pool) for pool in pools])
+        numbers = _divisions(request.count, [len(pool) for pool in pools])
         for each in sorted(numbers, key=lambda numbers: sum(n > 0 for n in numbers)):
             yield tuple(i for n, pool in zip(each, pools, strict=True) for i in pool[:n])
 
@@ -171,17 +164,6 @@ class _Search:
 def _kind(request: GpuRequest) -> tuple[str, bool]:
     """Requests of one kind suit the same devices."""
     return (request.accelerator or "").lower(), request.count > 1
-
-
-def _alike(requests: Sequence[GpuRequest]) -> list[int]:
-    """At each place, how many requests from there on are the same as that one."""
-    counts: Counter[object] = Counter()
-    found = []
-    for request in reversed(requests):
-        key = _kind(request), request.units, request.count
-        counts[key] += 1
-        found.append(counts[key])
-    return found[::-1]
 
 
 def _divisions(count: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:

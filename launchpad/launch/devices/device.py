@@ -1,9 +1,24 @@
-"""Device: a GPU, or a part of one (MIG), that workers can be given."""
+"""A GPU, or a part of one (MIG), that workers can be given; and which of them this process may use.
+
+CUDA_VISIBLE_DEVICES says that:
+
+unset           all of them
+0,2             by number; of a GPU in MIG mode all its parts
+GPU-8f3a,MIG-…  by uuid, or the beginning of one
+(empty), -1     none; what comes behind a -1 does not count, as with CUDA itself
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from launchpad.errors import DefinitionError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+_NONE_VISIBLE = ("", "-1", "NoDevFiles")
+"""`NoDevFiles` is what Slurm writes for none."""
 
 
 @dataclass(frozen=True)
@@ -26,33 +41,50 @@ class Device:
     @property
     def id(self) -> str:
         """As it stands in CUDA_VISIBLE_DEVICES: the number, or of a part the uuid."""
-        return self.uuid if self.is_part else str(self.index)
+        return self.uuid if self.whole else str(self.index)
 
     @property
     def gpu(self) -> str:
         """The uuid of the GPU that it is, or is a part of."""
         return self.whole or self.uuid
 
-    @property
-    def is_part(self) -> bool:
-        """Whether it is a part of a GPU; no process can use two of these."""
-        return bool(self.whole)
-
 
 def listed(ids: Sequence[str]) -> str:
     """Ids for people, with runs of numbers in short: `GPU 0–3, 6`."""
-    return "GPU " + ", ".join(_spans(ids)) if ids else ""
-
-
-def _spans(ids: Sequence[str]) -> list[str]:
     spans: list[list[str]] = []
     for one in ids:
-        if spans and one.isdigit() and spans[-1][-1].isdigit() and _follows(one, spans[-1][-1]):
+        last = spans[-1][-1] if spans else ""
+        if one.isdigit() and last.isdigit() and int(one) == int(last) + 1:
             spans[-1].append(one)
         else:
             spans.append([one])
-    return [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(s) for s in spans]
+    texts = [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(s) for s in spans]
+    return "GPU " + ", ".join(texts) if ids else ""
 
 
-def _follows(one: str, other: str) -> bool:
-    return int(one) == int(other) + 1
+def visible(devices: Sequence[Device], variable: str | None) -> list[Device]:
+    """The devices that the value of CUDA_VISIBLE_DEVICES names, in its order.
+
+    Raises:
+        DefinitionError: it names one that is not there, more than one, or one twice.
+    """
+    if variable is None:
+        return list(devices)
+    found: list[Device] = []
+    for entry in map(str.strip, variable.split(",")):
+        if entry in _NONE_VISIBLE:
+            break
+        # As it stands; else by the beginning of a GPU's uuid, then of a part's.
+        exact = [d for d in devices if entry in (str(d.index), d.uuid, d.gpu)]
+        named = exact or [d for d in devices if d.gpu.startswith(entry)]
+        if not exact and len({d.gpu for d in named}) != 1:
+            named = named or [d for d in devices if d.uuid.startswith(entry)]
+            if len(named) != 1:
+                problem = "which could be any of" if named else "which is none of"
+                known = ", ".join(f"{d.index} ({d.uuid}, {d.name})" for d in named or devices)
+                known = known or "this host's 0 GPUs"
+                raise DefinitionError(f"{VISIBLE}={variable!r} names {entry!r}, {problem} {known}")
+        if any(device in found for device in named):
+            raise DefinitionError(f"{VISIBLE}={variable!r} names {entry!r} twice")
+        found += named
+    return found

@@ -1,4 +1,4 @@
-"""Out of memory: the kernel kills a process for it with SIGKILL, as anybody might, but it counts.
+"""Out of memory: the kernel kills a process for it with SIGKILL, as any process might, but counts.
 
 memory.events         oom_kill 1      cgroup v2, the group of this process
 memory.oom_control    oom_kill 1      cgroup v1, the same
@@ -18,7 +18,7 @@ _NO_LIMIT_BYTES = 1 << 60
 class OutOfMemory:
     """Whether the kernel has killed for want of memory since one last looked.
 
-    Workers are in the memory cgroup of their host, unless somebody moves them.
+    Workers are in the memory cgroup of the forkserver, unless something moves them.
     """
 
     def __init__(self) -> None:

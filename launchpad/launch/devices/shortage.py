@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from launchpad.launch.devices.allocation import GpuRequest
-from launchpad.launch.devices.device import Device, listed
-from launchpad.launch.devices.visible import VISIBLE
+from launchpad.launch.devices.device import VISIBLE, Device, listed
 from launchpad.resources import counted
 
 
 def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
-    """Who asks for what, and the sum.
+    """What each group asks for, and the sum.
 
     Args:
         asked: (group, what it asks for) for each worker.
@@ -41,7 +40,12 @@ def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str
     if not devices:
         return f"{hidden} hides all {len(installed)} of this host"
     limit = "" if len(devices) == len(installed) else f" by {hidden}, of {len(installed)}"
-    return f"this host has {len(devices)}{limit}: {_by_name(devices)}"
+    ids: dict[str, list[str]] = {}
+    for device in devices:
+        ids.setdefault(device.name, []).append(device.id)
+    by_name = [f"{len(of_name)} {name} ({listed(of_name)})" for name, of_name in ids.items()]
+    names = ", ".join(by_name) if len(ids) > 1 else listed(*ids.values())
+    return f"this host has {len(devices)}{limit}: {names}"
 
 
 def reason(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> str:
@@ -49,14 +53,6 @@ def reason(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> str:
     if round(sum(request.gpus for request in requests), 4) > len(devices):
         return ""
     reasons = ["whole GPUs are not shared", "a share is of one GPU"]
-    if any(device.is_part for device in devices):
+    if any(device.whole for device in devices):
         reasons.append("nobody can use two parts of one")
     return f". They cannot be placed: {', '.join(reasons)}"
-
-
-def _by_name(devices: Sequence[Device]) -> str:
-    names = dict.fromkeys(device.name for device in devices)
-    if len(names) == 1:
-        return listed([device.id for device in devices])
-    ids = {name: [d.id for d in devices if d.name == name] for name in names}
-    return ", ".join(f"{len(ids[name])} {name} ({listed(ids[name])})" for name in names)

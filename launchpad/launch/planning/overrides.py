@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from launchpad.errors import DefinitionError
-from launchpad.launch.devices.visible import VISIBLE
+from launchpad.launch.devices.device import VISIBLE
 from launchpad.program import Group, Program
 from launchpad.resources import PythonProcess, Resources
 

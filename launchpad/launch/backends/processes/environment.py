@@ -19,7 +19,7 @@ import resource
 from collections.abc import Iterator
 
 from launchpad.launch.backends import local_host
-from launchpad.launch.devices.visible import VISIBLE
+from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.rundir import claims
 

@@ -41,7 +41,7 @@ from launchpad.launch.backends.launch_origin import RunSecrets, differences, spe
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.backends.ray.messages import ActorReady, ActorUpdate, WorkerSetup
-from launchpad.launch.devices.visible import VISIBLE
+from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory, socket_name

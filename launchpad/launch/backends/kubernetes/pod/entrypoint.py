@@ -57,7 +57,7 @@ from launchpad.launch.backends.processes import (
 from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
 from launchpad.launch.backends.processes.forkserver import ForkServer, InChild
 from launchpad.launch.backends.processes.messages import SpecsReady
-from launchpad.launch.devices.visible import VISIBLE
+from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
