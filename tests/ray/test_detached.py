@@ -14,7 +14,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch import registry
-from launchpad.launch.backends.ray import cluster, detached_runs
+from launchpad.launch.backends.ray import backend, cluster
 from tests import nodes
 from tests.ray.clusters import Cluster
 
@@ -90,7 +90,7 @@ def test_a_program_that_was_left_is_found_again_read_and_stopped(
     assert "stopped after" in stopped.stdout
 
 
-@pytest.mark.leaks_by_nature  # Ray's connection to a steward that is there for a minute yet
+@pytest.mark.leaks_by_nature  # Ray's connection to a launcher that is there for a minute yet
 def test_the_launching_script_can_wait_for_it_and_hears_of_its_failure(
     ray_cluster: Cluster,
 ) -> None:
@@ -115,7 +115,7 @@ def test_what_ends_with_its_script_cannot_be_left() -> None:
 
 
 class Deaf:
-    """In the place of a steward that hangs."""
+    """In the place of a launcher that hangs."""
 
     def record(self) -> None:
         """Never says who it is."""
@@ -132,13 +132,13 @@ class Well(Deaf):
 
 
 @pytest.mark.leaks_by_nature  # Ray's connections to the two
-def test_a_steward_that_hangs_hides_no_other(
+def test_a_launcher_that_hangs_hides_no_other(
     ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
-    monkeypatch.setattr(detached_runs, "_ANSWER_S", 2.0)
-    named = {"steward-a": Deaf, "steward-b": Well}
+    monkeypatch.setattr(backend, "_ANSWER_S", 2.0)
+    named = {"launcher-a": Deaf, "launcher-b": Well}
     actors = [
         ray.remote(kind).options(name=name, namespace=cluster.NAMESPACE, num_cpus=0).remote()
         for name, kind in named.items()
@@ -153,15 +153,15 @@ def test_a_steward_that_hangs_hides_no_other(
     assert "well" in found
 
 
-@pytest.mark.leaks_by_nature  # Ray's connection to the steward
-def test_a_steward_may_take_its_time_to_begin(
+@pytest.mark.leaks_by_nature  # Ray's connection to the launcher
+def test_a_launcher_may_take_its_time_to_begin(
     ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = lp.Program("left")
     program.add_node(lp.CourierNode(nodes.Counter), label="server")
 
     with monkeypatch.context() as patch:
-        patch.setattr(detached_runs, "_ANSWER_S", 0.001)
+        patch.setattr(backend, "_ANSWER_S", 0.001)
         detached = lp.launch(program, "ray", detach=True)
     detached.stop()
 

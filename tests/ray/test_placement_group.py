@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import launchpad as lp
-from launchpad.launch.backends.ray.bundles import BundleGroup, bundle_groups_of
+from launchpad.launch.backends.ray.placement_group import BundleGroup, bundle_groups_of
 from tests import nodes
 
 
-def gangs(program: lp.Program) -> list[BundleGroup]:
+def groups(program: lp.Program) -> list[BundleGroup]:
     return bundle_groups_of(lp.plan(program, "ray").workers)
 
 
-def test_workers_that_ask_for_nothing_belong_to_no_gang() -> None:
+def test_workers_that_ask_for_nothing_belong_to_no_group() -> None:
     program = lp.Program("p")
     program.add_node(lp.CourierNode(nodes.Counter), label="counter")
 
-    assert gangs(program) == []
+    assert groups(program) == []
 
 
-def test_a_group_that_asks_is_one_gang_with_a_bundle_for_each_worker() -> None:
+def test_a_group_that_asks_is_one_bundle_group_with_a_bundle_for_each_worker() -> None:
     program = lp.Program("p")
     with program.group("learner", resources=lp.Resources(cpus=2, gpus=0.5, memory="1GiB")):
         for _ in range(2):
             program.add_node(lp.CourierNode(nodes.Counter))
 
-    (gang,) = gangs(program)
+    (group,) = groups(program)
 
-    assert gang.workers == ("learner-0", "learner-1")
-    assert gang.strategy == "PACK"
-    assert gang.bundles == ({"CPU": 2.0, "GPU": 0.5, "memory": 2.0**30},) * 2
+    assert group.workers == ("learner-0", "learner-1")
+    assert group.strategy == "PACK"
+    assert group.bundles == ({"CPU": 2.0, "GPU": 0.5, "memory": 2.0**30},) * 2
 
 
 def test_a_group_says_how_it_is_placed() -> None:
@@ -36,18 +36,18 @@ def test_a_group_says_how_it_is_placed() -> None:
     with program.group("shard", resources=lp.Resources(cpus=1, placement="strict_spread")):
         program.add_node(lp.CourierNode(nodes.Counter))
 
-    assert gangs(program)[0].strategy == "STRICT_SPREAD"
+    assert groups(program)[0].strategy == "STRICT_SPREAD"
 
 
-def test_the_processes_of_a_colocation_are_a_gang_on_one_node() -> None:
+def test_the_processes_of_a_colocation_are_a_group_on_one_node() -> None:
     program = lp.Program("p")
     pair = [lp.CourierNode(nodes.Counter), lp.CourierNode(nodes.Counter)]
     program.add_node(lp.MultiProcessingColocation(pair), label="pair")
 
-    (gang,) = gangs(program)
+    (group,) = groups(program)
 
-    assert gang.strategy == "STRICT_PACK"
-    assert gang.workers == ("pair-0.0", "pair-0.1")
+    assert group.strategy == "STRICT_PACK"
+    assert group.workers == ("pair-0.0", "pair-0.1")
 
 
 def test_a_kind_of_gpu_and_labels_are_asked_for() -> None:
@@ -56,7 +56,7 @@ def test_a_kind_of_gpu_and_labels_are_asked_for() -> None:
     with program.group("learner", resources=wanted):
         program.add_node(lp.CourierNode(nodes.Counter))
 
-    (gang,) = gangs(program)
+    (group,) = groups(program)
 
-    assert gang.bundles[0]["accelerator_type:A100"] > 0
-    assert gang.labels == {"zone": "a"}
+    assert group.bundles[0]["accelerator_type:A100"] > 0
+    assert group.labels == {"zone": "a"}

@@ -46,7 +46,7 @@ class Server(nodes.Counter):
     """Says who started it, and where its socket is."""
 
     def ancestors(self) -> list[int]:
-        """Its own process, its host, the keeper, the Ray actor."""
+        """Its own process, the forkserver, the subreaper, the Ray actor."""
         process = psutil.Process()
         return [process.pid, *(parent.pid for parent in process.parents()[:3])]
 
@@ -91,9 +91,9 @@ def test_f22_f51_a_ray_actor_that_is_killed_takes_all_of_its_worker_along_and_ha
         client: Any = running.client("server")
         pids = [*client.ancestors(), client.start_a_daemon()]
         directory = Path(client.address.removeprefix("unix:")).parent
-        outpost = pids[3]
+        actor = pids[3]
 
-        os.kill(outpost, signal.SIGKILL)
+        os.kill(actor, signal.SIGKILL)
         until(lambda: running.status()[0].attempt == 2)
         (status,) = running.status()
 
@@ -112,9 +112,9 @@ def call_until_answered(call: Callable[[], Any]) -> Any:
 def test_f22_a_ray_actor_that_is_killed_for_good_is_named() -> None:
     running = lp.launch(program_of(), "test_ray")
     with running.client("server") as client:
-        outpost = client.ancestors()[3]
+        actor = client.ancestors()[3]
 
-        os.kill(outpost, signal.SIGKILL)
+        os.kill(actor, signal.SIGKILL)
         with pytest.raises(lp.ProgramFailed, match="its Ray actor on") as failed:
             running.wait(DEADLINE_S)
 

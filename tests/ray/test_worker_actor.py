@@ -1,4 +1,4 @@
-"""What the launcher says to the outposts of its workers: in which order, and whether it is heard."""
+"""What the launcher says to the actors of its workers: in which order, and whether it is heard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import launchpad as lp
 from launchpad.courier import OutcomeUnknown
 from launchpad.launch.backends.launch_origin import versions
-from launchpad.launch.backends.ray import placement_group
+from launchpad.launch.backends.ray import placement_group, workers
 from launchpad.launch.backends.ray.worker_actor import WorkerActor
 from tests import nodes
 from tests.ray import clusters
@@ -45,7 +45,7 @@ class KillsHost(nodes.Counter):
 
 
 class Recorder:
-    """In the place of an outpost's processes."""
+    """In the place of an actor's processes."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -61,20 +61,20 @@ class Recorder:
 
 def one(label: str, node: Any, **resources: Any) -> lp.Program:
     """A program of one worker."""
-    program = lp.Program("orders")
+    program = lp.Program("commands")
     with program.group(label, resources=lp.Resources(**resources)):
         program.add_node(node)
     return program
 
 
-def test_orders_are_obeyed_as_they_were_given_however_ray_mixes_them() -> None:
-    outpost, recorder = WorkerActor(versions()), Recorder()
-    outpost._workers = recorder  # type: ignore[assignment]
+def test_commands_are_executed_as_they_were_sent_however_ray_mixes_them() -> None:
+    actor, recorder = WorkerActor(versions()), Recorder()
+    actor._workers = recorder  # type: ignore[assignment]
 
     async def arrive() -> None:
-        await outpost.execute_in_order(2, "place", {"server-0/courier": "there"})
-        await outpost.execute_in_order(1, "place", {"server-0/courier": ""})
-        await outpost.execute_in_order(0, "announce_gone", "server-0", "it has ended")
+        await actor.execute_in_order(2, "place", {"server-0/courier": "there"})
+        await actor.execute_in_order(1, "place", {"server-0/courier": ""})
+        await actor.execute_in_order(0, "announce_gone", "server-0", "it has ended")
 
     asyncio.run(arrive())
 
@@ -84,8 +84,7 @@ def test_orders_are_obeyed_as_they_were_given_however_ray_mixes_them() -> None:
 @pytest.mark.leaks_by_nature  # Ray keeps the connection by which it first made an actor
 def test_who_is_started_late_learns_who_was_gone_before(ray_cluster: clusters.Cluster) -> None:
     with lp.launch(one("late", lp.CourierNode(Knows)), "test_ray") as running:
-        workers = running._runner.workers
-        workers.announce_gone("other-0", "it has ended")  # no outpost is up so soon
+        running._runner.workers.announce_gone("other-0", "it has ended")  # no actor is up so soon
 
         why = running.client("late").gone_reason("other-0")
 
@@ -113,7 +112,7 @@ def test_a_worker_for_which_ray_makes_no_actor_is_waited_for_by_nobody(
     def refuse() -> None:
         raise RuntimeError("no actors today")
 
-    monkeypatch.setattr(placement_group, "free_options", refuse)
+    monkeypatch.setattr(workers, "versions", refuse)  # which an actor is made with
     running = lp.launch(one("server", lp.CourierNode(nodes.Counter)), "test_ray")
 
     with pytest.raises(lp.ProgramFailed, match="no actors today"):

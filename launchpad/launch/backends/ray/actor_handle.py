@@ -1,22 +1,20 @@
-"""Post: an outpost as the launcher knows it."""
+"""A worker actor as the launcher knows it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad import outcome
 from launchpad.launch.backends.ray import cluster
-from launchpad.launch.backends.ray.messages import ActorReady
+from launchpad.launch.backends.ray.worker_actor import ActorReady
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.outcome import Outcome
 
 
 @dataclass(eq=False)
 class ActorHandle:
-    """One outpost and the attempt that it is about.
+    """One actor and the attempt that it runs.
 
     Attributes:
         actor: Ray's handle of it.
@@ -24,7 +22,7 @@ class ActorHandle:
         ready: Where it is; None until it is ready.
         killed: The attempt was told to end.
         log: The log of the attempt.
-        n_sent: How many orders it was given.
+        n_sent: How many commands it was given.
     """
 
     worker: str
@@ -35,14 +33,10 @@ class ActorHandle:
     log: LogWriter | None = field(default=None, repr=False)
     n_sent: int = 0
 
-    def send(self, command: str, *arguments: Any) -> None:
-        """Gives the outpost an order and does not wait; if it is dead its news say so."""
-        self.actor.execute_in_order.remote(self.n_sent, command, *arguments)
+    def send(self, command: str, *arguments: Any, **options: Any) -> None:
+        """Has the actor execute a command and does not wait; if it is dead, `next_update` fails."""
+        self.actor.execute_in_order.remote(self.n_sent, command, *arguments, **options)
         self.n_sent += 1
-
-    def call(self, method: str, then: Callable[[Future[Any]], None], *arguments: Any) -> None:
-        """Calls a method; `then` gets the future when it is done, in some thread of Ray's."""
-        getattr(self.actor, method).remote(*arguments).future().add_done_callback(then)
 
     def end(self) -> None:
         """Has Ray end the actor, and with it all of the worker that is left."""
@@ -54,24 +48,16 @@ class ActorHandle:
             self.log.close()
             self.log = None
 
-    def never_ran(self, error: BaseException) -> bool:
-        """Whether Ray had no process for it yet."""
-        return self.ready is None and "never ran" in str(error)
-
     def lost(self, error: BaseException) -> Outcome:
-        """The end of the attempt when the outpost has died."""
+        """The end of the attempt when the actor has died."""
+        kind, phase, host = outcome.LOST, "run", self.ready.ip if self.ready is not None else ""
         if self.killed:
-            return self.outcome(outcome.STOPPED, "killed when it did not stop")
-        if self.ready is None:
-            return self.outcome(
-                outcome.FAILED, f"could not be started: {_describe_error(error)}", "start"
-            )
-        why = f"its Ray actor on {self.ready.ip} has died: {_describe_error(error)}"
-        return self.outcome(outcome.LOST, why)
-
-    def outcome(self, kind: str, cause: str, phase: str = "run") -> Outcome:
-        """How the attempt has ended, as far as it is known here."""
-        host = self.ready.ip if self.ready is not None else ""
+            kind, cause = outcome.STOPPED, "killed when it did not stop"
+        elif self.ready is None:
+            kind, phase = outcome.FAILED, "start"
+            cause = f"could not be started: {_describe_error(error)}"
+        else:
+            cause = f"its Ray actor on {host} has died: {_describe_error(error)}"
         return Outcome(self.worker, kind, phase, self.attempt, cause, host=host)
 
 

@@ -1,16 +1,38 @@
-"""`ray`: the backend. What starts, watches and ends workers on a cluster is in `workers`."""
+"""`ray`: the backend, and the programs that it leaves on a cluster. How workers are run is in `workers`.
+
+The launcher of a program that was left is an actor that Ray keeps when the script has gone that made it. It
+is found by its name, which begins with `launcher-`, in our namespace. It has the run's secrets in memory, and
+passes them on to nothing but the run's workers.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from launchpad.address import COURIER
+from launchpad.errors import LaunchError
 from launchpad.events import Event
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.backends.launch_origin import LauncherInfo
+from launchpad.launch.backends.ray import cluster
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.remote_launcher import RemoteLauncher
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.record import RunRecord
+
+_PREFIX = "launcher-"
+_ANSWER_S = 30.0
+_BEGIN_S = 600.0
+"""Before a launcher can begin, Ray may have to install what the script's `runtime_env` names."""
+
+_MAX_CONCURRENCY = 64
+"""Calls that a launcher answers side by side."""
 
 
 class Ray(Backend):
@@ -33,16 +55,55 @@ class Ray(Backend):
         return RayWorkers(plan, run, report, self._origin or LauncherInfo.here())
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
-        """Leaves it to a supervisor in the cluster."""
-        from launchpad.launch.backends.ray import detached_runs
+        """Leaves it to a launcher in the cluster.
 
-        return detached_runs.launch_detached(plan, Ray(LauncherInfo.here()), grace_s)
+        Raises:
+            LaunchError: there is no cluster that would go on, or it cannot hold the program.
+        """
+        backend = Ray(LauncherInfo.here())
+        cluster.connect()
+        ray = cluster.load()
+        node = (
+            ray._private.worker._global_node
+        )  # of a cluster that this process has started, if any
+        if node is not None and node.is_head():
+            cluster.release()
+            raise LaunchError(
+                "detach=True needs a Ray cluster that outlives this script, and there is none: start one with"
+                " `ray start --head`, and say where it is: RAY_ADDRESS=auto for the one on this machine"
+            )
+        options = {
+            "name": _PREFIX + os.urandom(8).hex(),
+            "namespace": cluster.NAMESPACE,
+            "lifetime": "detached",
+            "num_cpus": 0,
+            "max_concurrency": _MAX_CONCURRENCY,
+        }
+        actor = ray.remote(LauncherActor).options(**options).remote()
+        try:
+            record = _call(actor, "begin", plan, backend, grace_s, timeout_s=_BEGIN_S)
+        except BaseException:
+            ray.kill(actor)
+            cluster.release()
+            raise
+        return Detached(RunRecord(**record), partial(_call, actor))
 
     def detached(self) -> list[Detached]:
-        """Those on the cluster that $RAY_ADDRESS names."""
-        from launchpad.launch.backends.ray import detached_runs
-
-        return detached_runs.detached()
+        """Those that run on the cluster that $RAY_ADDRESS names; none if it names none."""
+        if not os.environ.get("RAY_ADDRESS"):
+            return []
+        cluster.connect()
+        ray = cluster.load()
+        found = []
+        for named in ray.util.list_named_actors(all_namespaces=True):
+            name, namespace = named["name"], named["namespace"]
+            if namespace != cluster.NAMESPACE or not name.startswith(_PREFIX):
+                continue
+            with contextlib.suppress(LaunchError, ValueError):  # it has just gone, or hangs
+                actor = ray.get_actor(name, namespace=namespace)
+                if record := _call(actor, "record"):
+                    found.append(Detached(RunRecord(**record), partial(_call, actor)))
+        return found
 
 
 class TestRay(Ray):
@@ -50,3 +111,29 @@ class TestRay(Ray):
 
     __test__ = False  # no test case, whatever pytest makes of the name
     is_test = True
+
+
+class LauncherActor(RemoteLauncher):
+    """A launcher that is a Ray actor."""
+
+    def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
+        """Launches, and goes when the program has ended."""
+        record = super().begin(plan, backend, grace_s)
+        ray = cluster.load()
+        threading.Thread(
+            target=self.linger,
+            args=(lambda: ray.kill(ray.get_runtime_context().current_actor),),
+            daemon=True,
+        ).start()
+        return record
+
+
+def _call(actor: Any, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
+    """Calls a method of a launcher; its own errors are raised as they are."""
+    ray = cluster.load()
+    try:
+        return ray.get(getattr(actor, method).remote(*arguments), timeout=timeout_s or _ANSWER_S)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+        raise LaunchError(f"nobody answers for the program on the cluster: {error}") from error

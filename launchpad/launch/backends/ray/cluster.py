@@ -1,6 +1,6 @@
 """The connection of this process to a Ray cluster: the first launch makes it, the last closes it.
 
-One that somebody else has made (`ray.init()` in the script, or a worker of Ray's own) is used, and left as
+One that was there before (`ray.init()` in the script, or a worker of Ray's own) is used, and left as
 it is. Ray ties a cluster that it starts for us to the life of the thread that asked for it: a thread of ours.
 """
 
@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,23 +63,19 @@ def connect() -> None:
     global _users, _ours
     ray = load()
     with _lock:
-        _refuse_client(ray)
+        # By Ray's client a process is connected from outside: no worker could reach it, nor it a worker.
+        named = os.environ.get("RAY_ADDRESS", "")
+        if ray.util.client.ray.is_connected() or (
+            named.startswith("ray://") and not ray.is_initialized()
+        ):
+            raise LaunchError(
+                f"launch type 'ray' cannot be used through Ray's client ({named or 'ray://…'}), since this"
+                " process would be outside of the cluster. Run the script on one of its machines, with"
+                " `ray job submit` for instance, and RAY_ADDRESS=HOST:6379"
+            )
         if _ours is None and not ray.is_initialized():
             _ours = _RayConnection()
         _users += 1
-
-
-def _refuse_client(ray: Any) -> None:
-    """By Ray's client a process is connected from outside: no worker could reach it, nor it a worker."""
-    named = os.environ.get("RAY_ADDRESS", "")
-    if ray.util.client.ray.is_connected() or (
-        named.startswith("ray://") and not ray.is_initialized()
-    ):
-        raise LaunchError(
-            f"launch type 'ray' cannot be used through Ray's client ({named or 'ray://…'}), since this"
-            " process would be outside of the cluster. Run the script on one of its machines, with"
-            " `ray job submit` for instance, and RAY_ADDRESS=HOST:6379"
-        )
 
 
 def release() -> None:
@@ -95,12 +92,6 @@ def check() -> None:
     """Raises LaunchError if somebody has disconnected this process: Ray would start a new cluster unasked."""
     if not load().is_initialized():
         raise LaunchError("this process has been disconnected, by ray.shutdown()")
-
-
-def ends_with_us() -> bool:
-    """Whether this process has started the cluster, by our hand or by the script's `ray.init()`."""
-    node = load()._private.worker._global_node
-    return node is not None and bool(node.is_head())
 
 
 def nodes() -> list[ClusterNode]:
@@ -123,27 +114,48 @@ def here() -> tuple[str, str]:
     return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
 
+def project(folder: Path) -> dict[str, Any]:
+    """What a host that has neither the user's code nor launchpad needs, as Ray's `runtime_env`."""
+    package = Path(__file__).parents[3]
+    return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
+
+
 class _RayConnection:
-    """A connection of our own, and the thread to which Ray ties what it starts."""
+    """A connection of our own, and the thread to which Ray ties what it starts.
+
+    Raises:
+        LaunchError: there is none; the text says why.
+    """
 
     def __init__(self) -> None:
         self._is_open, self._is_over = threading.Event(), threading.Event()
         self._errors: list[BaseException] = []
-        self._thread = threading.Thread(target=self._live, name="launchpad-ray", daemon=True)
+        self._thread = threading.Thread(target=self._hold, name="launchpad-ray", daemon=True)
         self._thread.start()
         self._is_open.wait()
-        for error in self._errors:
-            self._thread.join()
-            raise LaunchError(_why_not(error)) from error
+        if not self._errors:
+            return
+        (error,) = self._errors
+        self._thread.join()
+        address = os.environ.get("RAY_ADDRESS")
+        first = str(error).strip().split("\n")[0]
+        if address:
+            why = (
+                f"no Ray cluster could be used at RAY_ADDRESS={address}: {first}. Start one there with"
+                " `ray start --head`, or unset RAY_ADDRESS to have one started on this machine"
+            )
+        else:
+            why = f"no Ray could be started on this machine: {type(error).__name__}: {first}"
+        raise LaunchError(why) from error
 
     def close(self) -> None:
         """Disconnects; a cluster that was started for us ends."""
         self._is_over.set()
         self._thread.join()
 
-    def _live(self) -> None:
+    def _hold(self) -> None:
         try:
-            _connect()
+            self._connect()
         except BaseException as error:
             self._errors.append(error)
         self._is_open.set()
@@ -151,52 +163,28 @@ class _RayConnection:
             self._is_over.wait()
         load().shutdown()
 
+    def _connect(self) -> None:
+        """Connects; once more, with the project to be sent along, when there are other hosts.
 
-def _connect() -> None:
-    """Connects; once more, with the project to be sent along, when there are other hosts.
-
-    Never to a cluster that merely is on this machine: it may be another script's, and end with that.
-    """
-    address = os.environ.get("RAY_ADDRESS") or "local"
-    _probe(address)
-    _init(address, {})
-    _, here_ip = here()
-    if any(node.ip != here_ip for node in nodes()):
-        load().shutdown()
-        _init(address, project(folder_of_script()))
-
-
-def _probe(address: str) -> None:
-    """OSError if nobody is there at all, which Ray itself takes minutes to find."""
-    host, colon, port = address.rpartition("//")[2].rpartition(":")
-    if colon and port.isdigit():
-        with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S):
-            pass
-
-
-def project(folder: Path) -> dict[str, Any]:
-    """What a host that has neither the user's code nor launchpad needs, as Ray's `runtime_env`."""
-    package = Path(__file__).parents[3]
-    return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
-
-
-def _init(address: str, runtime_env: dict[str, Any]) -> None:
-    logging.getLogger("ray").setLevel(logging.ERROR)  # it would warn that this is no main thread
-    load().init(
-        address,
-        namespace=NAMESPACE,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        runtime_env=runtime_env,
-    )
-
-
-def _why_not(error: BaseException) -> str:
-    address = os.environ.get("RAY_ADDRESS")
-    first = str(error).strip().split("\n")[0]
-    if address:
-        return (
-            f"no Ray cluster could be used at RAY_ADDRESS={address}: {first}. Start one there with"
-            " `ray start --head`, or unset RAY_ADDRESS to have one started on this machine"
+        Never to a cluster that merely is on this machine: it may be another script's, and end with that.
+        """
+        address = os.environ.get("RAY_ADDRESS") or "local"
+        host, colon, port = address.rpartition("//")[2].rpartition(":")
+        if colon and port.isdigit():  # Ray itself takes minutes to find that nothing listens there
+            with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S):
+                pass
+        logging.getLogger("ray").setLevel(
+            logging.ERROR
+        )  # it would warn that this is no main thread
+        init = partial(
+            load().init,
+            address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
         )
-    return f"no Ray could be started on this machine: {type(error).__name__}: {first}"
+        init(runtime_env={})
+        _, here_ip = here()
+        if any(node.ip != here_ip for node in nodes()):
+            load().shutdown()
+            init(runtime_env=project(folder_of_script()))

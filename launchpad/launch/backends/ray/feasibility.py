@@ -1,14 +1,18 @@
-"""Room: whether a cluster can ever hold a program, and the arithmetic when it cannot. Pure.
+"""Whether a cluster can ever hold a program, and the arithmetic when it cannot. Pure.
 
-Sums and largest nodes only; whether workers can be divided over the nodes is for Ray to find out.
+No other program counts. That there is enough of everything does not mean that workers can be divided over the
+nodes: that is tried, and left to Ray if there are too many ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from launchpad.launch.backends.ray.bundles import BundleGroup
 from launchpad.launch.backends.ray.cluster import ClusterNode
+from launchpad.launch.backends.ray.placement_group import BundleGroup
+
+_MAX_STEPS = 20_000
+"""How many attempts to find a node for a bundle are made."""
 
 _NEAR_ZERO = 1e-6
 
@@ -16,116 +20,148 @@ Bundle = Mapping[str, float]
 
 
 def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
-    """Why these gangs do not fit on these nodes, even if nobody else were there; empty if they might.
+    """Why these groups do not fit on these nodes, even if nothing else ran there; empty if they might.
 
     Example:
-        refusal(gangs_of(plan.workers), cluster.nodes())
+        refusal(bundle_groups_of(plan.workers), cluster.nodes())
         # "learner 2×4 + actor 8×0.25 = 10 GPU, and the cluster has 8: 4 on 10.0.0.5, 4 on 10.0.0.6"
     """
-    for name in sorted(
-        {
-            name
-            for bundle_group in bundle_groups
-            for bundle in bundle_group.bundles
-            for name in bundle
-        }
-    ):
-        why = _too_much(name, bundle_groups, nodes) or _too_large(name, bundle_groups, nodes)
-        if why:
-            return why
-    if why := _unlabelled(bundle_groups, nodes):
+    # What must be on one node: each worker's own bundle, or with STRICT_PACK all of a group's together.
+    indivisible: list[tuple[str, Bundle]] = []
+    for group in bundle_groups:
+        if group.strategy == "STRICT_PACK":
+            names = {name for bundle in group.bundles for name in bundle}
+            whole = {n: sum(bundle.get(n, 0.0) for bundle in group.bundles) for n in names}
+            indivisible.append((group.name, whole))
+        else:
+            indivisible += zip(group.workers, group.bundles, strict=True)
+    why = _too_little(bundle_groups, indivisible, nodes) or _unlabelled(bundle_groups, nodes)
+    if why:
         return why
-    for bundle_group in bundle_groups:
-        if bundle_group.strategy == "STRICT_SPREAD" and len(bundle_group.workers) > len(nodes):
+    for group in bundle_groups:
+        if group.strategy == "STRICT_SPREAD" and len(group.workers) > len(nodes):
             return (
-                f"{bundle_group.name} has {len(bundle_group.workers)} workers that want a node each,"
-                f" and the cluster has {len(nodes)}"
+                f"{group.name} has {len(group.workers)} workers that want a node each, and the cluster has"
+                f" {len(nodes)}"
             )
-    return ""
-
-
-def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
-    """One wants nodes with labels that none has. Conditions, `!a` and `in(a, b)`, are Ray's to judge."""
-    for bundle_group in bundle_groups:
-        wanted = {
-            n: v for n, v in bundle_group.labels.items() if "(" not in v and not v.startswith("!")
-        }
-        if wanted and not any(wanted.items() <= node.labels.items() for node in nodes):
-            text = ", ".join(f"{name}={value}" for name, value in wanted.items())
-            has = "; ".join(f"{node.ip} {_own(node.labels)}" for node in nodes)
-            return (
-                f"no node has the labels that {bundle_group.name} wants, {text}; there are: {has}"
-            )
-    return ""
-
-
-def _own(labels: Mapping[str, str]) -> str:
-    """The labels that people gave: Ray's own begin with `ray.io/`."""
-    return str({name: value for name, value in labels.items() if not name.startswith("ray.io/")})
-
-
-def _too_much(name: str, bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
-    """All together ask for more of it than there is."""
-    asked = sum(
-        bundle.get(name, 0.0) for bundle_group in bundle_groups for bundle in bundle_group.bundles
-    )
-    if asked <= sum(node.resources.get(name, 0.0) for node in nodes) + _NEAR_ZERO:
+    indivisible.sort(key=lambda each: sorted(each[1].values(), reverse=True), reverse=True)
+    if _can_be_divided([bundle for _, bundle in indivisible], nodes):
         return ""
-    terms = " + ".join(
-        term for bundle_group in bundle_groups if (term := _term(name, bundle_group))
+    asked = ", ".join(f"{worker} {_listed(bundle)}" for worker, bundle in indivisible)
+    countable = ("CPU", "GPU", "memory")
+    has = ", ".join(
+        f"{node.ip} {_listed({n: much for n, much in node.resources.items() if n in countable})}"
+        for node in nodes
     )
-    return (
-        f"{terms} = {amount(name, asked)} {_unit(name)}, and the cluster has {there(name, nodes)}"
-    )
+    return f"no way to divide the workers over the nodes: {asked}; the cluster has {has}"
 
 
-def _too_large(
-    name: str, bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]
+def _too_little(
+    bundle_groups: Sequence[BundleGroup],
+    indivisible: Sequence[tuple[str, Bundle]],
+    nodes: Sequence[ClusterNode],
 ) -> str:
-    """One asks for more of it than any node has."""
-    most = max((node.resources.get(name, 0.0) for node in nodes), default=0.0)
-    for bundle_group in bundle_groups:
-        for worker, bundle in _indivisible(bundle_group):
-            if bundle.get(name, 0.0) > most + _NEAR_ZERO:
-                asked = amount(name, bundle[name])
+    """There is less of something in all, or on any node, than is asked for."""
+    for name in sorted(
+        {name for group in bundle_groups for bundle in group.bundles for name in bundle}
+    ):
+        total, terms = 0.0, []
+        for group in bundle_groups:
+            asked = [bundle[name] for bundle in group.bundles if bundle.get(name)]
+            total += sum(asked)
+            if len(set(asked)) == 1:
+                terms.append(f"{group.name} {len(asked)}×{_amount(name, asked[0])}")
+            elif asked:
+                terms.append(f"{group.name} {_amount(name, sum(asked))}")
+        has = [node.resources.get(name, 0.0) for node in nodes]
+        if total > sum(has) + _NEAR_ZERO:
+            return (
+                f"{' + '.join(terms)} = {_listed({name: total})}, and the cluster has"
+                f" {_there(name, nodes)}"
+            )
+        for worker, bundle in indivisible:
+            if bundle.get(name, 0.0) > max(has, default=0.0) + _NEAR_ZERO:
                 return (
-                    f"{worker} asks for {asked} {_unit(name)} on one node, and the cluster has"
-                    f" {there(name, nodes)}"
+                    f"{worker} asks for {_listed({name: bundle[name]})} on one node, and the cluster has"
+                    f" {_there(name, nodes)}"
                 )
     return ""
 
 
-def _indivisible(bundle_group: BundleGroup) -> Iterable[tuple[str, Bundle]]:
-    """What must be on one node: each worker's own, or all of them together."""
-    if bundle_group.strategy != "STRICT_PACK":
-        return zip(bundle_group.workers, bundle_group.bundles, strict=True)
-    names = {name for bundle in bundle_group.bundles for name in bundle}
-    whole = {name: sum(bundle.get(name, 0.0) for bundle in bundle_group.bundles) for name in names}
-    return [(bundle_group.name, whole)]
+def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
+    """A group wants nodes with labels that none has. Conditions, `!a` and `in(a, b)`, are Ray's to judge."""
+    for group in bundle_groups:
+        wanted = {n: v for n, v in group.labels.items() if "(" not in v and not v.startswith("!")}
+        if wanted and not any(wanted.items() <= node.labels.items() for node in nodes):
+            text = ", ".join(f"{name}={value}" for name, value in wanted.items())
+            has = []
+            for node in nodes:  # with the labels that people gave; Ray's own are left out
+                own = {n: v for n, v in node.labels.items() if not n.startswith("ray.io/")}
+                has.append(f"{node.ip} {own}")
+            return f"no node has the labels that {group.name} wants, {text}; there are: {'; '.join(has)}"
+    return ""
 
 
-def _term(name: str, bundle_group: BundleGroup) -> str:
-    """`learner 2×4`: so many workers of a gang ask for so much."""
-    asked = [bundle[name] for bundle in bundle_group.bundles if bundle.get(name)]
-    if not asked:
-        return ""
-    if len(set(asked)) == 1:
-        return f"{bundle_group.name} {len(asked)}×{amount(name, asked[0])}"
-    return f"{bundle_group.name} {amount(name, sum(asked))}"
+def _can_be_divided(bundles: Sequence[Bundle], nodes: Sequence[ClusterNode]) -> bool:
+    """Whether there is a node for each bundle, tried one way after another; True if there are too many."""
+    free = [dict(node.resources) for node in nodes]
+    chosen: list[int] = []  # the nodes of the bundles so far
+    tried: list[list[dict[str, float]]] = [
+        []
+    ]  # for each of these and the next: what nodes had free
+    node = 0
+    for _ in range(_MAX_STEPS):
+        if len(chosen) == len(bundles):
+            return True
+        while node == len(nodes):  # none is left for this bundle, so the one before must move on
+            if not chosen:
+                return False
+            tried.pop()
+            node = chosen.pop()
+            for name, asked in bundles[len(chosen)].items():
+                free[node][name] = round(free[node][name] + asked, 6)
+            node += 1
+        bundle, has = bundles[len(chosen)], free[node]
+        if has in tried[-1] or any(has.get(n, 0.0) + _NEAR_ZERO < bundle[n] for n in bundle):
+            node += 1
+            continue
+        tried[-1].append(dict(has))
+        for name, asked in bundle.items():
+            has[name] = round(has[name] - asked, 6)
+        chosen.append(node)
+        tried.append([])
+        node = 0
+    return True
 
 
-def there(name: str, nodes: Sequence[ClusterNode]) -> str:
+def shortage(bundle_group: BundleGroup, nodes: Sequence[ClusterNode], free: Bundle) -> str:
+    """What a group asks for that is not there yet, with what is free now."""
+    asked: dict[str, float] = {}
+    for bundle in bundle_group.bundles:
+        for name, much in bundle.items():
+            asked[name] = asked.get(name, 0.0) + much
+    parts = [
+        f"{_amount(name, much)} {name} (of {_there(name, nodes)},"
+        f" {_amount(name, free.get(name, 0.0))} is free)"
+        for name, much in asked.items()
+    ]
+    return f"{bundle_group.name} asks for {' and '.join(parts)}"
+
+
+def _there(name: str, nodes: Sequence[ClusterNode]) -> str:
     """`8: 4 on 10.0.0.5, 4 on 10.0.0.6`."""
     has = [(node.resources.get(name, 0.0), node.ip) for node in nodes]
-    parts = ", ".join(f"{amount(name, much)} on {ip}" for much, ip in has if much)
-    total = amount(name, sum(much for much, _ in has))
+    parts = ", ".join(f"{_amount(name, much)} on {ip}" for much, ip in has if much)
+    total = _amount(name, sum(much for much, _ in has))
     return f"{total}: {parts}" if parts else total
 
 
-def amount(name: str, much: float) -> str:
+def _amount(name: str, much: float) -> str:
     """A number of CPUs or GPUs; memory in GiB."""
     return f"{much / 2**30:.3g}" if name == "memory" else f"{round(much, 3):g}"
 
 
-def _unit(name: str) -> str:
-    return "GiB of memory" if name == "memory" else name
+def _listed(bundle: Bundle) -> str:
+    """`2 GPU and 8 GiB of memory`."""
+    units = {"memory": "GiB of memory"}
+    return " and ".join(f"{_amount(n, much)} {units.get(n, n)}" for n, much in bundle.items())

@@ -1,56 +1,114 @@
-"""Placement: the room that Ray reserves for a bundle group."""
+"""Placement groups: which workers Ray places together, what each of them asks for, and the reservation.
+
+A group that asks for resources, or says how it wants to be placed, is one bundle group: Ray reserves room for
+all of it or for none. So are the processes of a MultiProcessingColocation, which must be on one node. Workers
+that ask for nothing belong to none; they are spread over the nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from launchpad.launch.backends.ray import cluster, feasibility
-from launchpad.launch.backends.ray.bundles import BundleGroup
+from launchpad.launch.plan import WorkerPlan
 
 PENDING_S = 60.0
-"""How long a gang waits for room that others have now."""
+"""How long a group waits for room that others have now."""
+
+SPREAD_OPTIONS = {"num_cpus": 0, "num_gpus": 0, "scheduling_strategy": "SPREAD"}
+"""What an actor is made with that belongs to no bundle group: nothing is reserved, and nodes take turns."""
+
+_LEAST = {"memory": 1.0}
+"""Ray reserves no room for nothing; this is a byte."""
+
+
+@dataclass(frozen=True)
+class BundleGroup:
+    """Workers that are placed together.
+
+    Attributes:
+        strategy: Ray's word for how: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD.
+        bundles: What each of the workers needs, in their order, by Ray's names.
+        labels: Which nodes they may be on.
+    """
+
+    name: str
+    strategy: str
+    workers: tuple[str, ...]
+    bundles: tuple[Mapping[str, float], ...]
+    labels: Mapping[str, str]
+
+
+def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
+    """The bundle groups of a plan. Pure."""
+    together: dict[str, list[WorkerPlan]] = {}
+    for worker in workers:
+        together.setdefault(worker.colocation or worker.group, []).append(worker)
+    groups = []
+    for name, members in together.items():
+        bundles = []
+        for asked in (member.resources for member in members):
+            kind = f"accelerator_type:{asked.accelerator}"
+            bundle = {
+                "CPU": float(asked.cpus or 0),
+                "GPU": float(asked.gpus),
+                "memory": float(asked.memory_bytes or 0),
+                kind: 0.001 if asked.accelerator else 0.0,
+            }
+            bundles.append({name: amount for name, amount in bundle.items() if amount})
+        first = members[0]
+        chooses = first.resources.labels or first.resources.placement
+        if bundles[0] or chooses or first.colocation:
+            group = BundleGroup(
+                name=name,
+                strategy="STRICT_PACK"
+                if first.colocation
+                else (first.resources.placement or "pack").upper(),
+                workers=tuple(member.name for member in members),
+                bundles=tuple(bundle or _LEAST for bundle in bundles),
+                labels=first.resources.labels,
+            )
+            groups.append(group)
+    return groups
 
 
 class Placement:
-    """One gang's room. Reserved at once if there is some, else when others leave it.
+    """The room of one bundle group. Reserved at once if there is some, else when others leave it.
 
     Args:
         then: Called in some thread of Ray's when the room is there.
 
     Attributes:
-        is_ready: Whether it is there, as far as we have heard.
+        reserved: Ray's placement group.
+        is_ready: Whether the room is there, as far as Ray has said.
     """
 
     def __init__(self, bundle_group: BundleGroup, then: Callable[[Placement], None]) -> None:
         from ray.util.placement_group import placement_group
 
         self.bundle_group, self._then = bundle_group, then
-        selectors = (
-            [dict(bundle_group.labels) for _ in bundle_group.bundles]
-            if bundle_group.labels
-            else None
-        )
-        self._group: Any = placement_group(
+        selectors = [dict(bundle_group.labels) for _ in bundle_group.bundles]
+        self.reserved: Any = placement_group(
             [dict(bundle) for bundle in bundle_group.bundles],
             strategy=bundle_group.strategy,
-            bundle_label_selector=selectors,
+            bundle_label_selector=selectors if bundle_group.labels else None,
         )
         self.wait()
 
     def wait(self) -> None:
         """Begins to wait for the room."""
         self.is_ready = False
-        self._group.ready().future().add_done_callback(lambda _: self._then(self))
+        self.reserved.ready().future().add_done_callback(lambda _: self._then(self))
 
     def is_lost(self) -> bool:
         """Whether a node has died that the room was on; Ray looks for other room then."""
         from ray.util.placement_group import placement_group_table
 
-        return bool(placement_group_table(self._group)["state"] != "CREATED")
+        return bool(placement_group_table(self.reserved)["state"] != "CREATED")
 
     def options(self, worker: str) -> dict[str, Any]:
-        """What an actor of this gang is made with."""
+        """What an actor of this group is made with."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         index = self.bundle_group.workers.index(worker)
@@ -62,32 +120,6 @@ class Placement:
             "memory": bundle.get("memory", 0) or None,
             "resources": others or None,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                placement_group=self._group, placement_group_bundle_index=index
+                placement_group=self.reserved, placement_group_bundle_index=index
             ),
         }
-
-    def why_not(self) -> str:
-        """Why there is no room yet, with what is free now."""
-        ray = cluster.load()
-        free = ray.available_resources()
-        asked: dict[str, float] = {}
-        for bundle in self.bundle_group.bundles:
-            for name, much in bundle.items():
-                asked[name] = asked.get(name, 0.0) + much
-        parts = [
-            f"{feasibility.amount(name, much)} {name} (of {feasibility.there(name, cluster.nodes())},"
-            f" {feasibility.amount(name, free.get(name, 0.0))} is free)"
-            for name, much in asked.items()
-        ]
-        return f"{self.bundle_group.name} asks for {' and '.join(parts)}"
-
-    def remove(self) -> None:
-        """Gives the room back."""
-        from ray.util.placement_group import remove_placement_group
-
-        remove_placement_group(self._group)
-
-
-def free_options() -> dict[str, Any]:
-    """What an actor is made with that belongs to no gang: nothing is reserved, and nodes take turns."""
-    return {"num_cpus": 0, "num_gpus": 0, "scheduling_strategy": "SPREAD"}

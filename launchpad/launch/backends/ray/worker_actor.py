@@ -1,7 +1,7 @@
-"""Outpost: the Ray actor of one worker. It starts the worker's process on its node, and speaks for it.
+"""The Ray actor of one worker. It starts the worker's process on its node, and passes on what that reports.
 
-    launcher ── open, start, ask, kill, place ──▶ outpost ══ lifeline ══ keeper ── host ── worker
-             ◀── news: log lines and reports ───
+    launcher ── open, execute_in_order ──▶ worker actor ══ lifeline ══ subreaper ── forkserver ── worker
+             ◀── next_update: log lines and reports ───
 
 The worker is a process of its own, as in `local_mp`: so the kernel says how it ended, what hangs in it can be
 ended, and a restart takes no new actor. When Ray ends the actor, for whatever reason, the lifeline ends,
@@ -10,15 +10,15 @@ and the worker with all that it has started.
 Why two processes stand between actor and worker, where a pod has none:
 
 1. The actor does not fork workers itself: Ray's threads run in it, and a lock that one of them holds would be
-   held for ever in the copy. So there is the host, which has a single thread.
+   held for ever in the copy. So there is the forkserver, which has a single thread.
 2. A Ray worker that ends by itself, as when its driver has died, kills its direct children on the way
-   (`kill_child_processes_on_worker_exit`), and no others. Were the host that child, it would be gone together
-   with the actor: what had left the worker by a double fork, and the sockets, would stay. So the child is the
-   keeper. If Ray kills that, the host sees the actor's end and ends all that is below it; if it is the host
-   that is killed, the keeper does.
+   (`kill_child_processes_on_worker_exit`), and no others. Were the forkserver that child, it would be gone
+   together with the actor: what had left the worker by a double fork, and the sockets, would stay. So the child
+   is the subreaper. If Ray kills that, the forkserver sees the actor's end and ends all that is below it; if it
+   is the forkserver that is killed, the subreaper does.
 
 All methods run in one event loop, and none waits for the worker. Ray runs the calls of such an actor in any
-order, so the launcher numbers what must keep its order: start, ask, kill, tell_gone, place.
+order, so the launcher numbers the commands whose order matters.
 """
 
 from __future__ import annotations
@@ -29,18 +29,23 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import portpicker
 
 from launchpad.errors import LaunchError
 from launchpad.events import Bound, Ended
-from launchpad.launch.backends.launch_origin import RunSecrets, differences, spec_fields
+from launchpad.launch.backends.launch_origin import (
+    LauncherInfo,
+    RunSecrets,
+    differences,
+    spec_fields,
+)
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
 from launchpad.launch.backends.ray import cluster
-from launchpad.launch.backends.ray.messages import ActorReady, ActorUpdate, WorkerSetup
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -49,12 +54,50 @@ from launchpad.launch.rundir.directory import RunDirectory, socket_name
 _POLL_S = 0.05
 """How often the log is looked at."""
 
-_MOST = 4 << 20
-"""How much of the log goes at once, in bytes."""
+_MAX_LOG_BYTES = 4 << 20
+"""How much of the log goes at once."""
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What a worker actor must know before its worker is started for the first time.
+
+    Attributes:
+        state: Where the worker keeps what its next attempt is to find.
+    """
+
+    program: str
+    launch_type: str
+    worker: WorkerPlan
+    origin: LauncherInfo
+    state: str
+
+
+@dataclass(frozen=True)
+class ActorReady:
+    """The actor is ready: where it is."""
+
+    node: str
+    ip: str
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ActorUpdate:
+    """What an actor has to report: what its worker has printed, then what has become of it.
+
+    Attributes:
+        log: What attempt `attempt` has printed since the last update.
+        reports: Events, as in `launchpad.events`, in order.
+    """
+
+    attempt: int
+    log: bytes
+    reports: Sequence[Any]
 
 
 class WorkerActor:
-    """Starts one worker, again and again if need be, and passes on what is said.
+    """Starts one worker, again and again if need be, and passes on commands and reports.
 
     Args:
         launcher: The launcher's `origin.versions`: plain text, as nothing else may be the same here.
@@ -76,9 +119,8 @@ class WorkerActor:
         self._tail: Tail | None = None
         self._reports: list[Any] = []
         self._ports: dict[str, str] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._has_update = asyncio.Event()
-        self._early: dict[int, tuple[str, tuple[Any, ...]]] = {}
+        self._early: dict[int, tuple[str, tuple[Any, ...], dict[str, Any]]] = {}
         self._n_executed = 0
 
     async def open(self, setup: WorkerSetup, keys: RunSecrets) -> ActorReady:
@@ -87,30 +129,41 @@ class WorkerActor:
         Raises:
             LaunchError: it cannot be; the text says why.
         """
-        self._loop = asyncio.get_running_loop()
         sys.path += [p for p in setup.origin.path if p not in sys.path and os.path.isdir(p)]
         node, ip = cluster.here()
+        host = f"[{ip}]" if ":" in ip else ip
         gpus = _checked_gpus(setup.worker)
         self._run = RunDirectory.create(setup.program, setup.worker.endpoints)
         self._worker = setup.worker.name
-        worker = self._local_plan(setup.worker, ip, gpus)
+        endpoints = {}
+        for name, planned in setup.worker.endpoints.items():
+            if planned.startswith("tcp:"):
+                endpoints[name] = f"unix:{self._run.runtime}/{socket_name(name)}"
+            else:
+                port = portpicker.pick_unused_port()
+                self._ports[name] = endpoints[name] = f"{host}:{port}"
+        worker = replace(setup.worker, endpoints=endpoints, gpus=gpus)
+        loop = asyncio.get_running_loop()  # reports come from a thread
+        report: Callable[[Any], Any] = partial(loop.call_soon_threadsafe, self._add_report)
         self._workers = start_forkserver(
             LaunchPlan(setup.program, setup.launch_type, (worker,)),
             self._run,
-            self._on_report,
-            listens_at=f"tcp:{_in_brackets(ip)}:0",
+            report,
+            listens_at=f"tcp:{host}:0",
             **spec_fields(setup.origin, keys, worker.name, setup.state),
         )
         self._run.make_runtime()
         return ActorReady(node, ip, gpus)
 
-    async def execute_in_order(self, number: int, command: str, *arguments: Any) -> None:
-        """Does what the launcher says; what has come before its turn waits for what it was said after."""
-        self._early[number] = command, arguments
+    async def execute_in_order(
+        self, number: int, command: str, *arguments: Any, **options: Any
+    ) -> None:
+        """Calls `start`, or a method of `ProcessWorkers`; what comes too early waits for those before."""
+        self._early[number] = command, arguments, options
         while (due := self._early.pop(self._n_executed, None)) is not None:
             self._n_executed += 1
-            name, given = due
-            getattr(self, name)(*given)
+            name, given, named = due
+            getattr(self if name == "start" else self._workers, name)(*given, **named)
 
     def start(self, attempt: int, places: Mapping[str, str]) -> None:
         """Starts the worker; `places` says where the others are."""
@@ -123,39 +176,26 @@ class WorkerActor:
         self._workers.start(self._worker, attempt)
         self._workers.place(places)
 
-    def request_stop(self, restarts: bool) -> None:
-        """Asks it to stop."""
-        if self._workers is not None:
-            self._workers.request_stop(self._worker, restarts=restarts)
-
-    def kill(self, at_once: bool) -> None:
-        """Ends it."""
-        if self._workers is not None:
-            if at_once:
-                self._workers.skip_grace()
-            self._workers.kill(self._worker)
-
-    def announce_gone(self, worker: str, why: str) -> None:
-        """Another worker has ended for good, or is back."""
-        if self._workers is not None:
-            self._workers.announce_gone(worker, why)
-
-    def place(self, places: Mapping[str, str]) -> None:
-        """Others are somewhere else now."""
-        if self._workers is not None:
-            self._workers.place(places)
-
     async def stacks(self) -> str:
         """What the worker's threads are doing."""
         assert self._workers is not None
         return await asyncio.to_thread(self._workers.stacks, self._worker)
 
     async def next_update(self) -> ActorUpdate:
-        """What there is to tell, as soon as there is something."""
+        """Waits until there is something to report. An end comes after all that was printed until then."""
         while True:
             self._has_update.clear()
-            if (update := self._collect()) is not None:
-                return update
+            tail, log = self._tail, bytearray()
+            while tail is not None and len(log) < _MAX_LOG_BYTES and (lines := tail.lines()):
+                for line in lines:
+                    log += line + b"\n"
+            if tail is not None and tail.has_more():
+                return ActorUpdate(self._attempt, bytes(log), [])
+            reports, self._reports = self._reports, []
+            if tail is not None and any(isinstance(report, Ended) for report in reports):
+                log += tail.remainder()
+            if log or reports:
+                return ActorUpdate(self._attempt, bytes(log), reports)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_update.wait(), _POLL_S)
 
@@ -167,44 +207,9 @@ class WorkerActor:
             self._run.remove()
             shutil.rmtree(self._run.logs, ignore_errors=True)  # the launcher has it all
 
-    def _local_plan(self, worker: WorkerPlan, ip: str, gpus: tuple[str, ...]) -> WorkerPlan:
-        """The plan with endpoints on this node, and with the devices that Ray has given."""
-        assert self._run is not None
-        endpoints = {}
-        for name, planned in worker.endpoints.items():
-            if planned.startswith("tcp:"):
-                endpoints[name] = f"unix:{self._run.runtime}/{socket_name(name)}"
-            else:
-                port = portpicker.pick_unused_port()
-                self._ports[name] = endpoints[name] = f"{_in_brackets(ip)}:{port}"
-        return replace(worker, endpoints=endpoints, gpus=gpus)
-
-    def _on_report(self, report: Any) -> None:
-        """From the thread that reads what the host says."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._add_report, report)
-
     def _add_report(self, report: Any) -> None:
         self._reports.append(report)
         self._has_update.set()
-
-    def _collect(self) -> ActorUpdate | None:
-        """What there is. An end is not told before all that was printed until then."""
-        log = self._printed()
-        if self._tail is not None and self._tail.has_more():
-            return ActorUpdate(self._attempt, log, [])
-        reports, self._reports = self._reports, []
-        if self._tail is not None and any(isinstance(report, Ended) for report in reports):
-            log += self._tail.remainder()
-        return ActorUpdate(self._attempt, log, reports) if log or reports else None
-
-    def _printed(self) -> bytes:
-        printed: list[bytes] = []
-        size = 0
-        while self._tail is not None and size < _MOST and (lines := self._tail.lines()):
-            printed += [line + b"\n" for line in lines]
-            size = sum(map(len, printed))
-        return b"".join(printed)
 
 
 def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:
@@ -219,7 +224,3 @@ def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:
             f" {VISIBLE}={seen!r} on {os.uname().nodename}. See what sets that variable there"
         )
     return ids
-
-
-def _in_brackets(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip

@@ -1,11 +1,11 @@
 """The workers of one launch on a Ray cluster.
 
-    supervisor ── start, ask, kill … ──▶ actions, in one thread ── Ray calls ──▶ outposts, one for each worker
-    supervisor ◀── reports ───────────────────┘ ◀── news ───────────────┘
+    supervisor ── start, kill … ──▶ actions, in one thread ── Ray calls ──▶ worker actors, one for each worker
+    supervisor ◀── reports ──────────────┘ ◀── answers ─────────────┘
 
-Everything happens in that thread, one thing after the other: commands, what outposts say, what they die of. A
-dead outpost, and so a dead node, is one more way for a worker to end; started again, it gets a new one,
-wherever Ray has room for its gang.
+Everything happens in that thread, one thing after the other: commands, what actors report, what they die of.
+A dead actor, and so a dead node, is one more way for a worker to end; started again, it gets a new actor,
+wherever Ray has room for its bundle group.
 """
 
 from __future__ import annotations
@@ -25,23 +25,21 @@ from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, versions
 from launchpad.launch.backends.ray import cluster, feasibility, placement_group
 from launchpad.launch.backends.ray.actor_handle import ActorHandle
-from launchpad.launch.backends.ray.bundles import bundle_groups_of
-from launchpad.launch.backends.ray.messages import ActorReady, ActorUpdate, WorkerSetup
-from launchpad.launch.backends.ray.placement_group import Placement
-from launchpad.launch.backends.ray.worker_actor import WorkerActor
+from launchpad.launch.backends.ray.placement_group import Placement, bundle_groups_of
+from launchpad.launch.backends.ray.worker_actor import ActorReady, WorkerActor, WorkerSetup
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 
 _ANSWER_S = 5.0
-"""How long an outpost may take for what it does at once, before its node is taken for lost."""
+"""How long an actor may take for what it does at once, before its node is taken for lost."""
 
 _REPORT_AFTER_S = 1.0
 """Room that is there takes Ray less to give."""
 
-_AT_ONCE = 1000
-"""Calls of one outpost that may wait side by side: there is one for its news, others take no time."""
+_MAX_CONCURRENCY = 1000
+"""Calls of one actor that may wait side by side: there is one for its next update, others take no time."""
 
 
 class RayWorkers(Workers):
@@ -66,13 +64,22 @@ class RayWorkers(Workers):
         self._places = AddressTable()
         self._skips_grace = False
         self._broken = ""
-        self._actions = Actions("launchpad-outposts", self._collapse)
+        self._actions = Actions("launchpad-ray-actors", self._collapse)
         self._keys = RunSecrets.of(run.scope, plan.launch_type.removeprefix("test_"))
         self._view = LocalAddressView(self._keys)
         cluster.connect()
         try:
             self._node, self._ip = cluster.here()
-            self._placements = self._reserve()
+            groups = bundle_groups_of(plan.workers)
+            refused = feasibility.refusal(groups, cluster.nodes()) if groups else ""
+            if refused:
+                raise LaunchError(
+                    f"program {plan.program!r} does not fit on the Ray cluster: {refused}"
+                )
+            then = partial(self._do, self._on_placement_ready)
+            self._placements: dict[str, Placement] = {}
+            for placed in [Placement(group, then) for group in groups]:
+                self._placements |= dict.fromkeys(placed.bundle_group.workers, placed)
             self._actor_class = cluster.load().remote(WorkerActor)
             self._actions.begin()
         except BaseException:
@@ -80,12 +87,12 @@ class RayWorkers(Workers):
             raise
 
     def start(self, worker: str, attempt: int) -> None:
-        """Starts it at its outpost; makes one if there is none."""
+        """Starts it by its actor; makes one if there is none."""
         self._do(self._start, worker, attempt)
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         """Tells it."""
-        self._do(self._ask, worker, restarts)
+        self._do(self._request_stop, worker, restarts)
 
     def kill(self, worker: str) -> None:
         """Kills its process, and its actor if that does not answer."""
@@ -114,11 +121,11 @@ class RayWorkers(Workers):
             return f"({worker} does not answer: {error})\n"
 
     def close(self) -> None:
-        """Ends all outposts, gives the room back, and leaves the cluster."""
+        """Ends all actors, gives the room back, and leaves the cluster."""
         self._actions.end(self._close)
         cluster.release()
 
-    # The thread.
+    # Actions, in their thread.
 
     def _do(self, action: Callable[..., object], *arguments: Any) -> None:
         self._actions.do(self._act, action, *arguments)
@@ -150,21 +157,7 @@ class RayWorkers(Workers):
         self._alive.pop(ended.worker, None)
         self._report(Ended(ended))
 
-    # Room.
-
-    def _reserve(self) -> dict[str, Placement]:
-        """Worker → the room of its gang."""
-        bundle_groups = bundle_groups_of(self._plan.workers)
-        refused = feasibility.refusal(bundle_groups, cluster.nodes()) if bundle_groups else ""
-        if refused:
-            raise LaunchError(
-                f"program {self._plan.program!r} does not fit on the Ray cluster: {refused}"
-            )
-        placements = [
-            Placement(bundle_group, lambda placed: self._do(self._on_placement_ready, placed))
-            for bundle_group in bundle_groups
-        ]
-        return {worker: placed for placed in placements for worker in placed.bundle_group.workers}
+    # Reserved room.
 
     def _on_placement_ready(self, placed: Placement) -> None:
         placed.is_ready = True
@@ -173,21 +166,19 @@ class RayWorkers(Workers):
                 self._waiting.remove(worker)
                 self._start(worker, self._alive[worker])
 
-    def _wait_for_placement(self, worker: str, attempt: int, placed: Placement) -> None:
-        self._waiting.add(worker)
-        self._call_later(_REPORT_AFTER_S, self._report_waiting, worker, placed)
-        self._call_later(placement_group.PENDING_S, self._give_up, worker, attempt, placed)
-
-    def _report_waiting(self, worker: str, placed: Placement) -> None:
-        if worker in self._waiting:
-            self._note(worker, f"waiting for room: {placed.why_not()}")
-
-    def _give_up(self, worker: str, attempt: int, placed: Placement) -> None:
-        """Nobody has left that room."""
+    def _on_still_waiting(
+        self, worker: str, attempt: int, placed: Placement, gives_up: bool
+    ) -> None:
+        """Reports what the worker waits for; at last, that no other program has left that room."""
         if worker not in self._waiting or self._alive[worker] != attempt:
             return
+        free = cluster.load().available_resources()
+        why = feasibility.shortage(placed.bundle_group, cluster.nodes(), free)
+        if not gives_up:
+            self._report(WorkerNote(worker, f"waiting for room: {why}"))
+            return
         self._waiting.remove(worker)
-        why = f"no room on the Ray cluster for {placement_group.PENDING_S:g} s: {placed.why_not()}"
+        why = f"no room on the Ray cluster for {placement_group.PENDING_S:g} s: {why}"
         hint = "wait for the programs that have it now, or ask for less"
         self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, why, hint=hint))
 
@@ -203,40 +194,40 @@ class RayWorkers(Workers):
             handle.attempt, handle.killed = attempt, False
             self._begin(handle)
         elif placed is not None and not placed.is_ready:
-            self._wait_for_placement(worker, attempt, placed)
+            self._waiting.add(worker)
+            for delay_s, gives_up in (_REPORT_AFTER_S, False), (placement_group.PENDING_S, True):
+                self._call_later(delay_s, self._on_still_waiting, worker, attempt, placed, gives_up)
         else:
-            self._open(ActorHandle(worker, self._new_actor(worker), attempt))
-
-    def _new_actor(self, worker: str) -> Any:
-        placed = self._placements.get(worker)
-        options = placed.options(worker) if placed is not None else placement_group.free_options()
-        return self._actor_class.options(max_concurrency=_AT_ONCE, **options).remote(versions())
-
-    def _open(self, handle: ActorHandle) -> None:
-        self._handles[handle.worker] = handle
-        setup = WorkerSetup(
-            program=self._plan.program,
-            launch_type=self._plan.launch_type,
-            worker=self._plan.worker(handle.worker),
-            origin=self._origin,
-            state=str(self._run.state(handle.worker)),
-        )
-        self._call_actor(handle, "open", self._on_opened, setup, self._keys)
+            options = (
+                placed.options(worker) if placed is not None else placement_group.SPREAD_OPTIONS
+            )
+            made = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
+            handle = self._handles[worker] = ActorHandle(worker, made.remote(versions()), attempt)
+            setup = WorkerSetup(
+                program=self._plan.program,
+                launch_type=self._plan.launch_type,
+                worker=self._plan.worker(worker),
+                origin=self._origin,
+                state=str(self._run.state(worker)),
+            )
+            self._call_actor(handle, "open", setup, self._keys)
 
     def _begin(self, handle: ActorHandle) -> None:
-        """Starts the attempt, if the outpost is ready; else that is done when it is."""
+        """Starts the attempt, if the actor is ready; else that is done when it is."""
         if handle.ready is None:
             return
         log = self._run.log(handle.worker, handle.attempt)
-        handle.log = LogWriter(log, self._run.rotation, partial(self._note, handle.worker))
+        handle.log = LogWriter(
+            log, self._run.rotation, lambda text: self._report(WorkerNote(handle.worker, text))
+        )
         handle.send("start", handle.attempt, self._places.seen_from(handle.ready.node))
-        for worker, why in self._gone.items():  # who is not born yet would not hear it
+        for worker, why in self._gone.items():  # it was not there to be told
             handle.send("announce_gone", worker, why)
 
-    def _ask(self, worker: str, restarts: bool) -> None:
+    def _request_stop(self, worker: str, restarts: bool) -> None:
         handle = self._handles.get(worker)
         if handle is not None and handle.ready is not None:
-            handle.send("request_stop", restarts)
+            handle.send("request_stop", worker, restarts=restarts)
         else:
             self._drop(worker, "stopped before it was started")
 
@@ -246,7 +237,9 @@ class RayWorkers(Workers):
             self._drop(worker, "ended before it was started")
             return
         handle.killed = True
-        handle.send("kill", self._skips_grace)
+        if self._skips_grace:
+            handle.send("skip_grace")
+        handle.send("kill", worker)
         self._call_later(_ANSWER_S, self._kill_if_running, handle, handle.attempt)
 
     def _kill_if_running(self, handle: ActorHandle, attempt: int) -> None:
@@ -269,40 +262,30 @@ class RayWorkers(Workers):
         for handle in self._ready():
             handle.send("announce_gone", worker, why)
 
-    # What outposts say.
+    # What actors report.
 
-    def _call_actor(
-        self,
-        handle: ActorHandle,
-        method: str,
-        then: Callable[[ActorHandle, Any], None],
-        *arguments: Any,
-    ) -> None:
-        handle.call(
-            method, lambda future: self._do(self._on_answer, handle, then, future), *arguments
-        )
+    def _call_actor(self, handle: ActorHandle, method: str, *arguments: Any) -> None:
+        future = getattr(handle.actor, method).remote(*arguments).future()
+        # The callback runs in some thread of Ray's.
+        future.add_done_callback(lambda done: self._do(self._on_answer, handle, done))
 
-    def _on_answer(
-        self, handle: ActorHandle, then: Callable[[ActorHandle, Any], None], future: Future[Any]
-    ) -> None:
+    def _on_answer(self, handle: ActorHandle, future: Future[Any]) -> None:
         if self._handles.get(handle.worker) is not handle:
             return
         error = future.exception()
         if error is not None:
             self._on_actor_died(handle, error)
-        else:
-            then(handle, future.result())
-
-    def _on_opened(self, handle: ActorHandle, ready: ActorReady) -> None:
-        handle.ready = ready
-        self._begin(handle)
-        self._call_actor(handle, "next_update", self._on_update)
-
-    def _on_update(self, handle: ActorHandle, update: ActorUpdate) -> None:
-        self._call_actor(handle, "next_update", self._on_update)
-        if update.log and handle.log is not None and update.attempt == handle.attempt:
-            handle.log.write_bytes(update.log)
-        for report in update.reports:
+            return
+        answer = future.result()
+        if isinstance(answer, ActorReady):
+            handle.ready = answer
+            self._begin(handle)
+            self._call_actor(handle, "next_update")
+            return
+        self._call_actor(handle, "next_update")
+        if answer.log and handle.log is not None and answer.attempt == handle.attempt:
+            handle.log.write_bytes(answer.log)
+        for report in answer.reports:
             self._on_report(handle, report)
 
     def _on_report(self, handle: ActorHandle, report: Any) -> None:
@@ -313,26 +296,24 @@ class RayWorkers(Workers):
         elif isinstance(report, Ended):
             self._end(handle, report.outcome)
             if report.outcome.kind == outcome.LOST:
-                self._leave(handle)
+                # Its forkserver is dead, and would be at the next attempt: that gets another actor.
+                del self._handles[handle.worker]
+                handle.end()
         elif not isinstance(report, ProcessStarted) or handle.ready.ip == self._ip:
             self._report(report)  # a process of another host has no number here
 
     def _on_actor_died(self, handle: ActorHandle, error: BaseException) -> None:
-        """The outpost is dead, or out of reach: then Ray ends it, before there is another one."""
+        """The actor is dead, or out of reach: then Ray ends it, before there is another one."""
         handle.end()
         placed = self._placements.get(handle.worker)
         if placed is not None and placed.is_ready and placed.is_lost():
             placed.wait()
         del self._handles[handle.worker]
-        if placed is not None and handle.never_ran(error):
-            self._start(handle.worker, handle.attempt)  # Ray did not know that the node was dead
+        if placed is not None and handle.ready is None and "never ran" in str(error):
+            # Ray had no process for it yet, since it did not know that the node was dead.
+            self._start(handle.worker, handle.attempt)
         elif handle.attempt:
             self._end(handle, handle.lost(error))
-
-    def _leave(self, handle: ActorHandle) -> None:
-        """The host of its worker is dead, and would be at the next attempt: that gets another outpost."""
-        del self._handles[handle.worker]
-        handle.end()
 
     def _end(self, handle: ActorHandle, ended: Outcome) -> None:
         handle.close_log()
@@ -341,7 +322,7 @@ class RayWorkers(Workers):
         self._report_end(ended)
 
     def _publish(self, addresses: list[str]) -> None:
-        """Lets everybody know where these are now."""
+        """Tells all where these are now."""
         if not addresses:
             return
         for handle in self._ready():
@@ -352,24 +333,17 @@ class RayWorkers(Workers):
     def _ready(self) -> list[ActorHandle]:
         return [handle for handle in self._handles.values() if handle.ready is not None]
 
-    def _note(self, worker: str, text: str) -> None:
-        self._report(WorkerNote(worker, text))
-
-    # The end.
-
     def _close(self) -> None:
         self._view.close()
         for handle in self._handles.values():
             handle.close_log()
         with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours
             cluster.check()
-            self._clean_up()
-
-    def _clean_up(self) -> None:
-        closing = [handle.actor.close.remote() for handle in self._ready()]
-        if closing:
-            cluster.load().wait(closing, num_returns=len(closing), timeout=_ANSWER_S)
-        for handle in self._handles.values():
-            handle.end()
-        for placed in {id(p): p for p in self._placements.values()}.values():
-            placed.remove()
+            ray = cluster.load()
+            closing = [handle.actor.close.remote() for handle in self._ready()]
+            if closing:
+                ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_S)
+            for handle in self._handles.values():
+                handle.end()
+            for placed in {id(p): p for p in self._placements.values()}.values():
+                ray.util.remove_placement_group(placed.reserved)
