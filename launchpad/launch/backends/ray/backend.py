@@ -63,9 +63,8 @@ class Ray(Backend):
         backend = Ray(LauncherInfo.here())
         cluster.connect()
         ray = cluster.load()
-        node = (
-            ray._private.worker._global_node
-        )  # of a cluster that this process has started, if any
+        # There is a head node here if this process has started the cluster, by us or by `ray.init()`.
+        node = ray._private.worker._global_node
         if node is not None and node.is_head():
             cluster.release()
             raise LaunchError(

@@ -89,7 +89,7 @@ def release() -> None:
 
 
 def check() -> None:
-    """Raises LaunchError if somebody has disconnected this process: Ray would start a new cluster unasked."""
+    """Raises LaunchError if this process was disconnected: Ray would start a new cluster unasked."""
     if not load().is_initialized():
         raise LaunchError("this process has been disconnected, by ray.shutdown()")
 

@@ -13,9 +13,9 @@ Why two processes stand between actor and worker, where a pod has none:
    held for ever in the copy. So there is the forkserver, which has a single thread.
 2. A Ray worker that ends by itself, as when its driver has died, kills its direct children on the way
    (`kill_child_processes_on_worker_exit`), and no others. Were the forkserver that child, it would be gone
-   together with the actor: what had left the worker by a double fork, and the sockets, would stay. So the child
-   is the subreaper. If Ray kills that, the forkserver sees the actor's end and ends all that is below it; if it
-   is the forkserver that is killed, the subreaper does.
+   with the actor: what had left the worker by a double fork, and the sockets, would stay. So the child is the
+   subreaper. If Ray kills that, the forkserver sees the actor's end and ends all that is below it; if it is
+   the forkserver that is killed, the subreaper does.
 
 All methods run in one event loop, and none waits for the worker. Ray runs the calls of such an actor in any
 order, so the launcher numbers the commands whose order matters.
@@ -29,9 +29,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import portpicker
@@ -143,8 +142,11 @@ class WorkerActor:
                 port = portpicker.pick_unused_port()
                 self._ports[name] = endpoints[name] = f"{host}:{port}"
         worker = replace(setup.worker, endpoints=endpoints, gpus=gpus)
-        loop = asyncio.get_running_loop()  # reports come from a thread
-        report: Callable[[Any], Any] = partial(loop.call_soon_threadsafe, self._add_report)
+        loop = asyncio.get_running_loop()
+
+        def report(event: Any) -> None:  # called in another thread
+            loop.call_soon_threadsafe(self._add_report, event)
+
         self._workers = start_forkserver(
             LaunchPlan(setup.program, setup.launch_type, (worker,)),
             self._run,
