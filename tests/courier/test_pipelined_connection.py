@@ -13,7 +13,8 @@ from launchpad import courier
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server import pipelined_connection
-from launchpad.courier.server.pipelined_connection import OffloadedCall, ReadTurn
+from launchpad.courier.server.pipelined_connection import ReadTurn
+from launchpad.courier.server.thread_pool import Job
 from launchpad.courier.telemetry.counters import MethodCounts
 from tests.waiting import until
 
@@ -101,7 +102,7 @@ def test_a_call_that_waits_for_a_thread_can_still_be_cancelled(
     serve, unix_address, monkeypatch
 ) -> None:
     ran: list[int] = []
-    waiting: list[OffloadedCall] = []
+    waiting: list[Job] = []
     server = serve(unix_address, work=ran.append)
     monkeypatch.setattr(
         pipelined_connection, "_SLOW_S", -1.0

@@ -13,7 +13,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
-from launchpad.courier.server.unclaimed_streams import UnclaimedStreams
+from launchpad.courier.server.dispatcher import UnclaimedStreams
 from launchpad.courier.streams import arguments
 from launchpad.courier.streams.receiver import (
     WINDOW_BYTES,

@@ -10,7 +10,7 @@ import grpc
 
 from launchpad.courier.client.future import CallFuture
 from launchpad.courier.client.options import Options
-from launchpad.courier.client.remote_server import RemoteServer, next_pause
+from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.grpc import common
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -37,10 +37,10 @@ class GrpcCall:
         self.deadline = deadline
         self.future = CallFuture()
         self.rpc: Any = None  # in flight, if it is
-        self._n_bytes = n_bytes
+        self.n_bytes = n_bytes
+        self.pause_s = 0.0
+        self.not_before = 0.0  # when it may be sent again, as the server took no calls
         self._n_in = 0
-        self._pause_s = 0.0
-        self._not_before = 0.0  # when it may be sent again
         began = time.monotonic()
         counts.started += 1
 
@@ -58,22 +58,6 @@ class GrpcCall:
             self.peer.check_wait(self.method, self.options)
         except Exception as error:
             self.future.fail(error)
-
-    def check_before_sending(self) -> float | None:
-        """Seconds that are left for it. Raises if there are none, or the server would not take it."""
-        self.peer.check_size(self.method, self._n_bytes)
-        return self.peer.time_left(self.method, self.options, self.deadline)
-
-    def postpone(self) -> None:
-        """Holds it back for a while, since the server takes no calls."""
-        self._pause_s = next_pause(self._pause_s)
-        self._not_before = time.monotonic() + self._pause_s
-
-    def is_due(self) -> bool:
-        """Whether it may be sent now; one that was postponed may have to end instead."""
-        if self._not_before:
-            self.check_wait()
-        return self._not_before <= time.monotonic()
 
     def take_answer(self, rpc: Any) -> bool:
         """Settles the future by how the RPC has ended; False if the call may be made again.

@@ -18,6 +18,7 @@ from launchpad.courier.grpc.call import GrpcCall
 from launchpad.courier.grpc.connection import GrpcConnection
 from launchpad.courier.protocol import framing
 from launchpad.courier.telemetry import tracing
+from launchpad.courier.transport import network_address
 
 _CHECK_EVERY_S = 1.0  # a caller that waits longer looks for the reason
 
@@ -27,14 +28,14 @@ class GrpcChannel(Channel):
 
     def __init__(self, peer: RemoteServer, options: Options) -> None:
         super().__init__(peer, options)
-        common.parse(peer.address)
-        peer.max_bytes = common.limit(peer.max_bytes)
+        network_address.parse(peer.address, network_address.GRPC)
+        peer.max_bytes = min(peer.max_bytes, common.MAX_BYTES)
         self._connection = GrpcConnection(peer)
 
     @property
     def n_connections(self) -> int:
         """Open now: at most one."""
-        return int(self._connection.has_handshake)
+        return int(self._connection.open_call is not None)
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
         if (spans := tracing.spans) is not None and not self.trace_header:

@@ -15,17 +15,13 @@ import contextlib
 import hmac
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing, headers
-from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
 from launchpad.courier.transport.network_address import Endpoint
-
-if TYPE_CHECKING:
-    from launchpad.courier.security.keyring import Credentials
 
 try:
     import grpc
@@ -38,7 +34,8 @@ except ImportError as missing:
         f"Run: pip install 'launchpad[grpc]' ({missing})"
     ) from missing
 
-# gRPC counts the bytes of a message in an int; this much of it may be courier's headers.
+# What can be sent or taken at once, whatever is asked for. gRPC counts the bytes of a message in an int; this
+# much of it may be courier's headers.
 _HEADERS = 1 << 20
 MAX_BYTES = (1 << 31) - 1 - _HEADERS
 
@@ -72,21 +69,6 @@ class _User:
 
 
 check_process = _User().check_process  # one per process by nature: gRPC's own threads are
-
-
-def parse(address: str) -> Endpoint:
-    """The endpoint of an address `grpc:HOST:PORT`; a ValueError where it is malformed."""
-    return endpoints.parse(address, endpoints.GRPC)
-
-
-def limit(max_bytes: int) -> int:
-    """What can really be sent or taken at once, where `max_bytes` was asked for."""
-    return min(max_bytes, MAX_BYTES)
-
-
-def find_credentials(endpoint: Endpoint) -> Credentials | None:
-    """What the keyring has for it; None where the address is of plaintext."""
-    return None if endpoint.wants_plaintext else keyring.find_credentials(str(endpoint))
 
 
 def tune(endpoint: Endpoint) -> list[tuple[str, Any]]:

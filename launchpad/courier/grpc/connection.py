@@ -14,6 +14,7 @@ been answered then is OutcomeUnknown.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.call import GrpcCall, refused
 from launchpad.courier.protocol import handshake
-from launchpad.courier.security.keyring import NAME
+from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
 from launchpad.courier.transport.network_address import Endpoint
 
@@ -41,9 +42,9 @@ class GrpcConnection:
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
         self._lock = threading.Lock()
+        self.open_call: Any = None  # the Stay: in flight while the connection is there
         self._channel: Any = None
         self._inherited: Any = None
-        self._open_call: Any = None  # the Stay: in flight while the connection is there
         self._metadata: tuple[tuple[str, Any], ...] = ()
         self._invoke: Any = None
         self._waiting: deque[GrpcCall] = deque()
@@ -52,11 +53,6 @@ class GrpcConnection:
         self._is_closing = False
         self._wake = threading.Event()
         fork.drop_in_child(self)
-
-    @property
-    def has_handshake(self) -> bool:
-        """A server has answered, and the connection has not ended since."""
-        return self._open_call is not None
 
     def send(self, call: GrpcCall) -> None:
         """Makes the call as soon as that is possible. Its future gets whatever comes of it."""
@@ -67,7 +63,7 @@ class GrpcConnection:
     def close(self) -> None:
         """Ends the connection, and whatever is in flight."""
         with self._lock:
-            channel, self._channel, self._open_call = self._channel, None, None
+            channel, self._channel, self.open_call = self._channel, None, None
             thread, self._is_closing = self._thread, True
             waiting, self._waiting = self._waiting, deque()
             in_flight = tuple(self._in_flight)
@@ -88,7 +84,7 @@ class GrpcConnection:
         """For a forked child, in which gRPC does not work (common.check_process raises when it is used)."""
         self._lock = threading.Lock()
         self._inherited, self._channel = self._channel, None  # freeing it would use it
-        self._open_call = self._thread = None
+        self.open_call = self._thread = None
         self._waiting.clear()
         self._in_flight.clear()
 
@@ -115,11 +111,12 @@ class GrpcConnection:
         """False when it has to wait for a server."""
         with self._lock:
             invoke, metadata = self._invoke, self._metadata
-            if self._open_call is None:
+            if self.open_call is None:
                 return False
             self._in_flight.add(call)
         try:
-            timeout_s = call.check_before_sending()
+            self._peer.check_size(call.method, call.n_bytes)
+            timeout_s = self._peer.time_left(call.method, call.options, call.deadline)
         except Exception as error:
             self._in_flight.discard(call)
             call.future.fail(error)
@@ -146,17 +143,18 @@ class GrpcConnection:
         try:
             if call.take_answer(rpc):
                 return
-            self._on_lost(self._open_call)  # it is another server, or none
+            self._on_lost(self.open_call)  # it is another server, or none
         except NotRun:
-            call.postpone()
+            call.pause_s = next_pause(call.pause_s)
+            call.not_before = time.monotonic() + call.pause_s
         self._enqueue(call)
 
     def _on_lost(self, open_call: Any) -> None:
         """The connection has ended: nothing more is sent on it."""
         with self._lock:
-            if open_call is None or self._open_call is not open_call:
+            if open_call is None or self.open_call is not open_call:
                 return
-            self._open_call = None
+            self.open_call = None
             if self._in_flight and not self._is_closing:
                 self._start_thread()  # some may wait within gRPC: for these it asks for the verdict
         open_call.cancel()
@@ -167,12 +165,12 @@ class GrpcConnection:
         pause_s = 0.0
         while True:
             with self._lock:
-                is_needed = self._waiting or (self._in_flight and self._open_call is None)
+                is_needed = self._waiting or (self._in_flight and self.open_call is None)
                 if self._is_closing or not is_needed:
                     self._thread = None
                     return
             try:
-                has_handshake = self.has_handshake or self._run_handshake()
+                has_handshake = self.open_call is not None or self._run_handshake()
             except Exception as error:
                 with self._lock:
                     waiting, self._waiting = self._waiting, deque()
@@ -181,36 +179,31 @@ class GrpcConnection:
                     self._cancel(call)
                 continue
             pause_s = next_pause(pause_s) if pause_s or not has_handshake else next_pause()
-            self._send_waiting(has_handshake)
+            with self._lock:
+                waiting, self._waiting = self._waiting, deque()
+            for call in waiting:
+                if not has_handshake or call.not_before:
+                    call.check_wait()
+                may_send = has_handshake and call.not_before <= time.monotonic()
+                is_sent = may_send and not call.future.done() and self._try_send(call)
+                if not is_sent and not call.future.done():
+                    with self._lock:
+                        self._waiting.append(call)
+            try:
+                if not has_handshake:
+                    self._peer.raise_if_failed()
+            except Exception as error:
+                for call in tuple(self._in_flight):
+                    call.future.fail(error)
+                    self._cancel(call)
             self._wake.wait(pause_s)
-
-    def _send_waiting(self, has_handshake: bool) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, deque()
-        for call in waiting:
-            if not has_handshake:
-                call.check_wait()
-            is_sent = (
-                has_handshake and call.is_due() and not call.future.done() and self._try_send(call)
-            )
-            if not is_sent and not call.future.done():
-                with self._lock:
-                    self._waiting.append(call)
-        if has_handshake:
-            return
-        try:
-            self._peer.raise_if_failed()
-        except Exception as error:
-            for call in tuple(self._in_flight):
-                call.future.fail(error)
-                self._cancel(call)
 
     def _run_handshake(self) -> bool:
         """Calls Hello once; False when no server is up. Raises an error that no further attempt will cure."""
         try:
             channel = self._channel
             if channel is None:
-                channel = open_channel(common.parse(self._peer.address))
+                channel = open_channel(endpoints.parse(self._peer.address, endpoints.GRPC))
                 with self._lock:
                     if self._is_closing:
                         channel.close()
@@ -238,7 +231,7 @@ class GrpcConnection:
         incarnation = (common.INCARNATION, self._peer.server_hello.incarnation)
         open_call = channel.unary_unary(common.KEEP_OPEN).future(b"", metadata=metadata)
         with self._lock:
-            self._open_call = open_call
+            self.open_call = open_call
             self._metadata = (*metadata, incarnation)
             self._invoke = channel.unary_unary(common.CALL).future
         open_call.add_done_callback(self._on_lost)
@@ -270,7 +263,8 @@ def open_channel(wanted: Endpoint) -> Any:
     common.check_process()
     if wanted.port == 0:
         raise ValueError(f"{wanted} has no port: a client needs the address that a server got")
-    credentials = common.find_credentials(wanted)
+    is_plaintext = wanted.wants_plaintext
+    credentials = None if is_plaintext else keyring.find_credentials(str(wanted))
     target = f"dns:///{str(wanted).partition(':')[2]}"
     options = [*common.tune(wanted), *_OPTIONS]
     if credentials is not None:
@@ -278,7 +272,7 @@ def open_channel(wanted: Endpoint) -> Any:
             credentials.ca_pem, credentials.key_pem, credentials.cert_pem
         )
         return grpc.secure_channel(
-            target, secure, [*options, ("grpc.ssl_target_name_override", NAME)]
+            target, secure, [*options, ("grpc.ssl_target_name_override", keyring.NAME)]
         )
     for _, where in endpoints.resolve(wanted):
         endpoints.check_plaintext(wanted, where[0])

@@ -26,7 +26,7 @@ from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, un
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, handshake, headers
 from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
-from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit, without_stream
+from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class CourierService:
     def __init__(self, core: ServerCore, token: bytes) -> None:
         self._core = core
         self._token = token
-        self._max_bytes = common.limit(core.max_bytes)
-        self._open_calls: set[Send] = set()
+        self._max_bytes = min(core.max_bytes, common.MAX_BYTES)
+        self.open_calls: set[Send] = set()  # each a Stay, which ends when the server stops
 
     def find(self, path: str, metadata: Any) -> grpc.RpcMethodHandler | None:
         caller_metadata = CallerMetadata(metadata)
@@ -60,11 +60,6 @@ class CourierService:
             return refuse(grpc.StatusCode.FAILED_PRECONDITION, what, courier_not_run="incarnation")
         return unary_handler(partial(self._call, caller_metadata))
 
-    def end_open_calls(self) -> None:
-        """Ends the Stay of all clients: this server takes no more calls."""
-        for send in tuple(self._open_calls):
-            send(None)
-
     def _hello(self, _: bytes, context: grpc.ServicerContext) -> bytes:
         core = self._core
         if core.is_closing:
@@ -75,10 +70,10 @@ class CourierService:
         )
 
     def _open_call(self, _: bytes, context: grpc.ServicerContext, send: Send) -> None:
-        self._open_calls.add(send)
-        is_there = context.add_callback(lambda: self._open_calls.discard(send))
+        self.open_calls.add(send)
+        is_there = context.add_callback(lambda: self.open_calls.discard(send))
         if not is_there or self._core.is_closing:
-            self._open_calls.discard(send)
+            self.open_calls.discard(send)
             send(None)
 
     def _call(
@@ -115,7 +110,7 @@ class CourierService:
         if (header := found.get(headers.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._max_bytes)
         call_context = CallContext(deadline, found.get(headers.TRACE, b""))
-        return carried(self._core.methods.answer_for(call_context, method, body, buffers))
+        return self._core.methods.answer_for(call_context, method, body, buffers)
 
 
 class _CourierCall:
@@ -142,13 +137,14 @@ class _CourierCall:
         self._send(None)
 
 
-def carried(reply: Reply) -> Reply:
-    """The reply, or the error that it is of a kind which needs more than one message."""
-    if reply[0] in (framing.RESULT, framing.ERROR, framing.NOT_RUN, PROMISE):
+def without_stream(reply: Reply) -> Reply:
+    """The reply; where it is a stream, which needs more than one message, an error in its place."""
+    if reply[0] != framing.STREAM:
         return reply
+    reply[1].drop()
     error = TypeError(
-        "the method returned a stream, which does not travel by gRPC. Return a list, or call it at "
-        "another address of its server."
+        "the method returned an iterator, and gRPC carries no streams of ours: return a list, or serve at "
+        "a unix: or tcp: address"
     )
     return framing.ERROR, pickling.encode_error(error), []
 

@@ -21,9 +21,9 @@ from google.protobuf.struct_pb2 import ListValue, NullValue, Struct, Value
 from launchpad.courier.call_context import CallContext
 from launchpad.courier.codec import pickling
 from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
-from launchpad.courier.grpc.courier_service import answer_when_done, carried, deadline_of
+from launchpad.courier.grpc.courier_service import answer_when_done, deadline_of, without_stream
 from launchpad.courier.protocol import framing
-from launchpad.courier.server.dispatcher import PROMISE, Reply, without_stream
+from launchpad.courier.server.dispatcher import PROMISE, Reply
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
@@ -36,19 +36,15 @@ _EXACT = 1 << 53  # beyond this a float skips whole numbers
 _MAX_DEPTH = 100  # protobuf itself reads no deeper
 
 
-def service_name(server: str) -> str:
-    """What a server is called as a gRPC service: `launchpad.learner_0` for `learner/0`."""
-    name = re.sub(r"[^A-Za-z0-9_]", "_", server)
-    return f"launchpad.{name if name[:1].isalpha() else '_' + name}"
-
-
 class JsonService:
     """Serves JSON values. Finds a handler for each call, on gRPC's thread; handlers run on the pool."""
 
     def __init__(self, core: ServerCore, token: bytes) -> None:
         self._core = core
         self._token = token
-        self.name = service_name(core.name)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", core.name)
+        #: As a gRPC service: `launchpad.learner_0` for `learner/0`.
+        self.name = f"launchpad.{name if name[:1].isalpha() else '_' + name}"
 
     def find(self, path: str, metadata: Any) -> grpc.RpcMethodHandler | None:
         caller_metadata = CallerMetadata(metadata)
@@ -88,7 +84,7 @@ class JsonService:
             return
         body, buffers = pickling.encode(to_arguments(request))
         call_context = CallContext(deadline, caller_metadata.trace)
-        reply = carried(core.methods.answer_for(call_context, method, body, buffers))
+        reply = core.methods.answer_for(call_context, method, body, buffers)
         if reply[0] == PROMISE:
             answer_when_done(core, context, reply[1], call.finish)
         else:
@@ -122,19 +118,16 @@ class _JsonCall:
         except Exception as error:
             self.end(_Code.INTERNAL, f"the method has run, but {error}")
             return
-        self._count(value.ByteSize())
+        self._counts.finish(time.monotonic() - self._began, self._n_in, value.ByteSize())
         self._send(value)
         self._send(None)
 
     def end(self, code: grpc.StatusCode, text: str, **trailing: Any) -> None:
         """Ends it with an error."""
         self._counts.errors += 1
-        self._count(0)
+        self._counts.finish(time.monotonic() - self._began, self._n_in, 0)
         fail(self._context, code, text[:_MAX_TEXT], **trailing)
         self._send(None)
-
-    def _count(self, n_out: int) -> None:
-        self._counts.finish(time.monotonic() - self._began, self._n_in, n_out)
 
 
 class NotJson(ValueError):

@@ -12,9 +12,10 @@ import grpc
 
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.courier_service import CourierService
-from launchpad.courier.grpc.health_service import HealthService
+from launchpad.courier.grpc.health_and_reflection import HealthService, ReflectionService
 from launchpad.courier.grpc.json_service import JsonService
-from launchpad.courier.grpc.reflection_service import ReflectionService
+from launchpad.courier.security import keyring
+from launchpad.courier.server.thread_pool import FunctionJob
 from launchpad.courier.transport import network_address as endpoints
 from launchpad.courier.transport.network_address import Endpoint
 
@@ -29,7 +30,7 @@ class GrpcServer:
 
     Args:
         address: `grpc:HOST:PORT`. Port 0 is any free one; `address` then has the real one.
-        core: open at the latest when this is.
+        core: its threads are started at the latest when this is opened.
         token: what courier and JSON callers have to send.
         health: returns the state of the server.
 
@@ -40,7 +41,7 @@ class GrpcServer:
         self, address: str, core: ServerCore, token: bytes, health: Callable[[], str]
     ) -> None:
         common.check_process()
-        wanted = common.parse(address)
+        wanted = endpoints.parse(address, endpoints.GRPC)
         self._courier = CourierService(core, token)
         json = JsonService(core, token)
         self._pool = _CoreExecutor(core)
@@ -55,7 +56,7 @@ class GrpcServer:
         options = [
             *common.tune(wanted),
             ("grpc.so_reuseport", 0),  # else two servers share a port, and neither notices
-            ("grpc.max_receive_message_length", common.limit(core.max_bytes) + (64 << 10)),
+            ("grpc.max_receive_message_length", min(core.max_bytes, common.MAX_BYTES) + (64 << 10)),
             # Calls wait for a thread; gRPC would cancel some of them once there are a thousand.
             ("grpc.server.max_pending_requests", 1_000_000),
             ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
@@ -65,20 +66,17 @@ class GrpcServer:
         port = _bind(self._server, wanted)
         self.address = str(Endpoint(wanted.scheme, wanted.host, port))
         self._stopped: Any = None
-
-    def open(self) -> None:
-        """Begins to serve."""
-        self._server.start()
-
-    def notify_health(self) -> None:
-        """The server's health has changed."""
-        self._health.notify()
+        self.open = self._server.start
+        self.notify_health = self._health.notify  # to be called when the server's health has changed
 
     def begin_stop(self, grace_s: float) -> None:
         """Takes no more calls. Those that run are cancelled after `grace_s`."""
         self._stopped = self._server.stop(grace_s)
-        self._courier.end_open_calls()
-        self._health.end_watches()
+        for send in tuple(self._courier.open_calls):
+            send(None)
+        for watcher in tuple(self._health.watchers):
+            self._health.watchers.discard(watcher)
+            watcher.send(None)
 
     def end_stop(self) -> None:
         """Cancels what is left, and waits until nothing is.
@@ -101,32 +99,20 @@ class _CoreExecutor(Executor):
         self.busy: set[int] = set()  # idents of the threads that serve a call
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        job = _GrpcJob(lambda: fn(*args, **kwargs), self.busy)
-        self._core.pool.submit(job)
-        return job.future
+        future: Future[Any] = Future()
 
+        def run() -> None:
+            me = threading.get_ident()
+            self.busy.add(me)
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                self.busy.discard(me)
 
-class _GrpcJob:
-    """One function for a thread of the pool."""
-
-    is_waiting = False
-    is_urgent = False
-    caller = ""
-
-    def __init__(self, fn: Callable[[], Any], busy: set[int]) -> None:
-        self._fn = fn
-        self._busy = busy
-        self.future: Future[Any] = Future()
-
-    def run(self) -> None:
-        me = threading.get_ident()
-        self._busy.add(me)
-        try:
-            self.future.set_result(self._fn())
-        except BaseException as error:
-            self.future.set_exception(error)
-        finally:
-            self._busy.discard(me)
+        self._core.pool.submit(FunctionJob(run))
+        return future
 
 
 class _ServiceRouter(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -142,7 +128,8 @@ class _ServiceRouter(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _bind(server: Any, wanted: Endpoint) -> int:
-    credentials = common.find_credentials(wanted)
+    is_plaintext = wanted.wants_plaintext
+    credentials = None if is_plaintext else keyring.find_credentials(str(wanted))
     ip = endpoints.resolve(wanted, to_bind=True)[0][1][0]
     if credentials is None:
         endpoints.check_plaintext(wanted, ip)

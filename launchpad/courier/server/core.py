@@ -12,26 +12,26 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from launchpad.courier import call_deadlock, call_stack, fork
+from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.handshake import Handshake
-from launchpad.courier.server.pipelined_connection import STALL_S
+from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConnection
 from launchpad.courier.server.poller import Poller
 from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
 from launchpad.courier.telemetry.counters import EdgeCounts
 from launchpad.courier.transport.stream_socket import Listener
 
+if TYPE_CHECKING:
+    from launchpad.courier.server.stream_pump import StreamWriter
 
-class Stallable(Protocol):
-    """Work that the leader checks every few milliseconds, in case it holds others back."""
-
-    def take_over_if_stalled(self, now: float) -> Job | None: ...
+    # What the leader checks every few milliseconds, in case it holds others back.
+    Stallable = PipelinedConnection | StreamWriter
 
 
 class LocalCall(Job, Protocol):
@@ -90,10 +90,6 @@ class ServerCore:
     def is_closing(self) -> bool:
         """No request is accepted any more, not even a health check."""
         return self.is_stopping and not self.is_draining
-
-    def open(self) -> None:
-        fork.drop_in_child(self)
-        self.pool.start()
 
     def drop_inherited(self) -> None:
         """For a forked child: only the parent serves."""

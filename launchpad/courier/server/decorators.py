@@ -84,8 +84,15 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
     Looked up on the type, so that no property is evaluated and no attribute of the instance is
     served by accident. `run` is what a node does, not what it serves.
     """
-    exposed: _Exposed = getattr(type(obj), _SERVES, _Exposed(None, frozenset()))
-    names = {name for name in dir(type(obj)) if _is_public(type(obj), name)}
+    kind = type(obj)
+    exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
+    names = set()
+    for name in dir(kind):
+        if name == "__call__" or (name != "run" and not name.startswith("_")):
+            value = _look_up(kind, name)
+            is_method = callable(value) and not isinstance(value, type | partial)
+            if is_method or isinstance(value, staticmethod | classmethod):
+                names.add(name)
     if exposed.only is not None:
         names &= exposed.only
     found = {name: getattr(obj, name) for name in sorted(names - set(exclude))}
@@ -93,7 +100,7 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
         found[name] = getattr(obj, name, None)
         if not callable(found[name]):
             raise TypeError(
-                f"{type(obj).__name__} is to serve {name!r} also, but has no such method or callable "
+                f"{kind.__name__} is to serve {name!r} also, but has no such method or callable "
                 "attribute once it is constructed"
             )
     return found
@@ -102,15 +109,6 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
 def idempotent_methods(kind: type) -> tuple[str, ...]:
     """The names of the methods of a class that may run twice."""
     return tuple(name for name in dir(kind) if getattr(_look_up(kind, name), IDEMPOTENT, False))
-
-
-def _is_public(kind: type, name: str) -> bool:
-    if name == "run" or (name.startswith("_") and name != "__call__"):
-        return False
-    value = _look_up(kind, name)
-    if isinstance(value, staticmethod | classmethod):
-        return True
-    return callable(value) and not isinstance(value, type | partial)
 
 
 def _look_up(kind: type, name: str) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from types import CoroutineType
-from typing import Any
+from typing import Any, NamedTuple
 
 from launchpad.courier import call_stack
 from launchpad.courier.call_context import CallContext, current_call
@@ -16,9 +18,9 @@ from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.builtin_methods import ATTACH, LIST_METHODS, WAITS
 from launchpad.courier.server.decorators import PRIORITY
 from launchpad.courier.server.event_loop import EventLoop
-from launchpad.courier.server.unclaimed_streams import UnclaimedStreams
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry import tracing
+from launchpad.courier.telemetry.counters import MethodCounts
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 Reply = tuple[int, Any, list[memoryview]]  # kind, body, buffers
@@ -171,18 +173,6 @@ def encode_result(result: object) -> Reply:
         return framing.ERROR, pickling.encode_unpicklable(result, error), []
 
 
-def without_stream(reply: Reply) -> Reply:
-    """The reply; where it is a stream, which gRPC cannot transport, an error in its place."""
-    if reply[0] != framing.STREAM:
-        return reply
-    reply[1].drop()
-    error = TypeError(
-        "the method returned an iterator, and gRPC carries no streams of ours: return a list, or serve at "
-        "a unix: or tcp: address"
-    )
-    return framing.ERROR, pickling.encode_error(error), []
-
-
 def fit(reply: Reply, max_bytes: int) -> Reply:
     """The reply, or MessageTooLarge where it is more than the caller takes at once."""
     _, body, views = reply
@@ -203,3 +193,58 @@ def encode_outcome(promise: Promise) -> Reply:
     except BaseException as error:
         return framing.ERROR, pickling.encode_error(error), []
     return encode_result(result)
+
+
+class _Unclaimed(NamedTuple):
+    outgoing: StreamSender
+    owner: object
+    call_id: int
+
+
+class UnclaimedStreams:
+    """Streams that wait to be fetched: results of calls whose connection also serves other calls.
+
+    client ──futures.rows()──▶ server        on the connection of all futures
+           ◀──STREAM, ticket──
+           ──courier/attach(ticket)──▶       on a connection of its own
+           ◀──STREAM, ITEM, ITEM, …──
+
+    Safe from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unclaimed: dict[bytes, _Unclaimed] = {}
+
+    def put(
+        self, outgoing: StreamSender, owner: object, counts: MethodCounts, call_id: int = 0
+    ) -> bytes:
+        """Keeps a stream of which no item has been taken; returns its ticket.
+
+        Its items are counted where the call was, and not where it is attached.
+        """
+        outgoing.counts = counts
+        ticket = os.urandom(16)  # one of another incarnation must not be valid here
+        with self._lock:
+            self._unclaimed[ticket] = _Unclaimed(outgoing, owner, call_id)
+        return ticket
+
+    def take(self, ticket: bytes) -> StreamSender:
+        """The stream of this ticket, which is then no longer valid."""
+        with self._lock:
+            kept = self._unclaimed.pop(ticket, None)
+        if kept is None:
+            raise LookupError("this stream is not here: its connection ended, or it was dropped")
+        return kept.outgoing
+
+    def drop(self, owner: object, call_id: int | None = None) -> None:
+        """Drops the streams of this owner, or of this one call, which no client will fetch."""
+        with self._lock:
+            dropped = [
+                ticket
+                for ticket, kept in self._unclaimed.items()
+                if kept.owner is owner and call_id in (None, kept.call_id)
+            ]
+            streams = [self._unclaimed.pop(ticket).outgoing for ticket in dropped]
+        for outgoing in streams:
+            outgoing.drop()

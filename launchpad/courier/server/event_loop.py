@@ -95,14 +95,9 @@ class _TaskPromise(Promise):
 
     def cancel(self) -> bool:
         """Requests that the task ends; what it ends with is the outcome."""
-
-        def cancel_task() -> None:
-            if self._task is not None:
-                self._task.cancel()
-
         if not self.is_done:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
-                self._loop.call_soon_threadsafe(cancel_task)
+                self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         return False
 
     def _finish(self, task: asyncio.Task[Any]) -> None:

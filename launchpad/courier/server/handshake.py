@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier.protocol import handshake
 from launchpad.courier.server.connection import ServerConnection
-from launchpad.courier.server.serial_connection import SerialConnection
+from launchpad.courier.server.pipelined_connection import PipelinedConnection
+from launchpad.courier.server.serial_connection import SerialConnection, ShmServerConnection
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -66,13 +67,9 @@ class Handshake(ServerConnection):
             core.connections.discard(self)
             make_connection: Callable[[Socket, ServerCore, handshake.ClientHello], ServerConnection]
             if hello.flags & handshake.OVERLAP:
-                from launchpad.courier.server.pipelined_connection import PipelinedConnection
-
                 make_connection = PipelinedConnection
             elif hello.flags & handshake.SHARE and stream_socket.is_unix(self.sock):
-                from launchpad.courier.server.shm_connection import ShmServerConnection
-
-                make_connection = ShmServerConnection  # late: shared memory takes a while to import
+                make_connection = ShmServerConnection
             else:
                 make_connection = SerialConnection
             core.poller.park(make_connection(self.sock, core, hello))

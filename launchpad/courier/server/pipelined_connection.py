@@ -27,6 +27,7 @@ import socket
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launchpad.courier.call_context import CallContext
@@ -38,7 +39,7 @@ from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
 from launchpad.courier.protocol.handshake import ClientHello
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
 from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
-from launchpad.courier.server.thread_pool import Job
+from launchpad.courier.server.thread_pool import FunctionJob, Job
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
@@ -74,7 +75,7 @@ class PipelinedConnection(ServerConnection):
         self._queue: deque[framing.Fields] = deque()  # calls that have been read, for the turn
         self._read_at = 0.0
         self._averages: dict[MethodCounts, float] = {}  # seconds; of few methods
-        self._offloaded: dict[int, OffloadedCall] = {}  # given to the pool, and not begun
+        self._offloaded: dict[int, Job] = {}  # given to the pool, and not begun
         self._promises: dict[int, Promise] = {}
         self._n_unanswered = 0  # calls that will be answered, but not by the turn
         self._has_ended = False  # nothing more will be read
@@ -115,18 +116,6 @@ class PipelinedConnection(ServerConnection):
             if turn.is_replaced:
                 self._deliver()
 
-    def run_offloaded(self, call: OffloadedCall) -> None:
-        """Runs a call without the turn."""
-        _, call_id, method, *_ = call.frame
-        if self._offloaded.pop(call_id, None) is not None:  # if it has not been cancelled
-            counts = self._counts[method]
-            counts.started += 1
-            began = _monotonic()
-            reply = self._run(call.frame, call.read_at)
-            self._update_average(counts, _monotonic() - began)
-            self._answer(call.frame, reply, counts, began)
-        self._deliver()
-
     def close(self) -> None:
         self._core.unwatch(self)
         self.cut()  # wakes a thread that is writing
@@ -155,9 +144,10 @@ class PipelinedConnection(ServerConnection):
             if averages and averages.get(counts, 0.0) > _SLOW_S:
                 with self._lock:
                     self._n_unanswered += 1
-                call = OffloadedCall(self, frame, self._read_at, method in core.methods.urgent)
-                self._offloaded[call_id] = call
-                core.pool.submit(call)
+                run = partial(self._run_offloaded, frame, self._read_at)
+                job = FunctionJob(run, is_urgent=method in core.methods.urgent)
+                self._offloaded[call_id] = job
+                core.pool.submit(job)
                 continue
             turn.runs = counts
             turn.since = began
@@ -205,7 +195,8 @@ class PipelinedConnection(ServerConnection):
             with self._lock:
                 self._has_ended = True
             if not core.is_stopping:
-                self._cancel_promises()
+                for pending in tuple(self._promises.values()):
+                    pending.cancel()  # no client is left to receive it
             self._close_if_done()
             return False
         self._read_at = _monotonic()
@@ -228,6 +219,18 @@ class PipelinedConnection(ServerConnection):
 
     # A call.
 
+    def _run_offloaded(self, frame: framing.Fields, read_at: float) -> None:
+        """Runs a call of a method that takes long, without the turn."""
+        _, call_id, method, *_ = frame
+        if self._offloaded.pop(call_id, None) is not None:  # if it has not been cancelled
+            counts = self._counts[method]
+            counts.started += 1
+            began = _monotonic()
+            reply = self._run(frame, read_at)
+            self._update_average(counts, _monotonic() - began)
+            self._answer(frame, reply, counts, began)
+        self._deliver()
+
     def _run(self, frame: framing.Fields, read_at: float) -> Reply:
         """Runs a call that may have a deadline or headers, if it still may run."""
         _, _, method, body, buffers, timeout_us, headers_in = frame
@@ -247,10 +250,20 @@ class PipelinedConnection(ServerConnection):
     def _answer(
         self, frame: framing.Fields, reply: Reply, counts: MethodCounts, began: float
     ) -> None:
-        if reply[0] == PROMISE:
-            self._answer_when_done(frame, reply[1], counts, began)
-            return
+        """Puts the answer to a call; one whose outcome comes later is answered then, by the pool."""
         _, call_id, _, body_in, buffers_in, _, headers_in = frame
+        if reply[0] == PROMISE:
+            promise = self._promises[call_id] = reply[1]
+            with self._lock:
+                self._n_unanswered += 1
+
+            def answer() -> None:
+                self._promises.pop(call_id, None)
+                self._answer(frame, encode_outcome(promise), counts, began)
+                self._deliver()
+
+            self._core.send_when_done(promise, answer)
+            return
         if reply[0] == framing.STREAM:  # which needs a connection of its own
             ticket = self._core.methods.unclaimed_streams.put(reply[1], self, counts, call_id)
             reply = framing.STREAM, ticket, []
@@ -269,21 +282,6 @@ class PipelinedConnection(ServerConnection):
         n_in, n_out = framing.size(body_in, buffers_in), framing.size(body, views)
         counts.finish(_monotonic() - began, n_in, n_out)
 
-    def _answer_when_done(
-        self, frame: framing.Fields, promise: Promise, counts: MethodCounts, began: float
-    ) -> None:
-        call_id = frame[1]
-        self._promises[call_id] = promise
-        with self._lock:
-            self._n_unanswered += 1
-
-        def answer() -> None:
-            self._promises.pop(call_id, None)
-            self._answer(frame, encode_outcome(promise), counts, began)
-            self._deliver()
-
-        self._core.send_when_done(promise, answer)
-
     def _deliver(self) -> None:
         """Sends the answer to a call that was not the turn's. The last of them may have to close."""
         with contextlib.suppress(OSError):  # the thread that reads will see it, and close
@@ -301,17 +299,14 @@ class PipelinedConnection(ServerConnection):
             self._close_quietly()
 
     def _close_quietly(self) -> None:
-        self._cancel_promises()
+        for promise in tuple(self._promises.values()):
+            promise.cancel()  # no client is left to receive it
         self._core.methods.unclaimed_streams.drop(self)
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
         if not was_closed:
             self._answers.close(is_last_write=True)
             self.part()
-
-    def _cancel_promises(self) -> None:
-        for promise in tuple(self._promises.values()):
-            promise.cancel()  # no client is left to receive it
 
 
 class ReadTurn:
@@ -338,25 +333,3 @@ class ReadTurn:
         """At the last check it ran this very call already: one check alone proves nothing."""
         seen, self._seen_since = self._seen_since, self.since
         return bool(seen) and seen == self.since
-
-
-class OffloadedCall:
-    """A call of a method that takes long."""
-
-    is_waiting = False
-    caller = ""
-
-    def __init__(
-        self,
-        connection: PipelinedConnection,
-        frame: framing.Fields,
-        read_at: float,
-        is_urgent: bool,
-    ) -> None:
-        self._connection = connection
-        self.frame = frame
-        self.read_at = read_at
-        self.is_urgent = is_urgent
-
-    def run(self) -> None:
-        self._connection.run_offloaded(self)

@@ -14,27 +14,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from launchpad.courier.server.thread_pool import Job
 from launchpad.courier.telemetry.counters import warn
 from launchpad.courier.transport.stream_socket import Listener, Socket, has_pending
 from launchpad.courier.transport.wakeup import WakeupSocketpair
 
+if TYPE_CHECKING:
+    from launchpad.courier.server.connection import ServerConnection
+
 _POLL_S = 1.0  # how often a listener's socket file is checked
 _ACCEPT_PAUSE_S = 0.05  # for a listener that can't accept, because there are no descriptors left
-
-
-class Pollable(Protocol):
-    """A connection that waits for its next bytes. `expires_at` bounds how long (inf: for ever)."""
-
-    sock: Socket
-    events: int  # for which it waits, as selectors call them
-    expires_at: float
-
-    def take_job(self) -> Job: ...
-
-    def close(self) -> None: ...
 
 
 class Poller:
@@ -46,17 +37,19 @@ class Poller:
     """
 
     def __init__(
-        self, listeners: Sequence[Listener], make_connection: Callable[[Socket], Pollable]
+        self, listeners: Sequence[Listener], make_connection: Callable[[Socket], ServerConnection]
     ) -> None:
         self._selector = selectors.DefaultSelector()
         self._make_connection = make_connection
         self._lock = threading.Lock()
-        self._expiring: set[Pollable] = set()
-        self._ready: deque[Pollable] = deque()
+        self._expiring: set[ServerConnection] = set()
+        self._ready: deque[ServerConnection] = deque()
         self._paused: dict[Listener, float] = {}  # until when
         self._is_closed = False
         self._wakeup = WakeupSocketpair()
         self._selector.register(self._wakeup, selectors.EVENT_READ)
+        # Makes `poll` return, with what was done before this in effect. From any thread.
+        self.wake = self._wakeup.wake
         self._listeners = tuple(listeners)
         self._check_at = time.monotonic() + _POLL_S
         self._lost: set[Listener] = set()  # and could not be published again
@@ -99,8 +92,8 @@ class Poller:
                     self._republish(listener)
         return jobs
 
-    def park(self, parked: Pollable) -> None:
-        """Waits for the next bytes of this connection.
+    def park(self, parked: ServerConnection) -> None:
+        """Waits for the next bytes of this connection, until its `expires_at`.
 
         Closes it if we are closed, or the system has no room for it.
         """
@@ -121,10 +114,6 @@ class Poller:
             parked.close()
         elif self._ready or must_wake:
             self.wake()  # the leader may be asleep without a limit
-
-    def wake(self) -> None:
-        """Makes `poll` return, with what was done before this in effect. From any thread."""
-        self._wakeup.wake()
 
     def stop_accepting(self) -> None:
         """Accepts no new connections; after this the owner may close the listeners."""
@@ -185,7 +174,7 @@ class Poller:
                 warn(f"{taken}; it is back")
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
-    def _unpark(self, parked: Pollable) -> bool:
+    def _unpark(self, parked: ServerConnection) -> bool:
         with self._lock:
             self._expiring.discard(parked)
             with contextlib.suppress(KeyError, ValueError):

@@ -1,4 +1,7 @@
-"""A connection whose client makes one call at a time and waits for the answer."""
+"""A connection whose client makes one call at a time and waits for the answer.
+
+A client on the same host may ask for one that shares memory, for calls with large buffers.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +155,7 @@ class SerialConnection(ServerConnection):
         else:
             kind, result, views = self._answer_call(method, body, buffers)
         if kind > _ERROR or views or len(result) > _SMALL:
-            self._answer_specially(call_id, (kind, result, views), counts, began, n_in)
+            self._answer_specially(call_id, counts, began, n_in, (kind, result, views))
             return
         try:
             reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
@@ -173,27 +176,23 @@ class SerialConnection(ServerConnection):
             counts.buckets[bucket] += 1
 
     def _answer_in_context(self, frame: framing.Fields, began: float) -> Reply:
-        """Answers a call with a deadline or headers, which the calls that its method makes inherit."""
-        _, _, method, body, buffers, timeout_us, header_data = frame
+        """Answers a call with a deadline or headers, which the calls that its method makes inherit.
+
+        If some arguments are streams, its method runs on another thread: this one goes on reading,
+        as the items of the streams arrive on this connection.
+        """
+        _, call_id, method, body, buffers, timeout_us, header_data = frame
         until = None
         if timeout_us:
             until = (self._noticed_at or began) + timeout_us * 1e-6
             if until < began:
                 return framing.NOT_RUN, framing.LATE, []
-        if header_data:
-            return self._answer_with_headers(frame, until)
-        token = _serve_for(CallContext(until))
-        try:
-            return self._answer_call(method, body, buffers)
-        finally:
-            _serve_no_more(token)
-
-    def _answer_with_headers(self, frame: framing.Fields, until: float | None) -> Reply:
-        """Answers a call with headers. If some arguments are streams, its method runs on another thread.
-
-        This one then goes on reading, as the items of the streams arrive on this connection.
-        """
-        _, call_id, method, body, buffers, _, header_data = frame
+        if not header_data:
+            token = _serve_for(CallContext(until))
+            try:
+                return self._answer_call(method, body, buffers)
+            finally:
+                _serve_no_more(token)
         found = headers.decode(header_data)
         if (header := found.get(headers.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
@@ -205,22 +204,35 @@ class SerialConnection(ServerConnection):
         n_streams = decode_count(count)
         counts, began, n_in = self._counts[method], _monotonic(), framing.size(body, buffers)
         streams = self._streams = self._open_streams(method, counts)
-
-        def reply(answer: Reply) -> None:
-            self._answer_specially(call_id, answer, counts, began, n_in)
-
+        reply = partial(self._answer_specially, call_id, counts, began, n_in)
         streams.run_method(n_streams, answer, reply)
         return ANSWERED_SEPARATELY, b"", []
 
     def _answer_specially(
-        self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
+        self, call_id: int, counts: MethodCounts, began: float, n_in: int, reply: Reply
     ) -> None:
         """For what is not small, or no answer yet."""
         if reply[0] == PROMISE:
-            self._answer_when_done(reply[1], call_id, counts, began, n_in)
+            promise: Promise = reply[1]
+            self._pending_promises.add(promise)
+
+            def send() -> None:
+                try:
+                    outcome = encode_outcome(promise)
+                    self._answer_specially(call_id, counts, began, n_in, outcome)
+                except OSError:
+                    self.cut()  # the thread that reads closes
+                self._pending_promises.discard(promise)
+                if self._has_ended and self._streams is not None:
+                    self.close()  # without a reader there is no credit
+                elif self._has_ended:
+                    self.part()
+
+            # Frees this thread. The answer is sent from one of the pool: it may have to wait.
+            self._core.send_when_done(promise, send)
         elif reply[0] == framing.STREAM:
             streams = self._streams
-            if streams is None or streams.has_ended:
+            if streams is None or (streams.pump is not None and streams.pump.outgoing.has_ended):
                 streams = self._streams = self._open_streams(b"", counts)
             counts.finish(_monotonic() - began, n_in, 0)
             streams.send_items(reply[1], partial(self._end_streams, streams))
@@ -259,34 +271,50 @@ class SerialConnection(ServerConnection):
             self.sock, framing.encode(kind, call_id, b"", body, views, 0, header_data)
         )
 
-    def _answer_when_done(
-        self, promise: Promise, call_id: int, counts: MethodCounts, began: float, n_in: int
-    ) -> None:
-        """Frees this thread. The answer is sent from one of the pool: it may have to wait."""
-        self._pending_promises.add(promise)
-
-        def send() -> None:
-            try:
-                self._answer_specially(call_id, encode_outcome(promise), counts, began, n_in)
-            except OSError:
-                self.cut()  # the thread that reads closes
-            self._pending_promises.discard(promise)
-            if self._has_ended and self._streams is not None:
-                self.close()  # without a reader there is no credit
-            elif self._has_ended:
-                self.part()
-
-        self._core.send_when_done(promise, send)
-
     def _open_streams(self, method: bytes, counts: MethodCounts) -> ServerStreamCall:
         from launchpad.courier.server.stream_call import ServerStreamCall
 
-        return ServerStreamCall(
-            self.sock, self._core, method, self.caller, counts, self._takes_bytes
-        )
+        return ServerStreamCall(self, self._core, method, counts, self._takes_bytes)
 
     def _end_streams(self, streams: ServerStreamCall) -> None:
         if self._streams is streams:
             self._streams = None
             if self._core.is_stopping:
                 self.hang_up()
+
+
+class ShmServerConnection(SerialConnection):
+    """A serial connection whose client can share memory: large buffers past the socket, both ways."""
+
+    def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
+        from launchpad.courier.shm import socket as shm_socket  # late: it takes a while to import
+
+        self._shm = shm_socket.ShmSocket(sock)
+        super().__init__(self._shm, core, hello)
+        self._spin = SpinWaiter(self._shm, shm_socket.WINDOW_S)
+
+    def _received(self, n: int) -> list[framing.Fields]:
+        """Calls with all their buffers. One whose buffers cannot be had is answered here."""
+        frames = []
+        for frame in super()._received(n):
+            try:
+                frames.append(self._shm.open(frame, self._core.max_bytes))
+            except OSError:
+                from launchpad.courier.shm.socket import refusal
+
+                stream_socket.send_all(self.sock, refusal(frame))
+        return frames
+
+    def _write(
+        self, kind: int, call_id: int, body: bytes, views: list[memoryview], header_data: bytes
+    ) -> None:
+        shared = self._shm.wrap(views)
+        if shared is None:
+            super()._write(kind, call_id, body, views, header_data)
+            return
+        try:
+            views.clear()  # before the caller has the answer: an argument may die with them
+            header_data += self._shm.describe(shared)
+            super()._write(kind, call_id, body, shared.small, header_data)
+        finally:
+            shared.release()

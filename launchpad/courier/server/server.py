@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from launchpad.courier import transport
+from launchpad.courier import fork, transport
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.builtin_methods import HEALTH, STATS
 from launchpad.courier.security import keyring
@@ -29,16 +29,11 @@ _GRPC_SERVER = "launchpad.courier.grpc.server:GrpcServer"
 class ForeignServer(Protocol):
     """A server of another protocol, which answers with the methods of ours: `grpc.server.GrpcServer`."""
 
-    @property
-    def address(self) -> str: ...
-
-    def open(self) -> None: ...
-
-    def notify_health(self) -> None: ...
-
-    def begin_stop(self, grace_s: float | None) -> None: ...
-
-    def end_stop(self) -> None: ...
+    address: str
+    open: Callable[[], None]
+    notify_health: Callable[[], None]
+    begin_stop: Callable[[float], None]
+    end_stop: Callable[[], None]
 
 
 class Server:
@@ -149,7 +144,8 @@ class Server:
     def set_is_healthy(self, healthy: bool) -> None:
         """Sets the answer to health checks. Calls are served all the same."""
         self._is_healthy = healthy
-        self._notify_health()
+        for grpc_server in self._grpc_servers:
+            grpc_server.notify_health()
 
     def drain(self) -> None:
         """Takes no more calls, and goes on with those it has; `stop` is still to come.
@@ -159,7 +155,8 @@ class Server:
         """
         if self._core is not None:
             self._core.is_draining = self._core.is_stopping = True
-            self._notify_health()
+            for grpc_server in self._grpc_servers:
+                grpc_server.notify_health()
 
     def stats(self) -> ServerStats:
         """The counts of its calls since it started, by method and by client.
@@ -248,7 +245,8 @@ class Server:
                     for address in self._wanted
                 )
                 self._methods.addresses = (*self._addresses, *self._known_as)
-                core.open()
+                fork.drop_in_child(core)
+                core.pool.start_thread()
                 self._core = core
                 if self._is_in_process:
                     inprocess_addresses.publish(self._address, core)
@@ -291,10 +289,6 @@ class Server:
         core.close(grace_s)
         for grpc_server in self._grpc_servers:
             grpc_server.end_stop()
-
-    def _notify_health(self) -> None:
-        for grpc_server in self._grpc_servers:
-            grpc_server.notify_health()
 
     # The names that dm-launchpad gives them.
     Bind = bind

@@ -36,13 +36,13 @@ from launchpad.courier.errors import ProtocolError, StreamBroken
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.server import thread_pool
+from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Reply
 from launchpad.courier.server.stream_pump import AsyncPump, Pump, StreamWriter
 from launchpad.courier.streams.arguments import ArgumentStream, opening
 from launchpad.courier.streams.receiver import StreamReceiver, decode_credit
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry.counters import MethodCounts
-from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
@@ -52,37 +52,29 @@ class ServerStreamCall:
     """The streams of one call, at the server. What the connection reads of them goes to `receive`.
 
     Args:
-        sock: the connection's.
+        connection: the client's.
         core: the server's.
         method: the one that is called.
-        peer: what the client calls itself.
         counts: where the items are counted.
         takes_bytes: the largest item that the client takes.
     """
 
     def __init__(
         self,
-        sock: Socket,
+        connection: ServerConnection,
         core: ServerCore,
         method: bytes,
-        peer: str,
         counts: MethodCounts,
         takes_bytes: int,
     ) -> None:
+        self._connection = connection
         self._core = core
         self._method = method.decode()
-        self._peer = peer
         self._counts = counts
         self._takes_bytes = takes_bytes
-        self._writer = StreamWriter(sock, core, self._drained)
+        self._writer = StreamWriter(connection, core)
         self._arguments: dict[int, StreamReceiver] = {}
-        self._outgoing: StreamSender | None = None
-        self._pump: Pump | AsyncPump | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the result is a stream, and its iterator has ended."""
-        return self._outgoing is not None and self._outgoing.has_ended
+        self.pump: Pump | AsyncPump | None = None  # of the result, where it is a stream
 
     def run_method(
         self, n: int, answer: Callable[[], Reply], reply: Callable[[Reply], None]
@@ -107,39 +99,42 @@ class ServerStreamCall:
         """Answers with a stream. Calls `ended` when its END is written; it must not block."""
         outgoing.takes_bytes = self._takes_bytes
         outgoing.counts = outgoing.counts or self._counts  # one with a ticket has its own
-        self._outgoing = outgoing
         if outgoing.is_async:
-            self._pump = AsyncPump(outgoing, self._writer, self._core.methods.loop)
+            self.pump = AsyncPump(outgoing, self._writer, self._core.methods.loop)
         else:
-            self._pump = Pump(outgoing, self._writer)
+            self.pump = Pump(outgoing, self._writer)
 
         def end(_: Promise) -> None:
-            self._end_arguments()
+            for incoming in self._arguments.values():
+                incoming.close()
             if self._writer.close() and outgoing.has_reported_end:
                 ended()
             else:
-                self._writer.cut()  # no frame that fits can follow
+                self._connection.cut()  # no frame that fits can follow
 
-        self._core.track(self._pump.outcome)
-        self._pump.outcome.then(end)
+        self._core.track(self.pump.outcome)
+        self.pump.outcome.then(end)
         self._writer.send([framing.encode_small(framing.STREAM, 0, b"", b"")])
 
     def finish(self) -> None:
         """The method has returned: ends its arguments, and leaves the connection free for the answer."""
-        self._end_arguments()
+        for incoming in self._arguments.values():
+            incoming.close()
         self._writer.finish()
 
     def receive(self, frame: framing.Fields) -> None:
         """A frame of the client, which is not a call. Raises OSError when the client is gone."""
         kind, number = frame[0], frame[1]
-        if kind == framing.CREDIT and self._pump is not None and number == 0:
-            self._pump.allow(*decode_credit(frame))
-            # In this thread, if that is not needed for reading: a generator may wait for arguments.
-            if isinstance(self._pump, Pump) and self._pump.needs_thread:
+        if kind == framing.CREDIT and (pump := self.pump) is not None and number == 0:
+            pump.outgoing.allow(*decode_credit(frame))
+            if isinstance(pump, AsyncPump):
+                pump.wake()
+            elif not pump.is_running and pump.can_work():
+                # In this thread, if that is not needed for reading: a generator may wait for arguments.
                 if self._arguments:
-                    self._writer.submit(self._pump.run)
+                    self._writer.submit(pump.run)
                 else:
-                    self._pump.run()
+                    pump.run()
         elif kind in (framing.ITEM, framing.END) and number in self._arguments:
             if not self._arguments[number].is_over:  # else it was on its way when we closed it
                 self._arguments[number].receive(frame)
@@ -148,21 +143,17 @@ class ServerStreamCall:
 
     def abort(self) -> None:
         """The connection has ended, or has to: closes the iterator, and arguments raise."""
-        self._writer.cut()
+        self._connection.cut()
         self._writer.close()
         for incoming in self._arguments.values():
             error = StreamBroken(
-                f"the caller of {self._method!r} ({self._peer}) is gone, after {incoming.n_items} "
-                "items of an argument that is a stream",
+                f"the caller of {self._method!r} ({self._connection.caller}) is gone, after "
+                f"{incoming.n_items} items of an argument that is a stream",
                 method=self._method,
             )
             incoming.abort(error)
-        if self._pump is not None:
-            self._pump.cancel()
-
-    def _drained(self) -> None:
-        if self._pump is not None:
-            self._pump.drained()
+        if self.pump is not None:
+            self.pump.outcome.cancel()
 
     def _open_argument(self, number: int) -> ArgumentStream:
         """An argument as its method sees it."""
@@ -182,7 +173,7 @@ class ServerStreamCall:
             if end:
                 name = f"an iterator given to {self._method}"
                 raise pickling.decode_error(
-                    end, server=self._peer, address="the caller", method=name
+                    end, server=self._connection.caller, address="the caller", method=name
                 )
 
         def cancel() -> None:
@@ -191,7 +182,3 @@ class ServerStreamCall:
             incoming.close()
 
         return ArgumentStream(incoming, wait, raise_end, cancel)
-
-    def _end_arguments(self) -> None:
-        for incoming in self._arguments.values():
-            incoming.close()

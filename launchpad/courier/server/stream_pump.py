@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import select
 import selectors
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -58,75 +57,61 @@ class Pump:
     """
 
     def __init__(self, outgoing: StreamSender, writer: StreamWriter) -> None:
-        self.outcome: Promise = _Outcome(self.cancel)
-        self._outgoing = outgoing
-        self._writer = writer
+        self.outcome: Promise = _Outcome(self)
+        self.outgoing = outgoing
+        self.writer = writer
+        self.is_running = False
+        self.is_cancelled = False
         self._lock = threading.Lock()
-        self._is_running = False
         self._is_stuck = False
-        self._is_cancelled = False
         self._has_flushed = False
-
-    def allow(self, items: int, n_bytes: int) -> None:
-        """The consumer has room for so many more."""
-        self._outgoing.allow(items, n_bytes)
-
-    def drained(self) -> None:
-        """Goes on, as all that was put has been written."""
-        self._is_stuck = False
-        self.run()
-
-    def cancel(self) -> None:
-        """The consumer wants no more."""
-        if not self.outcome.is_done:
-            self._is_cancelled = True
-            self._writer.submit(self.run)
+        writer.on_drained = self._drained
 
     def run(self) -> None:
         """Does what can be done now, unless another thread does so.
 
         Raises OSError when the consumer is gone; the iterator has been closed then.
         """
-        outgoing, lost = self._outgoing, None
+        outgoing, lost = self.outgoing, None
         while True:
             with self._lock:
-                if self._is_running or not self._can_work():
+                if self.is_running or not self.can_work():
                     break
-                self._is_running = True
+                self.is_running = True
             try:
-                if not self._is_cancelled and not outgoing.has_ended:
+                if not self.is_cancelled and not outgoing.has_ended:
                     outgoing.context.run(self._send_items)
-                if self._is_cancelled or (outgoing.has_ended and not self._is_stuck):
+                if self.is_cancelled or (outgoing.has_ended and not self._is_stuck):
                     try:
                         outgoing.context.run(outgoing.close)
                     except BaseException:
                         show_close_error()
                     self.outcome.set_result(None)
             except OSError as error:  # the connection's: what the iterator raises is sent
-                self._is_cancelled, lost = True, error
+                self.is_cancelled, lost = True, error
             finally:
-                self._is_running = False
+                self.is_running = False
         if lost is not None:
             raise lost
 
-    @property
-    def needs_thread(self) -> bool:
-        """There is something to do."""
-        return not self._is_running and self._can_work()
-
-    def _can_work(self) -> bool:
+    def can_work(self) -> bool:
+        """There is something to do, if no thread does it already (`is_running`)."""
         if self.outcome.is_done:
             return False
-        if self._is_cancelled:
+        if self.is_cancelled:
             return True
-        return not self._is_stuck and (self._outgoing.has_credit or self._outgoing.has_ended)
+        return not self._is_stuck and (self.outgoing.has_credit or self.outgoing.has_ended)
+
+    def _drained(self) -> None:
+        self._is_stuck = False
+        self.run()
 
     def _send_items(self) -> None:
-        outgoing, writer = self._outgoing, self._writer
+        outgoing, writer = self.outgoing, self.writer
         held = 0
         may_hold = self._has_flushed  # not the first item: a short stream needs no watch
         flushed_at = stepped_at = _monotonic()
-        while outgoing.has_credit and not self._is_cancelled:
+        while outgoing.has_credit and not self.is_cancelled:
             chunks = outgoing.step()
             writer.put(chunks)
             now = _monotonic()
@@ -144,7 +129,7 @@ class Pump:
                 continue
             if took_s > _SLOW_S:
                 writer.check_peer()
-            self._is_stuck = True  # first, because `drained` may be called before `flush` returns
+            self._is_stuck = True  # first, because `_drained` may be called before `flush` returns
             if writer.flush(may_linger=True):
                 self._is_stuck = False
             if self._is_stuck:
@@ -156,15 +141,17 @@ class Pump:
 class _Outcome(Promise):
     """Done when the stream is; cancelling it is cancelling the stream."""
 
-    __slots__ = ("_cancel",)
+    __slots__ = ("_pump",)
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
+    def __init__(self, pump: Pump) -> None:
         super().__init__()
-        self._cancel = cancel
+        self._pump = pump
 
     def cancel(self) -> bool:
+        """The consumer wants no more."""
         if not self.is_done:
-            self._cancel()
+            self._pump.is_cancelled = True
+            self._pump.writer.submit(self._pump.run)
         return False
 
 
@@ -172,31 +159,31 @@ class AsyncPump:
     """Steps an async iterator. Otherwise as a Pump, but cancelling does not wait for the next item."""
 
     def __init__(self, outgoing: StreamSender, writer: StreamWriter, loop: EventLoop) -> None:
-        self._outgoing = outgoing
+        self.outgoing = outgoing
         self._writer = writer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None
         self._is_stuck = False
         self._wants_flush = False
+        writer.on_drained = self._drained
         self.outcome = outgoing.context.run(loop.spawn, self._main())
 
-    def allow(self, items: int, n_bytes: int) -> None:
-        self._outgoing.allow(items, n_bytes)
-        self._wake()
+    def wake(self) -> None:
+        """Makes the task look again: there is credit, or room in the socket."""
+        if (loop := self._loop) is not None and (changed := self._changed) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
+                loop.call_soon_threadsafe(changed.set)
 
-    def drained(self) -> None:
+    def _drained(self) -> None:
         self._is_stuck = False
-        self._wake()
-
-    def cancel(self) -> None:
-        self.outcome.cancel()
+        self.wake()
 
     async def _main(self) -> None:
         import asyncio
 
         self._changed = asyncio.Event()
         loop = self._loop = asyncio.get_running_loop()
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         try:
             while not outgoing.has_ended and not self._writer.is_closed:
                 await self._wait(lambda: outgoing.has_credit)
@@ -236,26 +223,17 @@ class AsyncPump:
         if self._writer.flush():
             self._is_stuck = False
 
-    def _wake(self) -> None:
-        if (loop := self._loop) is not None and (changed := self._changed) is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
-                loop.call_soon_threadsafe(changed.set)
-
 
 class StreamWriter:
-    """Writes the frames of the streams of one call: those of a pump, and of arguments.
+    """Writes the frames of the streams of one call: those of a pump, and of arguments."""
 
-    Args:
-        sock: the connection's.
-        core: the server's.
-        drained: called on a thread of the pool when what `flush` had to leave has been written.
-    """
-
-    def __init__(self, sock: Socket, core: ServerCore, drained: Callable[[], None]) -> None:
-        self._sock = sock
+    def __init__(self, connection: ServerConnection, core: ServerCore) -> None:
+        # Called on a thread of the pool when what `flush` had to leave has been written.
+        self.on_drained: Callable[[], None] | None = None
+        self._connection = connection
         self._core = core
-        self._drained = drained
-        self._queue = WriteQueue(sock)
+        self._queue = WriteQueue(connection.sock)
+        self.put = self._queue.put_chunks  # adds a frame to what is to be written
         self._lock = threading.Lock()
         self._waits_writable = False
         self.is_closed = False  # nothing is written any more
@@ -263,10 +241,6 @@ class StreamWriter:
         self._n_flushes = 0
         self._seen = (0, 0.0)  # flushes when the leader last saw a new number, and when that was
         self._is_tracked = False
-
-    def put(self, chunks: Sequence[framing.Chunk]) -> None:
-        """Adds a frame to what is to be written."""
-        self._queue.put_chunks(chunks)
 
     def flush(self, *, may_linger: bool = False) -> bool:
         """Writes what was put; False when that has to wait for the client to read."""
@@ -279,8 +253,9 @@ class StreamWriter:
                 must_wait = not self._waits_writable and not self.is_closed
                 self._waits_writable |= must_wait
             if must_wait:
+                sock = self._connection.sock
                 try:
-                    self._core.poller.park(_WritableWaiter(self._sock, self._core, self._resume))
+                    self._core.poller.park(_WritableWaiter(sock, self._core, self._resume))
                 except OSError:  # out of descriptors: so a thread has to wait
                     self._core.pool.submit(FunctionJob(self._resume))
             return False
@@ -316,7 +291,7 @@ class StreamWriter:
         """Raises ConnectionResetError if the client has closed: a write might still succeed."""
         with contextlib.suppress(ValueError):  # closed by us
             poller = select.poll()
-            poller.register(self._sock, getattr(select, "POLLRDHUP", 0))
+            poller.register(self._connection.sock, getattr(select, "POLLRDHUP", 0))
             if poller.poll(0):
                 raise ConnectionResetError("the consumer of the stream is gone")
 
@@ -327,14 +302,9 @@ class StreamWriter:
             try:
                 run()
             except OSError:
-                self.cut()
+                self._connection.cut()
 
         self._core.pool.submit(FunctionJob(run_or_cut))
-
-    def cut(self) -> None:
-        """Ends reading and writing: the thread that reads will see the end, and close."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
 
     def finish(self) -> None:
         """Returns when all has been written, and the connection is free for others."""
@@ -357,10 +327,10 @@ class StreamWriter:
         """The socket takes more."""
         self._waits_writable = False
         try:
-            if self.flush(may_linger=True):
-                self._drained()
+            if self.flush(may_linger=True) and self.on_drained is not None:
+                self.on_drained()
         except OSError:
-            self.cut()
+            self._connection.cut()  # the thread that reads will see the end, and close
 
 
 class _WritableWaiter(ServerConnection):

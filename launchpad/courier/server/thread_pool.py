@@ -86,9 +86,6 @@ class ThreadPool:
         self.may_linger = True
         self.is_calm = True  # all that runs, runs for one caller: no other one is kept waiting
 
-    def start(self) -> None:
-        self._spawn()
-
     def submit(self, job: Job) -> None:
         """Runs `job` on some thread. Never blocks."""
         with self._lock:
@@ -110,15 +107,19 @@ class ThreadPool:
     def join(self, timeout_s: float) -> bool:
         """Waits for the threads other than the caller's; False if some are still busy."""
         deadline = time.monotonic() + timeout_s
-        while others := self._others():
+        me, is_over = threading.current_thread(), False
+        while True:
+            with self._lock:
+                threads = tuple(self._threads)
+            others = [t for t in threads if t is not me and (t.ident is None or t.is_alive())]
+            if not others or is_over:
+                return not others
             for thread in others:
                 if thread.ident is None:
                     time.sleep(0.001)  # about to be started
                 else:
                     thread.join(max(0.0, deadline - time.monotonic()))
-            if time.monotonic() >= deadline:
-                return not self._others()
-        return True
+            is_over = time.monotonic() >= deadline
 
     def take_unstarted(self) -> list[Job]:
         """Jobs that were never begun; for after the stop."""
@@ -127,13 +128,8 @@ class ThreadPool:
             self._jobs.clear()
             return left
 
-    def _others(self) -> list[threading.Thread]:
-        me = threading.current_thread()
-        with self._lock:
-            threads = tuple(self._threads)
-        return [t for t in threads if t is not me and (t.ident is None or t.is_alive())]
-
-    def _spawn(self) -> None:
+    def start_thread(self) -> None:
+        """Starts one thread, which leads or follows. The first one starts all that are needed later."""
         with self._lock:
             self._started += 1
             thread = threading.Thread(
@@ -195,7 +191,7 @@ class ThreadPool:
                     return None
                 woken_as = waiter
             if needs_leader:
-                self._spawn()
+                self.start_thread()
             if job is not None:
                 return job
 
