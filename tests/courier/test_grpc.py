@@ -29,7 +29,6 @@ import launchpad as lp
 from launchpad import courier
 from launchpad.courier import call_deadlock, keyring
 from launchpad.courier.client import slow_call
-from launchpad.courier.codec import pickling
 from launchpad.courier.grpc import common, json_service
 from launchpad.courier.security.certificates import make_credentials
 from tests.courier.conftest import DEADLINE_S, Connect

@@ -156,7 +156,7 @@ class GrpcConnection:
                 return
             self.open_call = None
             if self._in_flight and not self._is_closing:
-                self._start_thread()  # some may wait within gRPC: for these it asks for the verdict
+                self._start_thread()  # some may wait within gRPC: it fails these when the server has failed
         open_call.cancel()
 
     # The thread, in the order in which it runs.

@@ -6,9 +6,9 @@ pool, and there are few of them at a time. `grpc_health.v1.health.HealthServicer
 under the lock that gRPC's own thread takes when a watcher leaves, so that a watcher that leaves while
 another is notified stops the whole server.
 
-`grpc.reflection` is what grpcurl and its like ask first: which services and methods are there, with which
-types? The descriptors are made at run time, from the names that are bound, and made anew when those have
-changed.
+`grpc.reflection` is what grpcurl and similar tools call first: which services and methods are there, with
+which types? The descriptors are made at run time, from the names that are bound, and made anew when those
+have changed.
 """
 
 from __future__ import annotations

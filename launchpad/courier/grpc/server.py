@@ -67,7 +67,9 @@ class GrpcServer:
         self.address = str(Endpoint(wanted.scheme, wanted.host, port))
         self._stopped: Any = None
         self.open = self._server.start
-        self.notify_health = self._health.notify  # to be called when the server's health has changed
+        self.notify_health = (
+            self._health.notify
+        )  # to be called when the server's health has changed
 
     def begin_stop(self, grace_s: float) -> None:
         """Takes no more calls. Those that run are cancelled after `grace_s`."""

@@ -129,7 +129,7 @@ class ThreadPool:
             return left
 
     def start_thread(self) -> None:
-        """Starts one thread, which leads or follows. The first one starts all that are needed later."""
+        """Starts one thread, which leads or follows. Threads start further ones when they are needed."""
         with self._lock:
             self._started += 1
             thread = threading.Thread(
