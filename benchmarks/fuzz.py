@@ -32,8 +32,8 @@ MAX_GROWTH = 16 << 20
 
 def readers() -> list[Callable[[bytes], object]]:
     """All that reads what a peer has sent."""
-    from launchpad.courier.codec import compression
-    from launchpad.courier.protocol import envelope, framing, handshake, headers
+    from launchpad.courier.codec import compression, pickling
+    from launchpad.courier.protocol import framing, handshake
     from launchpad.courier.shm import segments
 
     def read_frames(data: bytes) -> None:
@@ -64,8 +64,8 @@ def readers() -> list[Callable[[bytes], object]]:
         read_frames,
         read_greeting,
         read_welcome,
-        headers.decode,
-        envelope.open,
+        framing.decode_headers,
+        pickling.open_error,
         read_compressed,
         segments.decode_descriptor,
     ]
@@ -74,7 +74,7 @@ def readers() -> list[Callable[[bytes], object]]:
 def seeds() -> list[bytes]:
     """Inputs that are what they should be, for the fuzzer to begin with."""
     from launchpad.courier.codec import compression, pickling
-    from launchpad.courier.protocol import framing, handshake, headers
+    from launchpad.courier.protocol import framing, handshake
 
     frames = b"".join(
         b"".join(
@@ -89,7 +89,7 @@ def seeds() -> list[bytes]:
         b"\0\xff" + small,
         b"\x01" + handshake.encode_client_hello(b"token", "peer"),
         b"\x02" + handshake.encode_server_hello(0, bytes(16), "server"),
-        b"\x03" + headers.encode({1: b"abc", 200: b"", 3: b"x" * 300}),
+        b"\x03" + framing.encode_headers({1: b"abc", 200: b"", 3: b"x" * 300}),
         b"\x04" + pickling.encode_error(ValueError("x")),
         b"\x05" + bytes([len(note)]) + note + packed,
         b"\x06" + bytes(24),

@@ -33,7 +33,7 @@ from launchpad.courier.client.options import Options
 from launchpad.courier.client.remote_server import MAX_TRIES, NotRun, RemoteServer, next_pause
 from launchpad.courier.client.slow_call import SlowCallWatchdog
 from launchpad.courier.codec import compression, pickling
-from launchpad.courier.protocol import framing, handshake, headers
+from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import Counts
@@ -82,7 +82,7 @@ class Channel(ABC):
         """For one call, which belongs to that span."""
         view = copy.copy(self)
         view.trace = trace
-        view.trace_header = headers.encode({headers.TRACE: trace})
+        view.trace_header = framing.encode_headers({framing.TRACE: trace})
         return view
 
     @abstractmethod
@@ -149,7 +149,7 @@ class SocketChannel(Channel):
                 self.peer.check_size(method, len(body) + sum(each.nbytes for each in buffers))
                 if self.options.compress and compression.is_worthwhile(body, buffers):
                     body, buffers, header = compression.pack(body, buffers)
-                    header_data = headers.encode({headers.COMPRESSED: header})
+                    header_data = framing.encode_headers({framing.COMPRESSED: header})
                     headers_out += header_data
                 if segments.is_worthwhile(buffers):
                     connections = self._shm_connections

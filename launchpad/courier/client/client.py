@@ -16,7 +16,7 @@ from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.options import Options
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.protocol import framing
-from launchpad.courier.protocol.builtin_methods import WAITS
+from launchpad.courier.protocol.framing import WAITS
 from launchpad.courier.security import keyring
 
 if TYPE_CHECKING:

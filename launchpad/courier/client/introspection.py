@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.protocol import handshake
-from launchpad.courier.protocol.builtin_methods import HEALTH, LIST_METHODS, STATS
+from launchpad.courier.protocol.framing import HEALTH, LIST_METHODS, STATS
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import Channel

@@ -23,7 +23,7 @@ from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.codec import compression, pickling
-from launchpad.courier.protocol import framing, headers
+from launchpad.courier.protocol import framing
 from launchpad.courier.telemetry.counters import Counts
 from launchpad.courier.transport.write_queue import WriteQueue
 
@@ -92,7 +92,7 @@ class Pipeline:
             call.size = framing.size(body, views)
             if options.compress and compression.is_worthwhile(body, views):
                 body, views, header = compression.pack(body, views)
-                headers_out += headers.encode({headers.COMPRESSED: header})
+                headers_out += framing.encode_headers({framing.COMPRESSED: header})
             # The caller may change its arrays as soon as this returns.
             copies = [memoryview(bytearray(view)) for view in views]
             call.frame = framing.encode(

@@ -23,7 +23,7 @@ from launchpad.courier.errors import (
     Refused,
     StreamBroken,
 )
-from launchpad.courier.protocol import framing, handshake, headers
+from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import keyring
 from launchpad.courier.shm import segments
 
@@ -222,7 +222,7 @@ class RemoteServer:
         """The value that a reply carries, or raises the exception that it carries."""
         kind, _, _, body, buffers, _, header_data = reply
         if header_data:
-            header = headers.decode(header_data).get(headers.COMPRESSED)
+            header = framing.decode_headers(header_data).get(framing.COMPRESSED)
             if header is not None:
                 body, buffers = compression.unpack(header, body, buffers, self.max_bytes)
         if kind == framing.RESULT:

@@ -25,7 +25,7 @@ from launchpad.courier.client.stream import Stream
 from launchpad.courier.client.stream_call import StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing
-from launchpad.courier.protocol.builtin_methods import ATTACH
+from launchpad.courier.protocol.framing import ATTACH
 from launchpad.courier.streams import arguments
 from launchpad.courier.streams.sender import StreamSender
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.protocol import framing, headers
+from launchpad.courier.protocol import framing
 from launchpad.courier.transport import network_address as endpoints
 from launchpad.courier.transport.network_address import Endpoint
 
@@ -106,7 +106,7 @@ def encode_frame(
     """One frame. Everything is copied: the caller may change its arrays when this returns."""
     if compress and compression.is_worthwhile(body, buffers):
         body, buffers, header = compression.pack(body, buffers)
-        header_data += headers.encode({headers.COMPRESSED: header})
+        header_data += framing.encode_headers({framing.COMPRESSED: header})
     return b"".join(framing.encode(kind, 0, method, body, buffers, 0, header_data))
 
 

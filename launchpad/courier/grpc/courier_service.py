@@ -24,8 +24,8 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
 from launchpad.courier.promise import Promise
-from launchpad.courier.protocol import framing, handshake, headers
-from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -85,13 +85,13 @@ class CourierService:
     ) -> None:
         try:
             frame = common.decode_frame(message, self._max_bytes)
-            found = headers.decode(frame[6])
+            found = framing.decode_headers(frame[6])
         except ProtocolError as error:
             fail(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
             send(None)
             return
         counts = self._core.counts.of(caller_metadata.peer)[frame[2]]
-        call = _CourierCall(send, counts, caller_metadata.takes_bytes, headers.COMPRESSED in found)
+        call = _CourierCall(send, counts, caller_metadata.takes_bytes, framing.COMPRESSED in found)
         call.n_in = framing.size(frame[3], frame[4])
         reply = self._answer(frame, found, deadline_of(context))
         if reply[0] == PROMISE:
@@ -107,9 +107,9 @@ class CourierService:
             return framing.NOT_RUN, framing.STOPPING, []
         if deadline is not None and deadline < time.monotonic():
             return framing.NOT_RUN, framing.LATE, []
-        if (header := found.get(headers.COMPRESSED)) is not None:
+        if (header := found.get(framing.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._max_bytes)
-        call_context = CallContext(deadline, found.get(headers.TRACE, b""))
+        call_context = CallContext(deadline, found.get(framing.TRACE, b""))
         return self._core.methods.answer_for(call_context, method, body, buffers)
 
 

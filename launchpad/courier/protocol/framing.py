@@ -1,6 +1,6 @@
 """The protocol, without I/O: bytes in, frames out, no socket anywhere in this file.
 
-A connection opens with a greeting (greeting.py). After that both sides send frames:
+A connection opens with a handshake (handshake.py). After that both sides send frames:
 
     offset  size  field
     ──────  ────  ──────────────────────────────────────────────────────────────
@@ -8,14 +8,14 @@ A connection opens with a greeting (greeting.py). After that both sides send fra
          1     1  kind (see KINDS)
          2     2  length of the method name
          4     2  number of buffers n
-         6     2  length of the notes
+         6     2  length of the headers
          8     8  call id, chosen by the caller; in frames of a stream its number (server/stream_call.py)
         16     8  length of the body
         24     8  time left to the call in µs, 0 for no limit
-        32        method name (utf-8) · notes · n lengths (8 bytes each) · body · n buffers
+        32        method name (utf-8) · headers · n lengths (8 bytes each) · body · n buffers
 
 All numbers are little-endian. The body is a pickle, the buffers are what it left out of band
-(PEP 574). The notes say what few frames need to say (notes.py). A `FrameDecoder` has the shape of
+(PEP 574). Most frames have no headers, and cost nothing for them. A `FrameDecoder` has the shape of
 `asyncio.BufferedProtocol`: it says where the next bytes shall go, so that a small frame costs one
 read into memory that is reused, and a large one is read straight into the memory it is going to
 live in.
@@ -24,7 +24,7 @@ live in.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from launchpad.courier import buffers
@@ -61,9 +61,29 @@ MAX_BUFFERS = 65_535
 MAX_HEADERS = 65_535
 MAX_BYTES = 16 << 30
 
+# What few frames have to say, in the headers that follow the method's name. Each is a tag (1 byte), a length
+# (2 bytes) and so many bytes. Unknown tags are passed over, so that a newer peer may say more.
+TRACE, SEGMENT, COMPRESSED, ARGUMENT_STREAMS = 1, 2, 3, 4
+TAGS = {
+    TRACE: "the caller's span, as in W3C Trace Context",
+    SEGMENT: "the buffers are not in the frame, but in shared memory (shm/socket.py)",
+    COMPRESSED: "body and buffers are compressed; the sizes they had (codec/compression.py)",
+    ARGUMENT_STREAMS: "how many arguments are streams (server/stream_call.py)",
+}
+
+# Courier's own methods, which every server has beside its object's. They have a slash, so none can be
+# written as `client.name`.
+BUILTIN_PREFIX = b"courier/"
+LIST_METHODS = BUILTIN_PREFIX + b"list_methods"
+HEALTH = BUILTIN_PREFIX + b"health"
+STATS = BUILTIN_PREFIX + b"stats"
+WAITS = BUILTIN_PREFIX + b"waits"
+ATTACH = BUILTIN_PREFIX + b"attach"
+
 MAGIC = 0xC7
-HEADER = struct.Struct("<BBHIQQQ")  # buffers and notes as one number: both 0 as a rule
+HEADER = struct.Struct("<BBHIQQQ")  # buffers and headers as one number: both 0 as a rule
 _HEADER_SIZE = HEADER.size
+_TAG = struct.Struct("<BH")
 
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
@@ -103,7 +123,7 @@ Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int, Chunk]
 
 
 def encode_small(kind: int, call_id: int, method: bytes, body: bytes, timeout_us: int = 0) -> bytes:
-    """`encode` for a frame without buffers or notes and with a body up to SMALL: one piece."""
+    """`encode` for a frame without buffers or headers and with a body up to SMALL: one piece."""
     return _pack(MAGIC, kind, len(method), 0, call_id, len(body), timeout_us) + method + body
 
 
@@ -131,6 +151,26 @@ def encode(
     return [head + body, *buffers]
 
 
+def encode_headers(headers: Mapping[int, bytes]) -> bytes:
+    """The headers of a frame, in the order of the mapping."""
+    return b"".join(_TAG.pack(tag, len(text)) + text for tag, text in headers.items())
+
+
+def decode_headers(data: Chunk) -> dict[int, bytes]:
+    """The headers by tag. Raises ProtocolError where a length does not fit."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at < len(data):
+        if at + _TAG.size > len(data):
+            raise ProtocolError("the headers of a frame end within an entry")
+        tag, size = _TAG.unpack_from(data, at)
+        at += _TAG.size + size
+        if at > len(data):
+            raise ProtocolError(f"a header of {size} bytes is cut short")
+        found[tag] = bytes(data[at - size : at])
+    return found
+
+
 def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
     """Bytes of what a frame carries, without what it takes to say so."""
     return len(body) + sum(memoryview(buffer).nbytes for buffer in buffers)
@@ -156,11 +196,11 @@ def check_limits(name_len: int, n_buffers: int, headers_len: int = 0) -> None:
             "Join the small arrays into fewer large ones."
         )
     if headers_len > MAX_HEADERS:
-        raise ProtocolError(f"notes of {headers_len} bytes; the limit is {MAX_HEADERS}")
+        raise ProtocolError(f"headers of {headers_len} bytes; the limit is {MAX_HEADERS}")
 
 
 def _check_size(n_bytes: int, limit: int) -> None:
-    """An honest peer knows our limit from the greeting, and sends no such thing."""
+    """An honest peer knows our limit from the handshake, and sends no such thing."""
     if n_bytes > limit:
         raise ProtocolError(f"a message of {n_bytes} bytes; the limit is {limit}")
 
@@ -204,7 +244,43 @@ class FrameDecoder:
     def received(self, n: int) -> list[Fields]:
         """`n` bytes were written to `buffer`; returns the frames now complete."""
         fields = self.received_alone(n)
-        return self._received(n) if fields is None else [fields]
+        if fields is not None:
+            return [fields]
+        frames: list[Fields] = []
+        if self._is_direct and self._large is not None:
+            self._large.advance(n)
+        else:
+            self._end += n
+        while True:
+            large = self._large
+            if large is None:
+                if not self._parse(frames):
+                    break
+                continue
+            while not large.is_complete and self._start < self._end:
+                data = self._scratch[self._start : self._end][: large.missing]
+                large.part[large.filled : large.filled + len(data)] = data
+                large.advance(len(data))
+                self._start += len(data)
+            if not large.is_complete:
+                break
+            frames.append(large.get_frame())
+            self._large = None
+        # What is left of the scratch buffer's contents goes to its beginning.
+        left, scratch = self._end - self._start, self._scratch
+        if self._end == self._size < self._most_size:  # there was more than we had room for
+            self._size = min(4 * self._size, self._most_size)
+            self._scratch = memoryview(bytearray(self._size))
+        if left and (self._start or self._scratch is not scratch):
+            self._scratch[:left] = scratch[self._start : self._end]
+        self._start, self._end = 0, left
+        self.is_between_frames = large is None and left == 0
+        self._is_direct = large is not None and large.missing >= _DIRECT_FROM
+        if large is not None and self._is_direct:
+            self.buffer = large.part[large.filled :]
+        else:
+            self.buffer = self._scratch[left:]
+        return frames
 
     def received_alone(self, n: int) -> Fields | None:
         """`received` for one small frame and nothing else, as nearly always; None otherwise.
@@ -227,27 +303,6 @@ class FrameDecoder:
         if name_len:
             return kind, call_id, body[:name_len], body[name_len:], (), timeout_us, b""
         return kind, call_id, b"", body, (), timeout_us, b""
-
-    def _received(self, n: int) -> list[Fields]:
-        frames: list[Fields] = []
-        if self._is_direct:
-            self._is_direct = False
-            self._advance_large(n, frames)
-        else:
-            self._end += n
-        self._feed_large(frames)
-        while self._large is None and self._parse(frames):
-            self._feed_large(frames)
-        self._compact()
-        self.is_between_frames = self._large is None and self._end == 0
-        self.buffer = self._next_buffer()
-        return frames
-
-    def _next_buffer(self) -> memoryview:
-        if self._large is not None and self._large.missing >= _DIRECT_FROM:
-            self._is_direct = True
-            return self._large.get_rest()
-        return self._scratch[self._end :]
 
     def _parse(self, frames: list[Fields]) -> bool:
         """Appends the small frames that are there; True when a large one was met, and set aside."""
@@ -284,39 +339,11 @@ class FrameDecoder:
         self._start += at
         return self._large is not None
 
-    def _feed_large(self, frames: list[Fields]) -> None:
-        large = self._large
-        if large is None:
-            return
-        while not large.is_complete and self._start < self._end:
-            self._start += large.take(self._scratch[self._start : self._end])
-        self._finish_large(frames)
-
-    def _advance_large(self, n: int, frames: list[Fields]) -> None:
-        large = self._large
-        assert large is not None
-        large.advance(n)
-        self._finish_large(frames)
-
-    def _finish_large(self, frames: list[Fields]) -> None:
-        if self._large is not None and self._large.is_complete:
-            frames.append(self._large.get_frame())
-            self._large = None
-
-    def _compact(self) -> None:
-        left, scratch = self._end - self._start, self._scratch
-        if self._end == self._size < self._most_size:  # there was more than we had room for
-            self._size = min(4 * self._size, self._most_size)
-            self._scratch = memoryview(bytearray(self._size))
-        if left and (self._start or self._scratch is not scratch):
-            self._scratch[:left] = scratch[self._start : self._end]
-        self._start, self._end = 0, left
-
 
 class _LargeFrame:
     """A frame with buffers, or too large for the scratch buffer, on its way in.
 
-    Its parts are name, notes and table; the body; the buffers. Memory for a part is taken when the
+    Its parts are name, headers and table; the body; the buffers. Memory for a part is taken when the
     part before it is complete, so a header alone cannot make us allocate what it promises.
     """
 
@@ -329,56 +356,37 @@ class _LargeFrame:
         self._max_bytes = max_bytes
         self._lengths = [self._table_at + 8 * n_buffers, body_len]
         self._parts: list[Chunk] = []
-        self._part = memoryview(b"")
-        self._filled = 0
+        self.part = allocate(self._lengths[0])
+        self.filled = 0
         self.is_complete = False
-        self._begin_part()
+        self.advance(0)
 
     @property
     def missing(self) -> int:
         """Bytes that the current part still lacks."""
-        return len(self._part) - self._filled
-
-    def get_rest(self) -> memoryview:
-        return self._part[self._filled :]
-
-    def take(self, data: memoryview) -> int:
-        """Copies what the current part lacks from `data`; returns how much that was."""
-        n = min(len(data), self.missing)
-        self._part[self._filled : self._filled + n] = data[:n]
-        self.advance(n)
-        return n
+        return len(self.part) - self.filled
 
     def advance(self, n: int) -> None:
-        self._filled += n
+        """`n` bytes were written to the current part."""
+        self.filled += n
         while not self.missing and not self.is_complete:
-            self._end_part()
+            self._parts.append(self.part)
+            if len(self._parts) == 1:
+                table = self.part[self._table_at :]
+                self._lengths += struct.unpack(f"<{len(table) // 8}Q", table)
+                _check_size(sum(self._lengths[1:]), self._max_bytes)
+            if len(self._parts) < len(self._lengths):
+                self.part = allocate(self._lengths[len(self._parts)])
+                self.filled = 0
+            else:
+                self.is_complete = True
 
     def get_frame(self) -> Fields:
+        """The frame, which is complete."""
         head, body, *buffers = self._parts
         method = bytes(head[: self._name_len])
         header_data = bytes(head[self._name_len : self._table_at])
         return self._kind, self._call_id, method, body, buffers, self._timeout_us, header_data
-
-    def _begin_part(self) -> None:
-        self._part = allocate(self._lengths[len(self._parts)])
-        self._filled = 0
-        self.advance(0)
-
-    def _end_part(self) -> None:
-        self._parts.append(self._part)
-        if len(self._parts) == 1:
-            self._read_table()
-        if len(self._parts) < len(self._lengths):
-            self._part = allocate(self._lengths[len(self._parts)])
-            self._filled = 0
-        else:
-            self.is_complete = True
-
-    def _read_table(self) -> None:
-        table = self._parts[0][self._table_at :]
-        self._lengths += struct.unpack(f"<{len(table) // 8}Q", table)
-        _check_size(sum(self._lengths[1:]), self._max_bytes)
 
 
 def allocate(n: int) -> memoryview:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
-from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.handshake import Handshake

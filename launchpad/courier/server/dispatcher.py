@@ -15,7 +15,7 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
-from launchpad.courier.protocol.builtin_methods import ATTACH, LIST_METHODS, WAITS
+from launchpad.courier.protocol.framing import ATTACH, LIST_METHODS, WAITS
 from launchpad.courier.server.decorators import PRIORITY
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.courier.streams.sender import StreamSender

@@ -34,8 +34,8 @@ from launchpad.courier.call_context import CallContext
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.promise import Promise
-from launchpad.courier.protocol import framing, headers
-from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.protocol.handshake import ClientHello
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
 from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
@@ -241,10 +241,10 @@ class PipelinedConnection(ServerConnection):
             return framing.NOT_RUN, framing.LATE, []
         if not headers_in:
             return self._core.methods.answer_for(CallContext(until), method, body, buffers)
-        found = headers.decode(headers_in)
-        if (header := found.get(headers.COMPRESSED)) is not None:
+        found = framing.decode_headers(headers_in)
+        if (header := found.get(framing.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
-        call_context = CallContext(until, found.get(headers.TRACE, b""))
+        call_context = CallContext(until, found.get(framing.TRACE, b""))
         return self._core.methods.answer_for(call_context, method, body, buffers)
 
     def _answer(
@@ -272,10 +272,10 @@ class PipelinedConnection(ServerConnection):
         if (
             headers_in
             and compression.is_worthwhile(body, views)
-            and headers.COMPRESSED in headers.decode(headers_in)
+            and framing.COMPRESSED in framing.decode_headers(headers_in)
         ):
             body, views, header = compression.pack(body, views)
-            headers_out = headers.encode({headers.COMPRESSED: header})
+            headers_out = framing.encode_headers({framing.COMPRESSED: header})
         self._answers.put_chunks(framing.encode(kind, call_id, b"", body, views, 0, headers_out))
         if kind == framing.ERROR or kind == framing.NOT_RUN:
             counts.errors += 1

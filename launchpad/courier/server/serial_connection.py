@@ -14,8 +14,8 @@ from launchpad.courier.call_context import CallContext, current_call
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.promise import Promise
-from launchpad.courier.protocol import framing, handshake, headers
-from launchpad.courier.protocol.builtin_methods import BUILTIN_PREFIX
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
 from launchpad.courier.server.dispatcher import (
     ANSWERED_SEPARATELY,
@@ -193,13 +193,13 @@ class SerialConnection(ServerConnection):
                 return self._answer_call(method, body, buffers)
             finally:
                 _serve_no_more(token)
-        found = headers.decode(header_data)
-        if (header := found.get(headers.COMPRESSED)) is not None:
+        found = framing.decode_headers(header_data)
+        if (header := found.get(framing.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
             self._compresses = True
-        call_context = CallContext(until, found.get(headers.TRACE, b""))
+        call_context = CallContext(until, found.get(framing.TRACE, b""))
         answer = partial(self._core.methods.answer_for, call_context, method, body, buffers)
-        if (count := found.get(headers.STREAMS)) is None:
+        if (count := found.get(framing.ARGUMENT_STREAMS)) is None:
             return answer()
         n_streams = decode_count(count)
         counts, began, n_in = self._counts[method], _monotonic(), framing.size(body, buffers)
@@ -248,7 +248,7 @@ class SerialConnection(ServerConnection):
         header_data = b""
         if self._compresses and compression.is_worthwhile(result, views):
             result, views, header = compression.pack(result, views)
-            header_data = headers.encode({headers.COMPRESSED: header})
+            header_data = framing.encode_headers({framing.COMPRESSED: header})
         self._compresses = False
         n_out = framing.size(result, views)
         try:

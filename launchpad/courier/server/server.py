@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier import fork, transport
 from launchpad.courier.protocol import framing
-from launchpad.courier.protocol.builtin_methods import HEALTH, STATS
+from launchpad.courier.protocol.framing import HEALTH, STATS
 from launchpad.courier.security import keyring
 from launchpad.courier.server import inprocess_addresses
 from launchpad.courier.server.core import ServerCore

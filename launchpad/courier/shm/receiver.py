@@ -26,8 +26,7 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import Chunk, allocate
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region, array_type
-from launchpad.courier.shm.segments import FREED, HEADER_SIZE, N_WORDS, NUMBER, RETIRED
-from launchpad.courier.shm.trimmer import trimmer
+from launchpad.courier.shm.segments import FREED, HEADER_SIZE, N_WORDS, NUMBER, RETIRED, trimmer
 
 MAX_LEASES = 64  # what arrives is kept: from here on it is copied out of the segments
 MAX_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
@@ -39,7 +38,8 @@ class MappedSegment:
     def __init__(self, fd: int, size: int) -> None:
         self.size = size
         self._end = 0  # of the longest message so far
-        self._move_to(Region.map_file(fd, size))
+        self.region = Region.map_file(fd, size)
+        self._words = self.region.get_words(N_WORDS)
         self.number: int = self._words[NUMBER]
 
     @property
@@ -52,13 +52,22 @@ class MappedSegment:
         """The buffers of a message: views, but copies when too much is leased already."""
         end = offsets[-1] + lengths[-1] if offsets else 0
         self._end = max(self._end, end)
-        memory = _lease(self, serial, end)
-        if memory is None:
+        with _leasing:
+            region, alive = self.region, _active.copy()
+            is_full = len(alive) >= MAX_LEASES or sum(each.end for each in alive) + end > MAX_BYTES
+            lease = None if is_full else ReceivedLease(self, serial, end)
+        if lease is None:
             copies = [allocate(n) for n in lengths]
             for offset, copy in zip(offsets, copies, strict=True):
                 self.region.read(offset, copy)
             self.give_back(serial)
             return copies
+        array = array_type(region.size).from_address(region.address)
+        # When it dies, and with it all that is made from it, the lease ends. It also keeps the lease, and
+        # so the region. Runs in any thread, and inside the garbage collector: nothing that it calls may
+        # take a lock.
+        weakref.finalize(array, lease.finish).atexit = False
+        memory = memoryview(array).cast("B")
         self.region.populate(self._end)
         return [memory[at : at + n] for at, n in zip(offsets, lengths, strict=True)]
 
@@ -70,11 +79,8 @@ class MappedSegment:
 
     def detach(self) -> None:
         """Leaves the place to the leases there are, as memory of their own."""
-        self._move_to(self.region.detach_from(self._end))
-
-    def _move_to(self, region: Region) -> None:
-        self.region = region
-        self._words = region.get_words(N_WORDS)
+        self.region = self.region.detach_from(self._end)
+        self._words = self.region.get_words(N_WORDS)
 
 
 class ReceivedLease:
@@ -89,14 +95,6 @@ class ReceivedLease:
         self._has_ended = False
         self.end = end
         _active.add(self)
-
-    def get_memory(self) -> memoryview:
-        """All of the region."""
-        array = array_type(self._region.size).from_address(self._region.address)
-        # It also keeps the lease, and so the region. Runs in any thread, and inside the garbage
-        # collector: nothing that it calls may take a lock.
-        weakref.finalize(array, self.finish).atexit = False
-        return memoryview(array).cast("B")
 
     def finish(self) -> None:
         """The arrays have died, or have their memory for themselves."""
@@ -126,19 +124,6 @@ _active: set[ReceivedLease] = set()
 
 # Held while a lease begins: not between a fork's look at what is alive and its copy of that.
 _leasing = threading.RLock()
-
-
-def _lease(mapping: MappedSegment, serial: int, end: int) -> memoryview | None:
-    """The memory of a mapping, leased; None when too much is. A message takes its first `end` bytes.
-
-    The lease ends when the memory and all that is made from it has died.
-    """
-    with _leasing:
-        alive = _active.copy()
-        if len(alive) >= MAX_LEASES or sum(each.end for each in alive) + end > MAX_BYTES:
-            return None
-        lease = ReceivedLease(mapping, serial, end)
-    return lease.get_memory()
 
 
 def _before_fork() -> None:

@@ -37,9 +37,9 @@ _memmove = ctypes.memmove
 
 
 class Region:
-    """Mapped memory. Unmapped by `unmap`, or when nobody refers to the region any more.
+    """Mapped memory, unmapped when nothing refers to the region any more.
 
-    Whoever hands out its memory keeps the region: nothing else keeps the address valid.
+    What hands out its memory keeps the region: nothing else keeps the address valid.
     """
 
     __slots__ = ("__weakref__", "_finalizer", "_populated", "_view", "address", "size")
@@ -55,12 +55,8 @@ class Region:
 
     @classmethod
     def map_file(cls, fd: int, size: int) -> Region:
-        """The first `size` bytes of a file, shared with everybody who maps it. Raises OSError."""
+        """The first `size` bytes of a file, shared with every process that maps it. Raises OSError."""
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, _SHARED, fd, 0)), size)
-
-    def unmap(self) -> None:
-        """After this nothing may touch the memory. May be called twice."""
-        self._finalizer()
 
     def get_words(self, n: int) -> ctypes.Array[ctypes.c_uint64]:
         """The first `n` 64-bit words. Each is read and written in one piece."""
@@ -77,7 +73,7 @@ class Region:
             _libc.madvise(self.address + start, end - start, _MADV_POPULATE_READ)
 
     def empty(self, start: int) -> None:
-        """Gives the pages from `start` on back to the system, whoever else has them mapped.
+        """Gives the pages from `start` on back to the system, also where others have them mapped.
 
         They stay readable, as zeros.
         """
@@ -104,8 +100,8 @@ class Region:
     def detach_from(self, n: int) -> Region:
         """Gives the first `n` bytes a private copy in place; returns the shared ones elsewhere.
 
-        Who has an address in here goes on reading the same values, and from now on shares them
-        with nobody. Raises OSError, and then nothing has changed.
+        An address in here goes on showing the same values, from now on shared with no process.
+        Raises OSError, and then nothing has changed.
         """
         duplicate = Region(
             _check(_libc.mremap(self.address, 0, self.size, _MREMAP_MAYMOVE, 0)), self.size

@@ -3,9 +3,9 @@
 A segment is a file in memory (memfd) that its sender reuses for one message after the other. The
 bytes of a message are copied once, by the sender; the receiver's arrays lie in the segment itself.
 
-    sender (pool.py)                          receiver (mappings.py)
-    ────────────────────────                          ──────────────────────
-    lend: copies buffers into a free segment
+    sender (sender.py)                                receiver (receiver.py)
+    ──────────────────                                ──────────────────────
+    store: copies buffers into a free segment
     describe: serial += 1 ──── number, serial ──────▶ maps the file the first time
                                (and, the first time    hands out arrays over the mapping
                                on a connection, the         ⋮ the last of them dies
@@ -20,7 +20,7 @@ bytes of a message are copied once, by the sender; the receiver's arrays lie in 
   one page  the buffers of one message, each at the next multiple of 64
 
 Rules, from which it follows that arrays are private and that nothing leaks:
-1. The sender writes into a segment only when it is free, and no loan of its own holds it.
+1. The sender writes into a segment only when it is free, and no lease of its own holds it.
 2. A segment that has not been used for some seconds leaves the sender's pool. If it is free, its
    memory goes back to the system at once. Otherwise it is the receiver's from then on.
 3. Nothing has a name in a file system. When both sides have let go, or have died, memory is gone.
@@ -28,15 +28,20 @@ Rules, from which it follows that arrays are private and that nothing leaks:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
 import stat
 import struct
 import sys
+import threading
+import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol
 
+from launchpad.courier import fork
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import Chunk
 
@@ -48,10 +53,11 @@ HEADER_SIZE = mmap.PAGESIZE
 
 LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame
 _WORTHWHILE = 256 << 10  # what a message has to have in large buffers
-_MAX_BUFFERS = 3000  # more lengths might not fit into the notes, with what else there is to say
+_MAX_BUFFERS = 3000  # more lengths might not fit into the headers, with what else there is to say
 
 _ALIGNMENT = 64
 _SMALLEST = 1 << 20
+_TRIM_INTERVAL_S = 1.0
 _NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems insist on it
 
 _DESCRIPTOR = struct.Struct("<QQQ")
@@ -110,7 +116,7 @@ def file_size(end: int) -> int:
 
 
 def create_file(size: int) -> int:
-    """A file in memory that can't shrink, so that nobody who maps it can be hurt. Raises OSError."""
+    """A file in memory that can't shrink, so that no process that maps it can be hurt. Raises OSError."""
     try:
         fd = os.memfd_create("courier", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | _NO_EXEC)
     except OSError:
@@ -139,3 +145,69 @@ def check_file(fd: int) -> os.stat_result:
     if not seals & fcntl.F_SEAL_SHRINK:
         raise ProtocolError("a segment that its sender could shrink under us: it must be sealed")
     return status
+
+
+class Trimmable(Protocol):
+    """Something with memory that it may give back."""
+
+    def trim(self, now: float) -> bool:
+        """Gives back what has been idle; False if there is nothing left to look at."""
+        ...
+
+
+class Trimmer:
+    """Calls `trim` of each thing it watches about once a second, until that returns False.
+
+    Its thread lives only as long as there is something to look at.
+    """
+
+    _thread: threading.Thread | None
+
+    def __init__(self) -> None:
+        self.drop_inherited()
+        fork.drop_in_child(self)
+
+    def watch(self, trimmable: Trimmable) -> None:
+        """From now on; cheap if it is being watched already."""
+        if trimmable in self._trimmables:
+            return
+        with self._lock:
+            self._trimmables.add(trimmable)
+            if self._thread is None:
+                thread = threading.Thread(target=self._main, name="courier-trimmer", daemon=True)
+                with contextlib.suppress(RuntimeError):  # out of threads: the next watch tries anew
+                    thread.start()
+                    self._thread = thread
+
+    def check(self) -> None:
+        """Makes it look now. Takes no lock, so it may be called from inside the garbage collector."""
+        if self._thread is not None:
+            self._wakeup.put(None)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: the thread is the parent's, and so is what it watched."""
+        self._lock = threading.Lock()
+        self._wakeup: SimpleQueue[None] = SimpleQueue()
+        self._trimmables: set[Trimmable] = set()
+        self._thread = None
+
+    def _main(self) -> None:
+        while self._trim():
+            with contextlib.suppress(Empty):
+                self._wakeup.get(timeout=_TRIM_INTERVAL_S)
+                while True:
+                    self._wakeup.get_nowait()
+
+    def _trim(self) -> bool:
+        now = time.monotonic()
+        for each in tuple(self._trimmables):
+            self._trimmables.discard(each)  # before, because `watch` may come while it looks
+            if each.trim(now):
+                self._trimmables.add(each)
+        with self._lock:
+            if not self._trimmables:
+                self._thread = None
+            return bool(self._trimmables)
+
+
+trimmer = Trimmer()

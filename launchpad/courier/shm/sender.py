@@ -1,9 +1,9 @@
-"""The sender's side of segments: a pool of them, lent to messages (see segments.py).
+"""The sender's side of segments: a pool of them, leased to messages (see segments.py).
 
-loan = pool.store(buffers)                        # copies them; None: send them as ever
-descriptor, fd = borrower.describe(loan)         # for this connection, each time it is sent
+lease = pool.store(buffers)                      # copies them; None: send them as ever
+descriptor, fd = peer_segments.describe(lease)   # for this connection, each time it is sent
 ...                                              # send, the descriptor with SCM_RIGHTS
-loan.release()                                   # it will not be sent again
+lease.release()                                  # it will not be sent again
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import struct
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from launchpad.courier import fork
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region
-from launchpad.courier.shm.segments import FREED, HEADER_SIZE, LARGE, N_WORDS, NUMBER, RETIRED
-from launchpad.courier.shm.trimmer import trimmer
+from launchpad.courier.shm.segments import (
+    FREED,
+    HEADER_SIZE,
+    LARGE,
+    N_WORDS,
+    NUMBER,
+    RETIRED,
+    trimmer,
+)
 
 IDLE_S = 5.0  # after this long a segment leaves the pool
 MAX_SEGMENTS = 128  # each is a descriptor
@@ -41,9 +48,9 @@ class Segment:
             raise
         self._words = self._region.get_words(N_WORDS)
         self._words[NUMBER] = number
-        self._written = 0  # from here on the file has no pages
-        self._serial = 0
-        self._peer_segments: PeerSegments | None = None  # of this serial
+        self.written = 0  # from here on the file has no pages
+        self.serial = 0  # under which it is to be given back
+        self.peer_segments: PeerSegments | None = None  # of this serial
         self._lease: weakref.ref[SegmentLease] | None = None
         self.used_at = 0.0
 
@@ -54,23 +61,18 @@ class Segment:
 
     @property
     def is_free(self) -> bool:
-        return self._words[FREED] == self._serial and not self.is_held
+        return self._is_returned and not self.is_held
 
     @property
     def is_lost(self) -> bool:
-        """Its connection has ended, so nobody knows whether it will be given back."""
-        peer_segments = self._peer_segments
-        return peer_segments is not None and peer_segments.is_closed and not self._is_returned
+        """Its connection has ended, so it may never be given back."""
+        peer = self.peer_segments
+        return peer is not None and peer.is_closed and not self._is_returned
 
     @property
     def _is_returned(self) -> bool:
         """No receiver has arrays in it, and no message under way names it."""
-        return self._words[FREED] == self._serial
-
-    @property
-    def n_bytes(self) -> int:
-        """What it occupies."""
-        return self._written
+        return self._words[FREED] == self.serial
 
     def write(self, offset: int, data: memoryview) -> None:
         """Raises OSError when there is no memory.
@@ -79,14 +81,14 @@ class Segment:
         What has is copied by us: the kernel copies page by page, at half the speed.
         """
         end = offset + data.nbytes
-        if end <= self._written:
-            self._region.populate(self._written)
+        if end <= self.written:
+            self._region.populate(self.written)
             self._region.write(offset, data)
             return
         while data:
             n = os.pwrite(self.fd, data, offset)
             offset, data = offset + n, data[n:]
-        self._written = end
+        self.written = end
 
     def acquire(self, lengths: Sequence[int]) -> SegmentLease:
         """It must be free."""
@@ -94,15 +96,9 @@ class Segment:
         self._lease = weakref.ref(lease)
         return lease
 
-    def assign_to(self, peer_segments: PeerSegments) -> int:
-        """The serial under which it is to be given back."""
-        self._peer_segments = peer_segments
-        self._serial += 1
-        return self._serial
-
     def retire(self) -> None:
         """Closes it. What a receiver has of it lives on for as long as the receiver wants."""
-        self._words[RETIRED] = self._serial
+        self._words[RETIRED] = self.serial
         if self._is_returned:
             self._region.empty(HEADER_SIZE)
         os.close(self.fd)
@@ -111,7 +107,7 @@ class Segment:
 class SegmentLease:
     """Buffers in a segment, for one message.
 
-    The segment is used for no other, until `release` or until nobody refers to the loan any more.
+    The segment is used for no other, until `release` or until nothing refers to the lease any more.
     """
 
     __slots__ = ("__weakref__", "is_released", "lengths", "segment")
@@ -141,12 +137,14 @@ class PeerSegments:
     def describe(self, lease: SegmentLease) -> tuple[bytes, int | None]:
         """What to send in place of the buffers, and the descriptor to send along, if any.
 
-        To be called anew each time that a loan is sent.
+        To be called anew each time that a lease is sent.
         """
         segment = lease.segment
         if is_new := segment not in self._known:
             self._known.add(segment)
-        descriptor = segments.encode_descriptor(segment.number, segment.assign_to(self), is_new)
+        segment.peer_segments = self
+        segment.serial += 1
+        descriptor = segments.encode_descriptor(segment.number, segment.serial, is_new)
         return descriptor, segment.fd if is_new else None
 
     def close(self) -> None:
@@ -164,9 +162,16 @@ class SegmentPool:
     """The segments of this process. Safe from any thread."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        self._max_bytes = _max_bytes() if max_bytes is None else max_bytes
+        if max_bytes is None:  # a quarter of the memory that this process may use
+            limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+            for path in ("memory.max", "memory/memory.limit_in_bytes"):
+                with contextlib.suppress(OSError, ValueError):
+                    limits.append(int(Path("/sys/fs/cgroup", path).read_text()))
+            max_bytes = min(limits) // 4
+        self._max_bytes = max_bytes
         self._numbers = itertools.count(1)
-        self._reset()
+        self._segments: list[Segment] = []  # oldest first
+        self.drop_inherited()
         fork.drop_in_child(self)
 
     def store(self, buffers: Sequence[memoryview]) -> SegmentLease | None:
@@ -201,36 +206,28 @@ class SegmentPool:
         """For a forked child: these are the parent's."""
         for segment in self._segments:
             os.close(segment.fd)
-        self._reset()
-
-    def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._segments: list[Segment] = []  # oldest first
+        self._segments = []
         self.open_peers: set[PeerSegments] = set()  # whose connections are open
 
     def _take(self, size: int, end: int, lengths: Sequence[int]) -> SegmentLease | None:
+        """A lease of a free segment of this size, of a new one if there is none; None without room."""
         with self._lock:
             for segment in reversed(self._segments):
                 if segment.size == size and segment.is_free:
                     return segment.acquire(lengths)
-        if self._make_space(end):
+        if end < self._max_bytes and not self._has_space(end):
+            self._drop(lambda segment: segment.is_free)  # those of other sizes
+        if self._has_space(end):
             with contextlib.suppress(OSError), self._lock:
                 segment = Segment(next(self._numbers), size)
                 self._segments.append(segment)
                 return segment.acquire(lengths)
         return None
 
-    def _make_space(self, n: int) -> bool:
-        """Drops free segments of other sizes, if it has to."""
-        if self._has_space(n):
-            return True
-        if n < self._max_bytes:
-            self._drop(lambda segment: segment.is_free)
-        return self._has_space(n)
-
     def _has_space(self, n: int) -> bool:
         with self._lock:
-            in_use = sum(segment.n_bytes for segment in self._segments)
+            in_use = sum(segment.written for segment in self._segments)
             return len(self._segments) < MAX_SEGMENTS and in_use + n <= self._max_bytes
 
     def _drop(self, is_unwanted: Callable[[Segment], bool]) -> None:
@@ -242,44 +239,23 @@ class SegmentPool:
             segment.retire()
 
 
-def _max_bytes() -> int:
-    """A quarter of the memory that this process may use."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError), open(path) as file:
-            limits.append(int(file.read()))
-    return min(limits) // 4
-
-
 #: One per process by nature: a segment serves all connections.
 pool = SegmentPool()
 
 
 class SharedBuffers:
-    """The buffers of a message that is to be shared: the large ones in a segment, the others as they are.
+    """The buffers of a message, the large ones in a segment and the others as they are.
 
     Ready to be sent, any number of times, on any connection.
     """
 
-    __slots__ = ("_lengths", "lease", "small")
+    __slots__ = ("lease", "lengths", "small")
 
     def __init__(self, lease: SegmentLease, buffers: Sequence[memoryview]) -> None:
         self.lease = lease
         self.small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
-        self._lengths = [buffer.nbytes for buffer in buffers]
-
-    def describe(self, descriptor: bytes) -> bytes:
-        """What the message says instead of its large buffers."""
-        return descriptor + struct.pack(f"<{len(self._lengths)}Q", *self._lengths)
+        self.lengths = [buffer.nbytes for buffer in buffers]
 
     def release(self) -> None:
         """It has been sent, or never will be."""
         self.lease.release()
-
-
-def wrap(buffers: Sequence[memoryview]) -> SharedBuffers | None:
-    """A parcel; None if it is not worthwhile, or there is no room: send the buffers as they are."""
-    if not segments.is_worthwhile(buffers):
-        return None
-    lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
-    return None if lease is None else SharedBuffers(lease, buffers)

@@ -1,28 +1,30 @@
 """The large buffers of a connection between processes of one host, past its socket (segments.py).
 
-    frame:  notes: SEGMENT ── descriptor (24 bytes) · the length of each buffer (8 bytes each)
+    frame:  header SEGMENT ── descriptor (24 bytes) · the length of each buffer (8 bytes each)
             buffers: those below LARGE
     in the segment, in their order: the others
 
 The file of a segment that the other side has not seen yet goes along with the first byte of the
 frame, and is mapped as soon as it arrives. What cannot be shared, for whatever reason, goes through
-the socket: a message without the note.
+the socket: a message without the header.
 """
 
 from __future__ import annotations
 
 import array
+import functools
 import socket
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.protocol import framing, headers
-from launchpad.courier.protocol.headers import SEGMENT
+from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.framing import SEGMENT
+from launchpad.courier.shm import segments
 from launchpad.courier.shm.receiver import MappedSegments
 from launchpad.courier.shm.segments import DESCRIPTOR_SIZE, LARGE
-from launchpad.courier.shm.sender import PeerSegments, SharedBuffers, pool, wrap
+from launchpad.courier.shm.sender import PeerSegments, SharedBuffers, pool
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -37,9 +39,9 @@ class ShmSocket:
 
     Example:
         sock = ShmSocket(sock)
-        if (parcel := sock.wrap(buffers)) is not None:
-            sock.sendmsg(wire.encode(…, parcel.small, 0, sock.describe(parcel)))
-            parcel.release()
+        if (shared := sock.wrap(buffers)) is not None:
+            sock.sendmsg(framing.encode(…, shared.small, 0, sock.describe(shared)))
+            shared.release()
 
     One thread at a time may send, one receive; any may close.
     """
@@ -52,20 +54,31 @@ class ShmSocket:
         self._mapped_segments = MappedSegments(self._is_peer_gone)
         self._fds: list[int] = []  # to go along with the next byte
         self._was_gone = False
-        self.is_refused = False  # the other side cannot map what we lend
+        self.is_refused = False  # the other side cannot map our segments
+        self.pending = functools.partial(stream_socket.has_pending, sock)
+        self.recv = sock.recv
+        self.sendall = sock.sendall
+        self.setsockopt = sock.setsockopt
+        self.settimeout = sock.settimeout
+        self.shutdown = sock.shutdown
+        self.fileno = sock.fileno
 
     # What is shared.
 
     def wrap(self, buffers: Sequence[memoryview]) -> SharedBuffers | None:
-        """A parcel for the other side; None if the buffers have to go through the socket."""
-        return None if self.is_refused else wrap(buffers)
+        """The buffers to share; None if it is not worthwhile, or there is no room: send them as they are."""
+        if self.is_refused or not segments.is_worthwhile(buffers):
+            return None
+        lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
+        return None if lease is None else SharedBuffers(lease, buffers)
 
     def describe(self, shared: SharedBuffers) -> bytes:
-        """The notes of the message with it, which is to be sent next."""
+        """The headers of the message with them, which is to be sent next."""
         descriptor, fd = self._peer_segments.describe(shared.lease)
         if fd is not None:
             self._fds.append(fd)
-        return headers.encode({SEGMENT: shared.describe(descriptor)})
+        header = descriptor + struct.pack(f"<{len(shared.lengths)}Q", *shared.lengths)
+        return framing.encode_headers({SEGMENT: header})
 
     def open(self, frame: framing.Fields, max_bytes: int) -> framing.Fields:
         """A frame that has come, with all its buffers.
@@ -75,28 +88,33 @@ class ShmSocket:
         kind, call_id, method, body, small, timeout_us, descriptor = frame
         if not descriptor:
             return frame
-        found = headers.decode(descriptor)
+        found = framing.decode_headers(descriptor)
         if (header := found.pop(SEGMENT, None)) is None:
             return frame
         n, rest = divmod(len(header) - DESCRIPTOR_SIZE, 8)
         if n < 0 or rest:
-            raise ProtocolError(f"a note of {len(header)} bytes about a segment")
+            raise ProtocolError(f"a header of {len(header)} bytes about a segment")
         lengths = struct.unpack_from(f"<{n}Q", header, DESCRIPTOR_SIZE)
         if (size := len(body) + sum(lengths)) > max_bytes:
             raise ProtocolError(f"a message of {size} bytes; the limit is {max_bytes}")
         large = self._mapped_segments.receive(
             header[:DESCRIPTOR_SIZE], [n for n in lengths if n >= LARGE]
         )
-        buffers = _merge(lengths, small, large)
-        return kind, call_id, method, body, buffers, timeout_us, headers.encode(found)
+        if len(large) == len(lengths) and not small:
+            buffers = framing.SharedChunks(large)
+        else:
+            if [n for n in lengths if n < LARGE] != [memoryview(each).nbytes for each in small]:
+                raise ProtocolError(
+                    "the buffers of a message are not those in the header about its segment"
+                )
+            smalls, larges = iter(small), iter(large)
+            buffers = framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)
+        return kind, call_id, method, body, buffers, timeout_us, framing.encode_headers(found)
 
     # What it is as a socket.
 
     def send(self, data: framing.Chunk, flags: int = 0) -> int:
         return self.sendmsg([data], (), flags) if self._fds else self._sock.send(data, flags)
-
-    def sendall(self, data: framing.Chunk, flags: int = 0) -> None:
-        self._sock.sendall(data, flags)
 
     def sendmsg(
         self, chunks: Iterable[framing.Chunk], ancillary: Iterable[Any] = (), flags: int = 0
@@ -109,9 +127,6 @@ class ShmSocket:
         self._fds.clear()
         return n
 
-    def recv(self, n: int, flags: int = 0) -> bytes:
-        return self._sock.recv(n, flags)
-
     def recv_into(self, buffer: Any, n: int = 0, flags: int = 0) -> int:
         """Receives; and takes the files that come along."""
         into = (buffer[:n] if n else buffer,)
@@ -122,21 +137,6 @@ class ShmSocket:
                     self._mapped_segments.take(fd)
         return int(n_bytes)
 
-    def pending(self) -> bool:
-        return stream_socket.has_pending(self._sock)
-
-    def setsockopt(self, level: int, name: int, value: Any) -> None:
-        self._sock.setsockopt(level, name, value)
-
-    def settimeout(self, timeout_s: float | None) -> None:
-        self._sock.settimeout(timeout_s)
-
-    def shutdown(self, how: int) -> None:
-        self._sock.shutdown(how)
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
     def close(self) -> None:
         """Arrays that have come live on. Takes no lock: the garbage collector may call it."""
         self._sock.close()
@@ -144,7 +144,7 @@ class ShmSocket:
         self._mapped_segments.close()
 
     def _is_peer_gone(self) -> bool:
-        """A connection that nobody reads from at the moment would not notice otherwise.
+        """A connection that no thread reads from at the moment would not notice otherwise.
 
         Only when asked for the second time: what came last may be about to be opened.
         """
@@ -161,14 +161,3 @@ class ShmSocket:
 def refusal(frame: framing.Fields) -> list[framing.Chunk]:
     """The answer to a call whose arguments could not be had."""
     return framing.encode(framing.NOT_RUN, frame[1], b"", framing.UNMAPPED)
-
-
-def _merge(
-    lengths: Sequence[int], small: Sequence[framing.Chunk], large: list[memoryview]
-) -> framing.SharedChunks:
-    if len(large) == len(lengths) and not small:
-        return framing.SharedChunks(large)
-    if [n for n in lengths if n < LARGE] != [memoryview(each).nbytes for each in small]:
-        raise ProtocolError("the buffers of a message are not those in the note about its segment")
-    smalls, larges = iter(small), iter(large)
-    return framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)

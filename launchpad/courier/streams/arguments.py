@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.protocol import framing, headers
+from launchpad.courier.protocol import framing
 from launchpad.courier.streams.receiver import StreamReceiver
 
 _COUNT = struct.Struct("<H")
@@ -72,7 +72,7 @@ def take_out(
 
 def encode_count(n: int) -> bytes:
     """The notes of a call of whose arguments `n` are streams."""
-    return headers.encode({headers.STREAMS: _COUNT.pack(n)})
+    return framing.encode_headers({framing.ARGUMENT_STREAMS: _COUNT.pack(n)})
 
 
 def decode_count(header: bytes) -> int:
