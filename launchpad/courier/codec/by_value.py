@@ -7,7 +7,7 @@ them functions whose globals are copies. Here only a class that the recipe has m
     make(recipe)   the class that is known already, or an empty one, noted as unfinished
     fill(…)        gives an unfinished one its attributes; passes over any other
 
-Streams name these two functions, so that whoever reads them needs nothing but `pickle.loads`.
+Streams name these two functions, so that nothing but `pickle.loads` is needed to read them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ import os
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from launchpad.courier.codec import tensors
@@ -112,27 +111,26 @@ def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[m
 
     if error is None:
         try:
-            body = _dump(value, keep)
+            if not _reducers():
+                body = _dumps(value, 5, buffer_callback=keep)
+            else:  # as `pickle.dumps`, with tensors out of band
+                with io.BytesIO() as file:
+                    pickler = pickle.Pickler(file, 5, buffer_callback=keep)
+                    pickler.dispatch_table = tensors.dispatch_table()
+                    pickler.dump(value)
+                    body = file.getvalue()
             if b"__main__" not in body:
                 return body, buffers
         except Exception as failed:
             error = failed
         buffers.clear()
-    return _encode_by_value(value, keep, error), buffers
+    return _encode_by_value(value, error, keep), buffers
 
 
-def _dump(value: object, keep: Callable[[Any], bool]) -> bytes:
-    """`pickle.dumps`, which also knows how to take tensors out of band."""
-    if not _reducers():
-        return _dumps(value, 5, buffer_callback=keep)
-    with io.BytesIO() as file:
-        pickler = pickle.Pickler(file, 5, buffer_callback=keep)
-        pickler.dispatch_table = tensors.dispatch_table()
-        pickler.dump(value)
-        return file.getvalue()
-
-
-def _encode_by_value(value: object, keep: Callable[[Any], bool], error: Exception | None) -> bytes:
+def _encode_by_value(
+    value: object, error: Exception | None, keep: Callable[[Any], bool] = lambda _: True
+) -> bytes:
+    """Pickles with cloudpickle; raises `error`, if there is one, where that is not installed."""
     try:
         from launchpad.courier.codec import by_value
     except ImportError:
@@ -228,16 +226,12 @@ def open_error(body: Chunk) -> tuple[str, str, str, bytes | None, bytes | None, 
 def _try_encode(value: object) -> bytes | None:
     try:
         body = _dumps(value, 5)
-        return body if b"__main__" not in body else _encode_by_value(value, _in_band, None)
+        return body if b"__main__" not in body else _encode_by_value(value, None)
     except Exception as error:
         try:
-            return _encode_by_value(value, _in_band, error)
+            return _encode_by_value(value, error)
         except Exception:
             return None
-
-
-def _in_band(_: object) -> bool:
-    return True
 
 
 def _try_decode(body: bytes | None) -> Any:
@@ -266,14 +260,10 @@ def _format(error: BaseException) -> str:
     """The traceback with its causes, from the first frame that is not ours."""
     import traceback
 
-    try:
-        lines = traceback.format_exception(type(error), error, _skip_ours(error.__traceback__))
-        return "".join(lines)
-    except Exception as failure:  # a __str__ of the user's that raises
-        return f"{_repr_of(error)}\n(its traceback cannot be shown: {_repr_of(failure)})\n"
-
-
-def _skip_ours(trace: TracebackType | None) -> TracebackType | None:
+    trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FILES):
         trace = trace.tb_next
-    return trace
+    try:
+        return "".join(traceback.format_exception(type(error), error, trace))
+    except Exception as failure:  # a __str__ of the user's that raises
+        return f"{_repr_of(error)}\n(its traceback cannot be shown: {_repr_of(failure)})\n"

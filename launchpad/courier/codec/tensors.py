@@ -2,8 +2,8 @@
 
 Their own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a tensor
 in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. Neither
-library is imported: who has a tensor has imported it. Tensors elsewhere (on a GPU, sparse, quantized,
-part of a graph that computes gradients) travel as they would without us.
+library is imported: a process that has a tensor has imported it. Tensors elsewhere (on a GPU, sparse,
+quantized, part of a graph that computes gradients) travel as they would without us.
 """
 
 from __future__ import annotations
@@ -17,15 +17,27 @@ from typing import Any
 Reducer = Callable[[Any], Any]
 
 _reducers: dict[type, Reducer] = {}
+_unseen = {"torch", "jax"}  # not imported yet
 _table: dict[type, Reducer] = {}
 _table_state: tuple[int, int] = (0, 0)
 
 
 def reducers() -> dict[type, Reducer]:
     """How to pickle the tensors of the libraries that are imported by now; empty if none is."""
-    for name in tuple(_unseen):
-        if name in sys.modules and _unseen[name](_reducers):
-            _unseen.pop(name, None)
+    modules = sys.modules
+    if "torch" in _unseen and "torch" in modules:
+        torch = modules["torch"]
+        if hasattr(
+            torch, "compile"
+        ):  # one of the last names: else it is being imported by another thread
+            _reducers[torch.Tensor] = _reduce_torch
+            _reducers[torch.nn.Parameter] = _reduce_parameter
+            _unseen.discard("torch")
+    if "jax" in _unseen and "jax" in modules:
+        kind = getattr(modules.get("jax._src.array"), "ArrayImpl", None)
+        if kind is not None:
+            _reducers[kind] = _reduce_jax
+            _unseen.discard("jax")
     return _reducers
 
 
@@ -36,29 +48,6 @@ def dispatch_table() -> dict[type, Reducer]:
     if state != _table_state:
         _table, _table_state = {**copyreg.dispatch_table, **_reducers}, state
     return _table
-
-
-def _register_torch(table: dict[type, Reducer]) -> bool:
-    torch = sys.modules["torch"]
-    if not hasattr(torch, "compile"):  # one of the last names: it is being imported elsewhere
-        return False
-    table[torch.Tensor] = _reduce_torch
-    table[torch.nn.Parameter] = _reduce_parameter
-    return True
-
-
-def _register_jax(table: dict[type, Reducer]) -> bool:
-    kind = getattr(sys.modules.get("jax._src.array"), "ArrayImpl", None)
-    if kind is not None:
-        table[kind] = _reduce_jax
-    return kind is not None
-
-
-# What is not imported yet, and what to do once it is.
-_unseen: dict[str, Callable[[dict[type, Reducer]], bool]] = {
-    "torch": _register_torch,
-    "jax": _register_jax,
-}
 
 
 def _reduce_torch(tensor: Any) -> Any:

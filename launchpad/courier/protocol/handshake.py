@@ -1,10 +1,10 @@
 """How a connection opens: one exchange of fixed size, in which nothing is unpickled.
 
-    greeting (336 bytes, client)         welcome (308 bytes, server)
+    client hello (336 bytes)             server hello (308 bytes)
     ──────────────────────────────       ───────────────────────────────────────
     4s    magic  b"LPC1"                 4s    magic  b"LPC1"
     H     version                        H     version
-    B     flags  (see FLAGS)             B     verdict (see VERDICTS)
+    B     flags  (see FLAGS)             B     status (see STATUSES)
     B     length of the token            B     length of the name
     Q     most bytes it takes at once    Q     most bytes it takes at once
     64s   token                          16s   incarnation, random per server start
@@ -15,9 +15,9 @@
 The server reads nothing else of a connection before the token has been compared. The first eight
 bytes of either stay the same in every version, so that each side can say what the other speaks.
 
-What this process, or this part of it, is called by the servers that it talks to.
+The name of the peer is what this process, or this part of it, is called by the servers it talks to:
 
-identity.provide(lambda: current_worker().name)
+    handshake.provide(lambda: current_worker().name)
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FLAGS = {
 ACCEPTED, BAD_TOKEN, BAD_VERSION = 0, 1, 2
 STATUSES = {ACCEPTED: "welcome", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
 
-# What TLS begins with, for those who do not speak it; and how to tell a peer that we do not, in a
-# way that TLS understands: alert, fatal, protocol version.
+# What TLS begins with, for a server without it; and its answer, in a way that TLS understands: alert,
+# fatal, protocol version.
 TLS_HELLO, TLS_ALERT = b"\x16\x03", b"\x15\x03"
 NOT_TLS = TLS_ALERT + b"\x01\x00\x02\x02\x46"
 
@@ -57,7 +57,7 @@ SERVER_HELLO_SIZE = _SERVER_HELLO.size
 
 
 class ClientHello(NamedTuple):
-    """What a client says first. Everything but the magic may be wrong: the server decides."""
+    """The client's part of the handshake. Everything but the magic may be wrong: the server decides."""
 
     version: int
     flags: int
@@ -67,7 +67,7 @@ class ClientHello(NamedTuple):
 
 
 class ServerHello(NamedTuple):
-    """What a server answers to it."""
+    """The server's part of the handshake."""
 
     version: int
     status: int
@@ -81,15 +81,15 @@ class ServerHello(NamedTuple):
 def encode_client_hello(
     token: bytes, peer: str, flags: int = 0, max_bytes: int = MAX_BYTES
 ) -> bytes:
-    """What a client says first; `peer` is cut to what fits."""
+    """What a client sends first; `peer` is cut to what fits."""
     name = peer.encode()[:255]
     return _CLIENT_HELLO.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name)
 
 
 def read_version(data: Chunk) -> int:
-    """The version that the sender of a greeting or welcome speaks, from its first START_SIZE bytes.
+    """The version that the sender of either hello speaks, from its first START_SIZE bytes.
 
-    Raises ProtocolError if no courier says such a thing.
+    Raises ProtocolError if it is none of courier's.
     """
     magic, version, _, _ = _START.unpack_from(data)
     if magic != _MAGIC:
@@ -98,11 +98,12 @@ def read_version(data: Chunk) -> int:
 
 
 def decode_client_hello(data: Chunk) -> ClientHello:
-    """Raises ProtocolError if no courier client says such a thing."""
+    """Raises ProtocolError if it is none of courier's."""
     magic, version, flags, token_len, max_bytes, token, name = _CLIENT_HELLO.unpack(data)
     if magic != _MAGIC or token_len > 64:
         raise ProtocolError("not a courier greeting")
-    return ClientHello(version, flags, token[:token_len], _text(name), max_bytes)
+    peer = name.rstrip(b"\0").decode(errors="replace")
+    return ClientHello(version, flags, token[:token_len], peer, max_bytes)
 
 
 def encode_server_hello(
@@ -116,11 +117,12 @@ def encode_server_hello(
 
 
 def decode_server_hello(data: Chunk) -> ServerHello:
-    """Raises ProtocolError if no courier server says such a thing."""
+    """Raises ProtocolError if it is none of courier's."""
     magic, version, status, _, max_bytes, incarnation, boot, pid, name = _SERVER_HELLO.unpack(data)
     if magic != _MAGIC or status not in STATUSES:
         raise ProtocolError("not a courier welcome: something else listens at this address")
-    return ServerHello(version, status, incarnation, _text(name), max_bytes, boot, pid)
+    server = name.rstrip(b"\0").decode(errors="replace")
+    return ServerHello(version, status, incarnation, server, max_bytes, boot, pid)
 
 
 @functools.cache
@@ -133,10 +135,6 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
-def _text(padded: bytes) -> str:
-    return padded.rstrip(b"\0").decode(errors="replace")
-
-
 _provider: Callable[[], str] | None = None
 
 
@@ -147,5 +145,5 @@ def provide(name: Callable[[], str]) -> None:
 
 
 def name() -> str:
-    """Who the calling thread belongs to."""
+    """The name of the worker, or of the process, that the calling thread belongs to."""
     return (_provider() if _provider is not None else "") or f"pid {os.getpid()}"

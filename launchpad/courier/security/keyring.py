@@ -1,4 +1,4 @@
-"""Which token opens which address, and with which certificate one goes there.
+"""Which token opens which address, and which certificate is shown there.
 
 A program hands its secrets to this process once; clients and servers look them up here by their
 address. That is why a client can be pickled into an argument, a log or a manifest: no secret is
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 MAX_TOKEN_BYTES = 64
 
-# The name in every certificate that we make. It tells no workers apart, but gRPC insists on one.
+# The name in every certificate that we make: the same for all workers, but gRPC requires one.
 NAME = "worker.launchpad.internal"
 
 

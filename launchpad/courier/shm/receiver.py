@@ -72,7 +72,7 @@ class MappedSegment:
         return [memory[at : at + n] for at, n in zip(offsets, lengths, strict=True)]
 
     def give_back(self, serial: int) -> None:
-        """Tells the sender; frees the memory if the sender has left it to us."""
+        """Informs the sender; frees the memory if the sender has left it to us."""
         self._words[FREED] = serial
         if self._words[RETIRED] == serial:
             self.region.empty(HEADER_SIZE)

@@ -14,11 +14,11 @@ Each prints as a table, and as text for Prometheus (prometheus.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 
-from launchpad.courier.telemetry.counters import Counts, EdgeCounts, MethodCounts
+from launchpad.courier.telemetry.counters import Counts, EdgeCounts
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class ClientStats:
     Attributes:
         name: what we introduce ourselves as: the worker's name, `pid 4711` outside of workers.
         server: what the server calls itself; empty if it has not said so yet.
-        address: where it is now; empty if nobody knows yet.
+        address: where it is now; empty while that is not known.
         incarnation: which start of the server we talked to last; empty before the first call.
         uptime_s: since the client was made.
         connections: open now.
@@ -170,8 +170,17 @@ class ServerStats:
 
 def read(counts: Counts) -> dict[str, MethodStats]:
     """By method, sorted. Calls may go on meanwhile: what is read of each is never inconsistent."""
-    by_method = sorted(counts.copy().items())
-    return {method.decode(errors="replace"): _read(each) for method, each in by_method}
+    found = {}
+    for method, each in sorted(counts.copy().items()):
+        # In the order opposite to that in which a call changes them: no call has ended but not begun.
+        buckets = tuple(each.buckets)
+        bytes_in, bytes_out, total_s = each.bytes_in, each.bytes_out, each.total_s
+        errors, started, items = each.errors, each.started, each.items
+        in_flight = started - sum(buckets)
+        found[method.decode(errors="replace")] = MethodStats(
+            started, errors, in_flight, bytes_in, bytes_out, total_s, buckets, items
+        )
+    return found
 
 
 def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
@@ -182,36 +191,22 @@ def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
 def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodStats]:
     """By method, over all clients."""
     names = sorted({name for methods in edges.values() for name in methods})
-    return {
-        name: _sum(methods[name] for methods in edges.values() if name in methods) for name in names
-    }
-
-
-def _read(counts: MethodCounts) -> MethodStats:
-    # In the order opposite to that in which a call changes them: no call has ended but not begun.
-    buckets = tuple(counts.buckets)
-    ended = sum(buckets)
-    bytes_in, bytes_out, total_s = counts.bytes_in, counts.bytes_out, counts.total_s
-    errors, started, items = counts.errors, counts.started, counts.items
-    return MethodStats(
-        started, errors, started - ended, bytes_in, bytes_out, total_s, buckets, items
-    )
-
-
-def _sum(parts: Iterable[MethodStats]) -> MethodStats:
-    first, *others = parts
-    for other in others:
-        first = MethodStats(
-            first.calls + other.calls,
-            first.errors + other.errors,
-            first.in_flight + other.in_flight,
-            first.bytes_in + other.bytes_in,
-            first.bytes_out + other.bytes_out,
-            first.total_s + other.total_s,
-            tuple(map(add, first.buckets, other.buckets)),
-            first.items + other.items,
-        )
-    return first
+    totals: dict[str, MethodStats] = {}
+    for name in names:
+        first, *others = [methods[name] for methods in edges.values() if name in methods]
+        for other in others:
+            first = MethodStats(
+                first.calls + other.calls,
+                first.errors + other.errors,
+                first.in_flight + other.in_flight,
+                first.bytes_in + other.bytes_in,
+                first.bytes_out + other.bytes_out,
+                first.total_s + other.total_s,
+                tuple(map(add, first.buckets, other.buckets)),
+                first.items + other.items,
+            )
+        totals[name] = first
+    return totals
 
 
 def _table(

@@ -4,7 +4,7 @@ No lock: CPython changes threads between calls and at the ends of loops, never w
 `number += number` or `numbers[i] += 1`, so that none of these gets lost. Do not call anything on the
 right-hand side.
 
-What courier tells whoever reads logs.
+Here is also `warn`, by which courier logs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ class MethodCounts:
         self.bytes_out = 0
         self.total_s = 0.0
         self.buckets = [0] * N_BUCKETS
-
-    @property
-    def finished(self) -> int:
-        return sum(self.buckets)
 
     def finish(self, took_s: float, bytes_in: int, bytes_out: int) -> None:
         """One call more has ended, well or not."""

@@ -10,12 +10,12 @@ behind `courier_client_`, with client, server and method.
     received_bytes_total      counter    sent_bytes_total  counter
     items_total               counter
     connections               gauge      uptime_seconds    gauge      (without peer and method)
-    info                      gauge      always 1; its labels tell address and incarnation
+    info                      gauge      always 1; its labels are address and incarnation
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_FIRST, _LAST = 3, 27  # the limits that are told, 2**i µs: 8 µs to 134 s
+_FIRST, _LAST = 3, 27  # the limits that are given, 2**i µs: 8 µs to 134 s
 
 Labels = Mapping[str, str]
 Series = Sequence[tuple[Labels, "MethodStats"]]
@@ -59,31 +59,28 @@ def of_server(stats: ServerStats) -> str:
 
 def _text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: Series) -> str:
     about = {**owner, "address": stats.address, "incarnation": stats.incarnation}
-    lines = [
-        *_gauge(f"{prefix}_info", "Who this is.", about, 1),
-        *_gauge(f"{prefix}_uptime_seconds", "Since it began.", owner, stats.uptime_s),
-        *_gauge(f"{prefix}_connections", "Open now.", owner, stats.connections),
-    ]
+    lines = []
+    for name, help_text, labels, number in (
+        ("info", "Who this is.", about, 1),
+        ("uptime_seconds", "Since it began.", owner, stats.uptime_s),
+        ("connections", "Open now.", owner, stats.connections),
+    ):
+        lines += _head(f"{prefix}_{name}", "gauge", help_text)
+        lines.append(_sample(f"{prefix}_{name}", labels, number))
     for name, kind, help_text, value in _SINGLE:
         lines += _head(f"{prefix}_{name}", kind, help_text)
         lines += [_sample(f"{prefix}_{name}", labels, value(each)) for labels, each in series]
-    lines += _histogram(f"{prefix}_duration_seconds", series)
-    return "\n".join(lines) + "\n"
-
-
-def _gauge(name: str, help_text: str, labels: Labels, value: float) -> list[str]:
-    return [*_head(name, "gauge", help_text), _sample(name, labels, value)]
-
-
-def _histogram(name: str, series: Series) -> Iterator[str]:
-    yield from _head(name, "histogram", "What the ended calls took.")
+    took = f"{prefix}_duration_seconds"
+    lines += _head(took, "histogram", "What the ended calls took.")
     for labels, each in series:
         counts = list(accumulate(each.buckets))
         for i in range(_FIRST, _LAST + 1):
-            yield _sample(f"{name}_bucket", {**labels, "le": repr((1 << i) / 1e6)}, counts[i])
-        yield _sample(f"{name}_bucket", {**labels, "le": "+Inf"}, each.ended)
-        yield _sample(f"{name}_sum", labels, each.total_s)
-        yield _sample(f"{name}_count", labels, each.ended)
+            within = {**labels, "le": repr((1 << i) / 1e6)}
+            lines.append(_sample(f"{took}_bucket", within, counts[i]))
+        lines.append(_sample(f"{took}_bucket", {**labels, "le": "+Inf"}, each.ended))
+        lines.append(_sample(f"{took}_sum", labels, each.total_s))
+        lines.append(_sample(f"{took}_count", labels, each.ended))
+    return "\n".join(lines) + "\n"
 
 
 def _head(name: str, kind: str, help_text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry: off until `trace` is called.
 
     trace() ──▶ spans = Spans(…)      channel.call, channel.submit    look at `spans`, once per call
-    stop_tracing() ──▶ spans = None   methods.answer_for              looks where a frame has notes
+    stop_tracing() ──▶ spans = None   Dispatcher.answer_for           looks where a frame has headers
 
 While it is off nothing of OpenTelemetry is imported, and a call costs one look at a global more.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Tracer(Protocol):
-    """What is told of calls while spans are made: `opentelemetry.Spans`."""
+    """What makes a span of each call: `opentelemetry.Spans`."""
 
     def call(
         self, channel: Any, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -40,7 +40,7 @@ spans: Tracer | None = None
 
 
 def trace(tracer_provider: TracerProvider | None = None) -> None:
-    """From now on the calls of this process are told to OpenTelemetry. Needs `launchpad[otel]`.
+    """From now on the calls of this process are spans of OpenTelemetry. Needs `launchpad[otel]`.
 
     Example:
         provider = TracerProvider(resource=Resource({"service.name": lp.current().name}))
