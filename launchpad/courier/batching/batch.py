@@ -6,6 +6,7 @@ requests ──agree?──▶ stack ──▶ fn(*args, **kwargs) ──▶ uns
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -46,19 +47,26 @@ class Batcher:
         """Gives each request its outcome. Raises nothing."""
         try:
             self._run_alike(self._reject_mismatched(requests))
-        except BaseException as error:  # out of memory, no numpy: whatever it is, nobody must wait
+        except (
+            BaseException
+        ) as error:  # out of memory, no numpy: whatever it is, no caller may wait for ever
             _fail(requests, error)
         finally:
             del requests  # the traceback of an exception that they have leads here
 
     def _reject_mismatched(self, requests: list[BatchedCall]) -> list[BatchedCall]:
-        """The largest group of requests that agree; the others hear in what they differ.
+        """The largest group of requests that agree; the others get an error that says in what they differ.
 
         Of two groups of one size that wins which is like the last batch, so that a lone caller with
         bad arguments cannot turn a lone caller with good ones away.
         """
-        if self._are_alike(requests):
-            return requests
+        calls = [(request.args, request.kwargs) for request in requests]
+        with contextlib.suppress(
+            Exception
+        ):  # one cannot be described: which one, is found out below
+            if are_alike(calls):
+                self._usual = describe(calls[0])
+                return requests
         groups: dict[Hashable, list[BatchedCall]] = {}
         for request in requests:
             try:
@@ -76,16 +84,6 @@ class Batcher:
         self._usual = best
         return groups[best]
 
-    def _are_alike(self, requests: list[BatchedCall]) -> bool:
-        calls = [(request.args, request.kwargs) for request in requests]
-        try:
-            if are_alike(calls):
-                self._usual = describe(calls[0])
-                return True
-        except Exception:  # one of them cannot be described: which one, is found out one by one
-            pass
-        return False
-
     def _run_alike(self, requests: list[BatchedCall]) -> None:
         if not requests:
             return
@@ -94,7 +92,7 @@ class Batcher:
         args, kwargs = stack([(request.args, request.kwargs) for request in padded])
         try:
             result = requests[0].fn(*args, **kwargs)
-        except BaseException as error:  # SystemExit too: it is the callers' to see
+        except BaseException as error:  # SystemExit too: the callers get it
             self._raise_to(requests, error)
         else:
             for request, value in zip(requests, unstack(result, n), strict=False):

@@ -4,7 +4,7 @@
     client ──step(x2)──▶ ├─▶ BatchQueue ──▶ step([x1, x2, x3]) ──┼──▶ y2
     client ──step(x3)──▶ ┘                                       └──▶ y3
 
-No thread waits for a batch but the one that runs it: a server gets a Later, and its thread back.
+No thread waits for a batch but the one that runs it: a server gets a Promise, and its thread back.
 """
 
 from __future__ import annotations
@@ -67,8 +67,11 @@ def batched_handler(
         pad_batch: makes each batch of exactly `batch_size`, by repeating its last call; for methods
             that are compiled for one shape. What is returned for the copies is dropped.
     """
-    _check_at_least_one(batch_size, "batch_size")
-    _check_at_least_one(max_parallelism, "max_parallelism")
+    if callable(batch_size):
+        raise TypeError("write @lp.batched_handler(batch_size=…) with its parentheses")
+    for name, value in (("batch_size", batch_size), ("max_parallelism", max_parallelism)):
+        if value < 1:
+            raise ValueError(f"{name} is at least 1, not {value!r}")
     timeout_s = timeout if isinstance(timeout, int | float) else timeout.total_seconds()
     if not 0 <= timeout_s <= threading.TIMEOUT_MAX:
         raise ValueError(f"timeout is in seconds and not negative, not {timeout!r}")
@@ -94,14 +97,17 @@ class Batched:
         self._limits = limits
         self._pad_batch = pad_batch
         self._queue = queue or self._new_queue()
-        self._queues = _PerInstance()
+        self._lock = threading.Lock()
+        self._queues: dict[
+            int, tuple[weakref.ref[object], BatchQueue]
+        ] = {}  # of methods, by instance
         self._is_method = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Waits for the batch that this call becomes a part of; returns this call's share."""
         if self._is_method:  # Policy.act(policy, observation)
             return self.__get__(args[0])(*args[1:], **kwargs)
-        if self._queue.has_thread(threading.current_thread()):
+        if threading.current_thread() in self._queue.threads:
             raise RuntimeError(
                 f"{_name_of(self.__wrapped__)} was called from within its own batch, and might wait for"
                 " itself for ever. For what is stacked already, call its __wrapped__."
@@ -117,7 +123,7 @@ class Batched:
             del promise  # the traceback of its exception must not lead back to the exception
 
     def courier_promise(self, *args: Any, **kwargs: Any) -> Promise:
-        """What a server calls: returns at once, and the Later is done when the batch is."""
+        """What a server calls: returns at once, and the promise is done when the batch is."""
         request = BatchedCall(self.__wrapped__, args, kwargs, time.monotonic())
         self._queue.put(request)
         return request
@@ -128,9 +134,21 @@ class Batched:
     def __get__(self, instance: object, owner: type | None = None) -> Batched:
         if instance is None:
             return self
-        queue = self._queues.of(instance, self._new_queue)
+        # By identity, for an object need not be hashable; and as long as that lives.
+        key, queues = id(instance), self._queues
+        with self._lock:
+            found = queues.get(key)
+            if found is None:
+                try:
+                    reference = weakref.ref(instance, lambda _: queues.pop(key, None))
+                except TypeError:
+                    raise TypeError(
+                        f"{type(instance).__qualname__} has a batched method and __slots__ without"
+                        " '__weakref__': add '__weakref__' to its __slots__"
+                    ) from None
+                found = queues[key] = reference, self._new_queue()
         method = types.MethodType(self.__wrapped__, instance)
-        bound = Batched(method, self._limits, self._pad_batch, queue)
+        bound = Batched(method, self._limits, self._pad_batch, found[1])
         bound.__dict__.update(self._marks())
         return bound
 
@@ -147,37 +165,9 @@ class Batched:
         return {name: value for name, value in vars(self).items() if name.startswith("courier_")}
 
     def _new_queue(self) -> BatchQueue:
-        batcher = Batcher(self._limits.size if self._pad_batch else 0, self._is_idempotent)
+        pad_to = self._limits.size if self._pad_batch else 0
+        batcher = Batcher(pad_to, lambda: bool(getattr(self, IDEMPOTENT, False)))
         return BatchQueue(_name_of(self.__wrapped__), self._limits, batcher.run)
-
-    def _is_idempotent(self) -> bool:
-        return bool(getattr(self, IDEMPOTENT, False))
-
-
-class _PerInstance:
-    """A queue for each object, as long as that lives. By identity: an object need not be hashable."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._queues: dict[int, tuple[weakref.ref[object], BatchQueue]] = {}
-
-    def of(self, instance: object, new: Callable[[], BatchQueue]) -> BatchQueue:
-        key = id(instance)
-        with self._lock:
-            found = self._queues.get(key)
-            if found is None:
-                found = self._queues[key] = (self._ref(instance, key), new())
-            return found[1]
-
-    def _ref(self, instance: object, key: int) -> weakref.ref[object]:
-        queues = self._queues
-        try:
-            return weakref.ref(instance, lambda _: queues.pop(key, None))
-        except TypeError:
-            raise TypeError(
-                f"{type(instance).__qualname__} has a batched method and __slots__ without '__weakref__':"
-                " add '__weakref__' to its __slots__"
-            ) from None
 
 
 def _checked(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,10 +185,3 @@ def _checked(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _name_of(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)
-
-
-def _check_at_least_one(value: int, name: str) -> None:
-    if callable(value):
-        raise TypeError("write @lp.batched_handler(batch_size=…) with its parentheses")
-    if value < 1:
-        raise ValueError(f"{name} is at least 1, not {value!r}")

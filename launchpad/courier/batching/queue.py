@@ -44,7 +44,7 @@ class BatchQueue:
         """As new: a forked child has neither the threads of its parent nor their callers."""
         self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[BatchedCall] = deque()
-        self._threads: set[threading.Thread] = set()
+        self.threads: set[threading.Thread] = set()  # that run the batches
         self._n_asleep = 0
 
     def put(self, request: BatchedCall) -> None:
@@ -54,30 +54,23 @@ class BatchQueue:
             if len(self._waiting) == 1 or len(self._waiting) % self._limits.size == 0:
                 self._wake_thread()
 
-    def has_thread(self, thread: threading.Thread) -> bool:
-        """Whether it is one of those that run the batches."""
-        return thread in self._threads
-
     def _wake_thread(self) -> None:
-        """Sees to it that a thread looks after what waits. With the lock held."""
+        """Has a thread look after what waits: one that is asleep, or a new one. With the lock held."""
         if self._n_asleep:
             self._changed.notify()
-        elif len(self._threads) < self._limits.parallelism:
-            self._start_thread()
-
-    def _start_thread(self) -> None:
-        context = contextvars.Context()  # an empty one
-        thread = threading.Thread(
-            target=context.run, args=(self._main,), name=f"batch-{self._name}", daemon=True
-        )
-        self._threads.add(thread)
-        try:
-            thread.start()
-        except RuntimeError:  # out of threads
-            self._threads.discard(thread)
-            if not self._threads:  # nobody else will come for it
-                self._waiting.pop()
-                raise
+        elif len(self.threads) < self._limits.parallelism:
+            context = contextvars.Context()  # an empty one
+            thread = threading.Thread(
+                target=context.run, args=(self._main,), name=f"batch-{self._name}", daemon=True
+            )
+            self.threads.add(thread)
+            try:
+                thread.start()
+            except RuntimeError:  # out of threads
+                self.threads.discard(thread)
+                if not self.threads:  # no other thread will come for it
+                    self._waiting.pop()
+                    raise
 
     def _main(self) -> None:
         while batch := self._take():
@@ -101,7 +94,7 @@ class BatchQueue:
                     self._changed.wait(until - now)
                     self._n_asleep -= 1
                 elif not self._waiting:
-                    self._threads.discard(threading.current_thread())
+                    self.threads.discard(threading.current_thread())
                     return []
                 elif batch := self._pop():
                     return batch

@@ -36,10 +36,22 @@ def describe(value: object) -> Hashable:
     """Equal for values that can be stacked: of the same structure, shapes and dtypes."""
     if (kind := type(value)) in _PLAIN:
         return _PLAIN[kind]
-    held = _contents(value)
-    if held is None:
-        return _describe_leaf(value)
-    return _type_name(kind), frozenset([(key, describe(each)) for key, each in held.items()])
+    if (held := _contents(value)) is not None:
+        return _type_name(kind), frozenset([(key, describe(each)) for key, each in held.items()])
+    library = _library_of(value)
+    if library == "numpy":
+        array: Any = value
+        dtype, shape = array.dtype, array.shape
+        if not shape and dtype.kind == "b":
+            return _BOOL
+        if not shape and (dtype.kind, dtype.itemsize) in _NUMBERS:
+            return _NUMBER
+        return dtype.kind if dtype.kind in "SU" else dtype, shape  # strings may differ in length
+    if library is not None:
+        return _words(value)
+    if isinstance(value, bool | int | float | complex):
+        return _HUGE if isinstance(value, int) and _is_huge(value) else _NUMBER
+    return _ANY
 
 
 def are_alike(values: Sequence[Any]) -> bool:
@@ -57,25 +69,56 @@ def are_alike(values: Sequence[Any]) -> bool:
 
 def stack(values: Sequence[Any]) -> Any:
     """One value that has those of all `values`, which are described alike, in place of each leaf."""
-    if (columns := _columns(values)) is None:
-        return _stack_leaves(values)
-    return _rebuild(values[0], {key: stack(column) for key, column in columns.items()})
+    if (columns := _columns(values)) is not None:
+        return _rebuild(values[0], {key: stack(column) for key, column in columns.items()})
+    if values[0] is None:
+        return None
+    library = _library_of(values[0])
+    if library == "numpy" and values[0].dtype.kind in "OV":
+        return _numpy().stack(values)
+    if library == "numpy" or describe(values[0]) in (_NUMBER, _BOOL):
+        return _numpy().array(values)  # as np.stack does, in a fraction of its time
+    if library == "torch":
+        return sys.modules["torch"].stack(list(values))
+    if library == "jax":
+        return sys.modules["jax"].numpy.stack(values)
+    return list(values)
 
 
 def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     """Takes a stacked value apart into `n`. ValueError, with the path, where it does not have `n`."""
-    held = _contents(value)
-    if held is None:
-        return _unstack_leaf(value, n, path)
-    columns = [unstack(each, n, path + _step(value, key)) for key, each in held.items()]
-    rows = zip(*columns, strict=True) if columns else [()] * n
-    return [_rebuild(value, dict(zip(held, row, strict=True))) for row in rows]
+    if (held := _contents(value)) is not None:
+        columns = [unstack(each, n, path + _step(value, key)) for key, each in held.items()]
+        rows = zip(*columns, strict=True) if columns else [()] * n
+        return [_rebuild(value, dict(zip(held, row, strict=True))) for row in rows]
+    if value is None:
+        return [None] * n
+    library = _library_of(value)
+    if library is None and not isinstance(value, list):
+        raise ValueError(
+            f"{path} is {_words(value)}, which cannot be divided among {n} requests. Return a list or an"
+            " array with one item per request; None, or a tuple, dict or dataclass of such, will do too."
+        )
+    shape = (len(value),) if library is None else value.shape
+    if not shape or shape[0] != n:
+        raise ValueError(f"{path} is {_words(value)}, where one item for each of {n} was expected")
+    if library == "torch":
+        return [row.clone() for row in value.unbind(0)]  # a view would be sent with all the others
+    if library == "jax":
+        return list(_numpy().asarray(value))  # each slice of a jax array is a program of its own
+    return list(value)
 
 
 def difference(expected: object, given: object, path: str) -> str:
     """Where the two differ, in words; empty for values that can be stacked."""
     ours, theirs = _contents(expected), _contents(given)
-    if ours is None or theirs is None or _outline(expected) != _outline(given):
+    is_other = _type_name(type(expected)) != _type_name(type(given))
+    if (
+        ours is None
+        or theirs is None
+        or is_other
+        or (type(expected) is tuple and len(ours) != len(theirs))
+    ):
         is_alike = describe(expected) == describe(given)
         return "" if is_alike else f"{path}: {_words(expected)} expected, {_words(given)} given"
     if ours.keys() != theirs.keys():
@@ -93,14 +136,22 @@ def difference(expected: object, given: object, path: str) -> str:
 
 def _contents(value: object) -> dict[Any, Any] | None:
     """What a structure holds, by index, field or key; None for a leaf. Not to be changed."""
-    kind = type(value)
+    kind: Any = type(value)
     if isinstance(value, dict):
         return value
     if isinstance(value, tuple):
         names = range(len(value)) if kind is tuple else getattr(kind, "_fields", None)
         return None if names is None else dict(zip(names, value, strict=True))
-    fields = _fields(kind)
-    return None if fields is None else {name: getattr(value, name) for name in fields}
+    if hasattr(kind, "__dataclass_fields__"):
+        import dataclasses
+
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    return (
+        None
+        if attributes is None
+        else {each.name: getattr(value, each.name) for each in attributes}
+    )
 
 
 def _columns(values: Sequence[Any]) -> dict[Any, Sequence[Any]] | None:
@@ -152,67 +203,6 @@ def _type_name(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 
 
-def _fields(kind: type) -> tuple[str, ...] | None:
-    if hasattr(kind, "__dataclass_fields__"):
-        import dataclasses
-
-        return tuple(field.name for field in dataclasses.fields(kind))
-    attributes = getattr(kind, "__attrs_attrs__", None)
-    return None if attributes is None else tuple(each.name for each in attributes)
-
-
-def _describe_leaf(value: object) -> Hashable:
-    library = _library_of(value)
-    if library is not None:
-        return _describe_array(value) if library == "numpy" else _words(value)
-    if isinstance(value, bool | int | float | complex):
-        return _HUGE if isinstance(value, int) and _is_huge(value) else _NUMBER
-    return _ANY
-
-
-def _describe_array(value: Any) -> Hashable:
-    dtype, shape = value.dtype, value.shape
-    if not shape and dtype.kind == "b":
-        return _BOOL
-    if not shape and (dtype.kind, dtype.itemsize) in _NUMBERS:
-        return _NUMBER
-    return dtype.kind if dtype.kind in "SU" else dtype, shape  # strings may differ in length
-
-
-def _stack_leaves(values: Sequence[Any]) -> Any:
-    if values[0] is None:
-        return None
-    library = _library_of(values[0])
-    if library == "numpy" and values[0].dtype.kind in "OV":
-        return _numpy().stack(values)
-    if library == "numpy" or describe(values[0]) in (_NUMBER, _BOOL):
-        return _numpy().array(values)  # as np.stack does, in a fraction of its time
-    if library == "torch":
-        return sys.modules["torch"].stack(list(values))
-    if library == "jax":
-        return sys.modules["jax"].numpy.stack(values)
-    return list(values)
-
-
-def _unstack_leaf(value: Any, n: int, path: str) -> list[Any]:
-    if value is None:
-        return [None] * n
-    library = _library_of(value)
-    if library is None and not isinstance(value, list):
-        raise ValueError(
-            f"{path} is {_words(value)}, which cannot be divided among {n} requests. Return a list or an"
-            " array with one item per request; None, or a tuple, dict or dataclass of such, will do too."
-        )
-    shape = (len(value),) if library is None else value.shape
-    if not shape or shape[0] != n:
-        raise ValueError(f"{path} is {_words(value)}, where one item for each of {n} was expected")
-    if library == "torch":
-        return [row.clone() for row in value.unbind(0)]  # a view would be sent with all the others
-    if library == "jax":
-        return list(_numpy().asarray(value))  # each slice of a jax array is a program of its own
-    return list(value)
-
-
 def _library_of(value: object) -> str | None:
     """`numpy`, `torch` or `jax` for their arrays. What is not loaded has made no value."""
     kind = type(value)
@@ -255,10 +245,6 @@ def _words(value: Any) -> str:
         return _HUGE
     module, name = _type_name(type(value))
     return f"a value of type {name if module == 'builtins' else f'{module}.{name}'}"
-
-
-def _outline(value: Any) -> Hashable:
-    return _type_name(type(value)), len(value) if type(value) is tuple else None
 
 
 def _is_huge(value: int) -> bool:
