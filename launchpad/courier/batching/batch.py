@@ -57,8 +57,8 @@ class Batcher:
     def _reject_mismatched(self, requests: list[BatchedCall]) -> list[BatchedCall]:
         """The largest group of requests that agree; the others get an error that says in what they differ.
 
-        Of two groups of one size that wins which is like the last batch, so that a lone caller with
-        bad arguments cannot turn a lone caller with good ones away.
+        Of two groups of one size the one wins that is like the last batch, so that a lone caller
+        with bad arguments cannot have a lone caller with good ones refused.
         """
         calls = [(request.args, request.kwargs) for request in requests]
         with contextlib.suppress(

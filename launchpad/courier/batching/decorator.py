@@ -134,7 +134,7 @@ class Batched:
     def __get__(self, instance: object, owner: type | None = None) -> Batched:
         if instance is None:
             return self
-        # By identity, for an object need not be hashable; and as long as that lives.
+        # By identity, for an object need not be hashable; and until it dies.
         key, queues = id(instance), self._queues
         with self._lock:
             found = queues.get(key)

@@ -237,7 +237,7 @@ def _try_encode(value: object) -> bytes | None:
 def _try_decode(body: bytes | None) -> Any:
     try:
         return _loads(body) if body is not None else None
-    except BaseException:  # whatever a constructor of the user's throws
+    except BaseException:  # whatever a constructor of the user's raises
         return None
 
 

@@ -2,7 +2,7 @@
 
 Their own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a tensor
 in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. Neither
-library is imported: a process that has a tensor has imported it. Tensors elsewhere (on a GPU, sparse,
+library is imported: a process that has a tensor has imported it. Other tensors (on a GPU, sparse,
 quantized, part of a graph that computes gradients) travel as they would without us.
 """
 

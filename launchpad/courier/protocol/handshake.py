@@ -40,7 +40,7 @@ FLAGS = {
 }
 
 ACCEPTED, BAD_TOKEN, BAD_VERSION = 0, 1, 2
-STATUSES = {ACCEPTED: "welcome", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
+STATUSES = {ACCEPTED: "accepted", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
 
 # What TLS begins with, for a server without it; and its answer, in a way that TLS understands: alert,
 # fatal, protocol version.
@@ -93,7 +93,7 @@ def read_version(data: Chunk) -> int:
     """
     magic, version, _, _ = _START.unpack_from(data)
     if magic != _MAGIC:
-        raise ProtocolError("not a courier greeting: something else listens at this address")
+        raise ProtocolError("not a courier handshake: something else listens at this address")
     return int(version)
 
 
@@ -101,7 +101,7 @@ def decode_client_hello(data: Chunk) -> ClientHello:
     """Raises ProtocolError if it is none of courier's."""
     magic, version, flags, token_len, max_bytes, token, name = _CLIENT_HELLO.unpack(data)
     if magic != _MAGIC or token_len > 64:
-        raise ProtocolError("not a courier greeting")
+        raise ProtocolError("not a courier handshake")
     peer = name.rstrip(b"\0").decode(errors="replace")
     return ClientHello(version, flags, token[:token_len], peer, max_bytes)
 
@@ -120,7 +120,7 @@ def decode_server_hello(data: Chunk) -> ServerHello:
     """Raises ProtocolError if it is none of courier's."""
     magic, version, status, _, max_bytes, incarnation, boot, pid, name = _SERVER_HELLO.unpack(data)
     if magic != _MAGIC or status not in STATUSES:
-        raise ProtocolError("not a courier welcome: something else listens at this address")
+        raise ProtocolError("not a courier handshake: something else listens at this address")
     server = name.rstrip(b"\0").decode(errors="replace")
     return ServerHello(version, status, incarnation, server, max_bytes, boot, pid)
 
@@ -139,7 +139,7 @@ _provider: Callable[[], str] | None = None
 
 
 def provide(name: Callable[[], str]) -> None:
-    """From now on clients introduce themselves with what `name()` returns, in their own thread."""
+    """From now on clients give servers the name that `name()` returns, called in their own thread."""
     global _provider
     _provider = name
 

@@ -1,1 +1,1 @@
-"""Who may call whom: tokens, credentials, certificates."""
+"""What may call a server: tokens, credentials, certificates."""

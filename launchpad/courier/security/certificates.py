@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
 _DAYS_BEFORE = 1.0  # clocks of two hosts differ
-_DAYS_AFTER = 3650.0  # the key lives no longer than its run; this ends no run
+_DAYS_AFTER = 3650.0  # the key is kept no longer than its run; this ends no run
 
 
 def make_credentials() -> Credentials:

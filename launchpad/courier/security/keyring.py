@@ -83,7 +83,7 @@ def find(address: str) -> bytes:
 def find_credentials(address: str) -> Credentials | None:
     """The credentials of the longest prefix of `address` that has any.
 
-    A token that was added for one address alone does not take TLS away from it.
+    An address for which a token alone was added keeps the TLS of a shorter prefix.
     """
     with _lock:
         matching = [

@@ -10,7 +10,7 @@ and a word in the segment says so: that costs no message, and works when the con
 ended.
 
 A fork would make parent and child write into each other's arrays, because shared memory is not
-copied on write. So before a fork each living lease gets a private copy of its memory, in place.
+copied on write. So before a fork each lease that has not ended gets a private copy of its memory, in place.
 """
 
 from __future__ import annotations
@@ -39,14 +39,8 @@ class MappedSegment:
         self.size = size
         self._end = 0  # of the longest message so far
         self.region = Region.map_file(fd, size)
-        self._words = self.region.get_words(N_WORDS)
-        self.number: int = self._words[NUMBER]
-
-    @property
-    def is_over(self) -> bool:
-        """No message will name it again, and no array is alive in it."""
-        retired = self._words[RETIRED]
-        return retired != 0 and retired == self._words[FREED]
+        self.words = self.region.get_words(N_WORDS)
+        self.number: int = self.words[NUMBER]
 
     def open(self, serial: int, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
         """The buffers of a message: views, but copies when too much is leased already."""
@@ -73,14 +67,14 @@ class MappedSegment:
 
     def give_back(self, serial: int) -> None:
         """Informs the sender; frees the memory if the sender has left it to us."""
-        self._words[FREED] = serial
-        if self._words[RETIRED] == serial:
+        self.words[FREED] = serial
+        if self.words[RETIRED] == serial:
             self.region.empty(HEADER_SIZE)
 
     def detach(self) -> None:
         """Leaves the place to the leases there are, as memory of their own."""
         self.region = self.region.detach_from(self._end)
-        self._words = self.region.get_words(N_WORDS)
+        self.words = self.region.get_words(N_WORDS)
 
 
 class ReceivedLease:
@@ -229,7 +223,10 @@ class MappedSegments:
         if self._is_peer_gone():
             self.close()
         for number, mapping in tuple(self._known.items()):
-            if mapping.is_over:
+            retired = mapping.words[RETIRED]
+            if (
+                retired and retired == mapping.words[FREED]
+            ):  # named no more, and no array is alive in it
                 self._known.pop(number, None)
         return bool(self._known)
 

@@ -98,7 +98,7 @@ class Region:
             _memmove(target, self.address + offset, into.nbytes)
 
     def detach_from(self, n: int) -> Region:
-        """Gives the first `n` bytes a private copy in place; returns the shared ones elsewhere.
+        """Gives the first `n` bytes a private copy in place; returns the shared ones at another place.
 
         An address in here goes on showing the same values, from now on shared with no process.
         Raises OSError, and then nothing has changed.
@@ -160,7 +160,7 @@ _release_buffer.restype = None
 
 @contextlib.contextmanager
 def _address_of(view: memoryview) -> Iterator[int]:
-    """Where a contiguous buffer lies, read-only ones too, which ctypes itself does not tell."""
+    """Where a contiguous buffer lies, read-only ones too, of which ctypes itself gives no address."""
     buffer = _Buffer()
     _get_buffer(view, buffer, 0)
     try:

@@ -58,7 +58,7 @@ _MAX_BUFFERS = 3000  # more lengths might not fit into the headers, with what el
 _ALIGNMENT = 64
 _SMALLEST = 1 << 20
 _TRIM_INTERVAL_S = 1.0
-_NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems insist on it
+_NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems require it
 
 _DESCRIPTOR = struct.Struct("<QQQ")
 DESCRIPTOR_SIZE = _DESCRIPTOR.size
@@ -158,7 +158,7 @@ class Trimmable(Protocol):
 class Trimmer:
     """Calls `trim` of each thing it watches about once a second, until that returns False.
 
-    Its thread lives only as long as there is something to look at.
+    Its thread runs only as long as there is something to look at.
     """
 
     _thread: threading.Thread | None

@@ -97,7 +97,7 @@ class Segment:
         return lease
 
     def retire(self) -> None:
-        """Closes it. What a receiver has of it lives on for as long as the receiver wants."""
+        """Closes it. What a receiver has of it stays for as long as the receiver wants."""
         self._words[RETIRED] = self.serial
         if self._is_returned:
             self._region.empty(HEADER_SIZE)
@@ -181,9 +181,24 @@ class SegmentPool:
         """
         lengths = [buffer.nbytes for buffer in buffers]
         offsets, end = segments.lay_out(lengths)
-        lease = self._take(segments.file_size(end), end, lengths)
+        size = segments.file_size(end)
+        lease: SegmentLease | None = None
+        with self._lock:
+            for each in reversed(self._segments):
+                if each.size == size and each.is_free:
+                    lease = each.acquire(lengths)
+                    break
         if lease is None:
-            return None
+            if end < self._max_bytes and not self._has_space(end):
+                self._drop(lambda each: each.is_free)  # those of other sizes
+            if not self._has_space(end):
+                return None
+            try:
+                with self._lock:
+                    self._segments.append(Segment(next(self._numbers), size))
+                    lease = self._segments[-1].acquire(lengths)
+            except OSError:
+                return None
         segment = lease.segment
         try:
             for offset, buffer in zip(offsets, buffers, strict=True):
@@ -209,21 +224,6 @@ class SegmentPool:
         self._lock = threading.Lock()
         self._segments = []
         self.open_peers: set[PeerSegments] = set()  # whose connections are open
-
-    def _take(self, size: int, end: int, lengths: Sequence[int]) -> SegmentLease | None:
-        """A lease of a free segment of this size, of a new one if there is none; None without room."""
-        with self._lock:
-            for segment in reversed(self._segments):
-                if segment.size == size and segment.is_free:
-                    return segment.acquire(lengths)
-        if end < self._max_bytes and not self._has_space(end):
-            self._drop(lambda segment: segment.is_free)  # those of other sizes
-        if self._has_space(end):
-            with contextlib.suppress(OSError), self._lock:
-                segment = Segment(next(self._numbers), size)
-                self._segments.append(segment)
-                return segment.acquire(lengths)
-        return None
 
     def _has_space(self, n: int) -> bool:
         with self._lock:

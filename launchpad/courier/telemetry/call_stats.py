@@ -94,8 +94,8 @@ class ClientStats:
     """What a client has counted of its calls, over all its options and connections so far.
 
     Attributes:
-        name: what we introduce ourselves as: the worker's name, `pid 4711` outside of workers.
-        server: what the server calls itself; empty if it has not said so yet.
+        name: by which servers know us: the worker's name, `pid 4711` outside of workers.
+        server: what the server calls itself; empty before its first answer.
         address: where it is now; empty while that is not known.
         incarnation: which start of the server we talked to last; empty before the first call.
         uptime_s: since the client was made.
@@ -122,7 +122,9 @@ class ClientStats:
         """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
         from launchpad.courier.telemetry import prometheus
 
-        return prometheus.of_client(self)
+        owner = {"client": self.name, "server": self.server}
+        series = [({**owner, "method": method}, each) for method, each in self.methods.items()]
+        return prometheus.text("courier_client", owner, self, series)
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,13 @@ class ServerStats:
         """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
         from launchpad.courier.telemetry import prometheus
 
-        return prometheus.of_server(self)
+        owner = {"server": self.name}
+        series = [
+            ({**owner, "peer": peer, "method": method}, each)
+            for peer, methods in self.edges.items()
+            for method, each in methods.items()
+        ]
+        return prometheus.text("courier_server", owner, self, series)
 
 
 def read(counts: Counts) -> dict[str, MethodStats]:

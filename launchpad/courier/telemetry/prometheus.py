@@ -39,25 +39,8 @@ _SINGLE: tuple[tuple[str, str, str, Callable[[MethodStats], int]], ...] = (
 )
 
 
-def of_client(stats: ClientStats) -> str:
-    """What `client.stats().to_prometheus()` is."""
-    owner = {"client": stats.name, "server": stats.server}
-    series = [({**owner, "method": method}, each) for method, each in stats.methods.items()]
-    return _text("courier_client", owner, stats, series)
-
-
-def of_server(stats: ServerStats) -> str:
-    """What `server.stats().to_prometheus()` is."""
-    owner = {"server": stats.name}
-    series = [
-        ({**owner, "peer": peer, "method": method}, each)
-        for peer, methods in stats.edges.items()
-        for method, each in methods.items()
-    ]
-    return _text("courier_server", owner, stats, series)
-
-
-def _text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: Series) -> str:
+def text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: Series) -> str:
+    """What `to_prometheus()` of these stats is. Names begin with `prefix`; `owner` are the labels of all."""
     about = {**owner, "address": stats.address, "incarnation": stats.incarnation}
     lines = []
     for name, help_text, labels, number in (
