@@ -242,11 +242,8 @@ def _try_decode(body: bytes | None) -> Any:
 
 
 def _name_of(kind: type) -> str:
-    return (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else (f"{kind.__module__}.{kind.__qualname__}")
-    )
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
 
 
 def _repr_of(value: object) -> str:
