@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.processes import environment
+from launchpad.launch.backends.processes.worker_process import environment
 from launchpad.launch.worker import error_report
 from launchpad.outcome import Outcome
 from tests import nodes
@@ -359,7 +359,7 @@ def test_threads_are_as_many_as_cpus_or_the_workers_share_of_the_host(
 ) -> None:
     worker = lp.WorkerPlan("w-0", "w", 0, 1, "Node", 0, resources=lp.Resources(cpus=cpus))
 
-    variables = environment.environment(worker, "run", num_workers)
+    variables = environment(worker, "run", num_workers)
 
     assert [variables[name] for name in HINTS] == [str(threads)] * 4
 

@@ -1,7 +1,7 @@
-"""Actions: one thread that does one thing after the other, some of them later.
+"""Actions: one thread that calls one function after the other, some of them later.
 
-What a backend does for the supervisor, what it hears from outside and what is due at some time come from
-several threads; done in one, none of it needs a lock.
+What the supervisor commands, what arrives from outside and what is due at some time come from several
+threads; called in one, none of it needs a lock.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Actions:
 
     Args:
         name: The thread's.
-        on_error: Told what an action has raised; the thread goes on.
+        on_error: Called with what an action has raised; the thread goes on.
     """
 
     def __init__(self, name: str, on_error: Callable[[Exception], object]) -> None:
         self._on_error = on_error
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._due: list[tuple[float, Callable[[], object]]] = []
-        self._is_over = False
+        self._last: Callable[[], object] | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def begin(self) -> None:
@@ -34,43 +34,34 @@ class Actions:
         self._thread.start()
 
     def do(self, action: Callable[..., object], *arguments: Any) -> None:
-        """Has it done, after all that was given before."""
+        """Has an action called, after all that were given before."""
         self._inbox.put(partial(action, *arguments))
 
     def call_later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Has it done when so much time has passed."""
+        """Has an action called when so much time has passed."""
         self._due.append((time.monotonic() + delay_s, partial(action, *arguments)))
 
     def end(self, last: Callable[[], object]) -> None:
-        """Has that done, and nothing after it; waits until it is."""
-        self._inbox.put(partial(self._end, last))
+        """Has that called, and nothing after it; waits until it has returned."""
+        self._last = last
+        self._inbox.put(last)
         self._thread.join()
 
-    def _end(self, last: Callable[[], object]) -> None:
-        self._is_over = True
-        last()
-
     def _work(self) -> None:
-        while not self._is_over:
-            for action in self._next():
+        while True:
+            timeout_s = None
+            if self._due:
+                timeout_s = max(0.0, min(at for at, _ in self._due) - time.monotonic())
+            try:
+                actions = [self._inbox.get(timeout=timeout_s)]
+            except queue.Empty:
+                now = time.monotonic()
+                actions = [action for at, action in self._due if at <= now]
+                self._due = [(at, action) for at, action in self._due if at > now]
+            for action in actions:
                 try:
                     action()
-                except Exception as error:  # whatever it is, it must end nobody in silence
+                except Exception as error:  # whatever it is, the thread must not end unnoticed
                     self._on_error(error)
-
-    def _next(self) -> list[Callable[[], object]]:
-        try:
-            return [self._inbox.get(timeout=self._poll_timeout_s())]
-        except queue.Empty:
-            return self._taken_due()
-
-    def _poll_timeout_s(self) -> float | None:
-        if not self._due:
-            return None
-        return max(0.0, min(at for at, _ in self._due) - time.monotonic())
-
-    def _taken_due(self) -> list[Callable[[], object]]:
-        now = time.monotonic()
-        due = [action for at, action in self._due if at <= now]
-        self._due = [(at, action) for at, action in self._due if at > now]
-        return due
+                if action is self._last:  # never one of `do` or `call_later`: those are partials
+                    return

@@ -13,10 +13,10 @@ from launchpad.launch.backends.launch_origin import RunSecrets
 
 
 class LocalAddressView:
-    """Follows the addresses. This process has the run's keys for where they are now, and nowhere else.
+    """The addresses as this process sees them; it has the run's keys for where they are now, and no others.
 
     Attributes:
-        places: Address → endpoint; empty while nobody is there.
+        places: Address → endpoint; empty while no server is there.
     """
 
     def __init__(self, keys: RunSecrets) -> None:
@@ -24,7 +24,7 @@ class LocalAddressView:
         self.places: dict[str, str] = {}
 
     def follow(self, seen: Mapping[str, str]) -> None:
-        """These are somewhere else now."""
+        """Takes the new endpoints of some addresses."""
         for address, endpoint in seen.items():
             if before := self.places.get(address):
                 keyring.remove(before)
@@ -57,19 +57,17 @@ class AddressTable:
         self._table[address] = _Place(node, near, far)
 
     def withdraw(self, worker: str) -> list[str]:
-        """A worker has ended: the addresses of its servers, which nobody finds any more."""
+        """Removes the addresses of a worker that has ended, and returns them."""
         lost = [address for address in self._table if address.partition("/")[0] == worker]
         for address in lost:
             del self._table[address]
         return lost
 
     def seen_from(self, node: str, addresses: Collection[str] | None = None) -> dict[str, str]:
-        """Address → endpoint for those on `node`; empty for one that is nowhere. All of them if None."""
+        """Address → endpoint for processes on `node`, empty where there is none; of all addresses if None."""
         wanted = self._table if addresses is None else addresses
-        return {address: self._endpoint(address, node) for address in wanted}
-
-    def _endpoint(self, address: str, node: str) -> str:
-        place = self._table.get(address)
-        if place is None:
-            return ""
-        return place.near if place.node == node else place.far
+        endpoints = dict.fromkeys(wanted, "")
+        for address in wanted:
+            if place := self._table.get(address):
+                endpoints[address] = place.near if place.node == node else place.far
+        return endpoints

@@ -49,12 +49,12 @@ class Workers(abc.ABC):
         """Ends a worker that did not stop when asked; Ended must follow, kind `stopped`."""
 
     def skip_grace(self) -> None:
-        """From now on whoever is killed gets no time for last words: a person waits for the prompt."""
+        """Gives workers that are killed from now on no time to write their stacks: the user is waiting."""
         return None
 
     @abc.abstractmethod
     def announce_gone(self, worker: str, why: str) -> None:
-        """Lets all workers know that one failed or ended for good, so that nobody waits for it.
+        """Lets all workers know that one failed or ended for good, so that none waits for it.
 
         An empty `why` takes that back: it has been started again.
         """

@@ -1,4 +1,4 @@
-"""What a worker on another host must know of its launcher, and no other: plain data that is pickled."""
+"""What a worker on another host must know of its launcher, and no other worker: plain data, pickled."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def differences(launcher: Mapping[str, str]) -> str:
 
 
 def spec_fields(origin: LauncherInfo, keys: RunSecrets, worker: str, state: str) -> dict[str, Any]:
-    """What the briefing of a worker says of a launcher on another host.
+    """The fields of a `LaunchSpec` that come from a launcher on another host.
 
-    Whatever a worker talks to by courier belongs to its run, unless it has a key of its own.
+    Every server that a worker calls belongs to its run, unless it has a key of its own.
     """
     return {
         "argv": origin.argv,

@@ -1,9 +1,9 @@
-"""One host: whether it has what the workers of a plan ask for, and who gets which GPUs and CPUs.
+"""One host: whether it has what the workers of a plan ask for, and which of them gets which GPUs and CPUs.
 
-    plan      assign   refuses what this host does not have; gives out as if nobody else used it
+    plan      assign   refuses what this host does not have; gives out as if no other run used it
     launch    claim    gives out again, of what other runs of this user do not hold; holds it for this run
 
-Threads and processes share this; what a worker does with what it was given is theirs.
+Threads and processes share this; how a worker is kept to what it was given is theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from launchpad.launch.devices.allocation import UNIT, GpuRequest, allocate
 from launchpad.launch.devices.device import VISIBLE, Device, listed, visible
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir import claims
-from launchpad.launch.rundir.claims import ClaimRecord, ClaimTable
+from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.resources import counted, in_words
 
@@ -36,11 +36,15 @@ def assign(workers: Sequence[WorkerPlan], *, binds_cpus: bool) -> list[WorkerPla
     Raises:
         DefinitionError: this host does not have what they ask for.
     """
-    _check_cpus(workers)
-    _check_memory(workers)
-    given = allocate(_devices(workers), _requests(workers))
+    _check_cpus_and_memory(workers)
+    requests, devices = _requests(workers), _devices(workers)
+    given = allocate(devices, requests)
     if given is None:
-        raise DefinitionError(_why_not(workers))
+        has = shortage.supply(devices, inventory.installed(), os.environ.get(VISIBLE))
+        raise DefinitionError(
+            f"{shortage.demand_of_gpus(requests)}, {has}{shortage.reason(requests, devices)}."
+            " Give fewer replicas, or smaller Resources(gpus=…)."
+        )
     bound = _cpus(workers, {}) if binds_cpus else {}
     return _equipped(workers, given, bound)
 
@@ -51,32 +55,24 @@ def claim(plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
     Raises:
         LaunchError: others hold too many of the GPUs.
     """
-    if not any(worker.gpus or worker.cpus for worker in plan.workers):
+    has_cpus = any(worker.cpus for worker in plan.workers)
+    if not has_cpus and not any(worker.gpus for worker in plan.workers):
         return plan
-    devices = _devices(plan.workers)  # may take a second, in which nobody is to wait for us
+    requests = _requests(plan.workers)
+    devices = _devices(plan.workers)  # may take a second, so without the table's lock
     deadline = time.monotonic() + _RELEASE_WAIT_S
     while True:
         with claims.claim_table() as claim_table:
-            claimed = _claimed(plan, run, claim_table, devices)
-            if claimed is not None:
-                return claimed
+            given = allocate(devices, requests, claim_table.taken())
+            if given is not None:
+                bound = _cpus(plan.workers, claim_table.busy()) if has_cpus else {}
+                workers = _equipped(plan.workers, given, bound)
+                run.claim = claim_table.add(_claim_record(plan.program, run.run_id, workers, given))
+                return replace(plan, workers=tuple(workers))
             holders = [record for record in claim_table.records if record.gpus]
         if not any(h.launcher_is_dead for h in holders) or time.monotonic() > deadline:
             raise LaunchError(_held_by(plan, holders))
         time.sleep(0.02)
-
-
-def _claimed(
-    plan: LaunchPlan, run: RunDirectory, claim_table: ClaimTable, devices: Sequence[Device]
-) -> LaunchPlan | None:
-    given = allocate(devices, _requests(plan.workers), claim_table.taken())
-    if given is None:
-        return None
-    has_cpus = any(worker.cpus for worker in plan.workers)
-    bound = _cpus(plan.workers, claim_table.busy()) if has_cpus else {}
-    workers = _equipped(plan.workers, given, bound)
-    run.claim = claim_table.add(_claim_record(plan.program, run.run_id, workers, given))
-    return replace(plan, workers=tuple(workers))
 
 
 def _claim_record(
@@ -113,45 +109,32 @@ def _requests(workers: Sequence[WorkerPlan]) -> list[GpuRequest]:
 
 
 def _devices(workers: Sequence[WorkerPlan]) -> list[Device]:
-    """Those that may be given out; looked for only if somebody wants one."""
+    """Those that may be given out; looked for only if a worker wants one."""
     if not any(worker.resources.gpus for worker in workers):
         return []
     return visible(inventory.installed(), os.environ.get(VISIBLE))
 
 
-def _why_not(workers: Sequence[WorkerPlan]) -> str:
-    requests, devices, installed = _requests(workers), _devices(workers), inventory.installed()
-    has = shortage.supply(devices, installed, os.environ.get(VISIBLE))
-    return (
-        f"{shortage.demand_of_gpus(requests)}, {has}{shortage.reason(requests, devices)}."
-        " Give fewer replicas, or smaller Resources(gpus=…)."
-    )
-
-
 def _held_by(plan: LaunchPlan, holders: Sequence[ClaimRecord]) -> str:
-    """Who has what."""
+    """Which runs hold what: `GPU 0–3, 0.5 of GPU 4: program 'p', run …`."""
     names = {device.uuid: device.id for device in inventory.installed()}
-    lines = [
-        f"\n  {_describe_record(record, names)}: program {record.program!r}, run {record.run_id}, process"
-        f" {record.pid}"
-        for record in holders
-    ]
+    lines = ""
+    for record in holders:
+        whole = [names.get(uuid, uuid) for uuid, units in record.gpus.items() if units == UNIT]
+        shares = [
+            f"{units / UNIT:g} of {listed([names.get(uuid, uuid)])}"
+            for uuid, units in record.gpus.items()
+            if units < UNIT
+        ]
+        lines += (
+            f"\n  {', '.join(filter(None, (listed(whole), *shares)))}: program {record.program!r}, run"
+            f" {record.run_id}, process {record.pid}"
+        )
     asked = shortage.demand_of_gpus(_requests(plan.workers))
     return (
         f"program {plan.program!r} asks for {asked}; this host has as many, but other runs hold:"
-        f"{''.join(lines)}\nWait for them, or end one with `python -m launchpad stop RUN`."
+        f"{lines}\nWait for them, or end one with `python -m launchpad stop RUN`."
     )
-
-
-def _describe_record(record: ClaimRecord, names: Mapping[str, str]) -> str:
-    """`GPU 0–3, 0.5 of GPU 4`."""
-    whole = [names.get(uuid, uuid) for uuid, units in record.gpus.items() if units == UNIT]
-    shares = [
-        f"{units / UNIT:g} of {listed([names.get(uuid, uuid)])}"
-        for uuid, units in record.gpus.items()
-        if units < UNIT
-    ]
-    return ", ".join(filter(None, (listed(whole), *shares)))
 
 
 # CPUs and memory.
@@ -170,24 +153,23 @@ def _cpus(workers: Sequence[WorkerPlan], busy: Mapping[int, int]) -> dict[str, t
     return {name: tuple(sorted(next(left) for _ in range(n))) for name, n in whole.items()}
 
 
-def _check_cpus(workers: Sequence[WorkerPlan]) -> None:
-    asked = [(w.group, w.resources.cpus) for w in workers if w.resources.cpus is not None]
-    total, most = round(sum(cpus for _, cpus in asked), 6), number_of_cpus()
-    if total > most:
-        words = [(group, counted(cpus, "CPU")) for group, cpus in asked]
+def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
+    cpus = [(w.group, w.resources.cpus) for w in workers if w.resources.cpus is not None]
+    n_asked, n_cpus = round(sum(n for _, n in cpus), 6), number_of_cpus()
+    if n_asked > n_cpus:
+        words = [(group, counted(n, "CPU")) for group, n in cpus]
         raise DefinitionError(
-            f"{shortage.demand(words, f'{total:g}')}, this host has {most} for us. Give fewer replicas,"
+            f"{shortage.demand(words, f'{n_asked:g}')}, this host has {n_cpus} for us. Give fewer replicas,"
             " or smaller Resources(cpus=…); without cpus workers share all there are."
         )
-
-
-def _check_memory(workers: Sequence[WorkerPlan]) -> None:
-    asked = [
+    memory = [
         (w.group, w.resources.memory_bytes) for w in workers if w.resources.memory_bytes is not None
     ]
-    total, most = sum(size for _, size in asked), _memory_bytes()
+    total, most = sum(size for _, size in memory), out_of_memory.limit_bytes()
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    most = installed if most is None else min(installed, most)  # the limit is our cgroup's
     if total > most:
-        words = [(group, in_words(size)) for group, size in asked]
+        words = [(group, in_words(size)) for group, size in memory]
         raise DefinitionError(
             f"{shortage.demand(words, in_words(total))}, this host has {in_words(most)} of memory. Give"
             " fewer replicas, or smaller Resources(memory=…)."
@@ -199,10 +181,3 @@ def number_of_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _memory_bytes() -> int:
-    """What there is, or what our cgroup may have of it."""
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = out_of_memory.limit_bytes()
-    return installed if limit is None else min(installed, limit)

@@ -2,7 +2,7 @@
 
 The same semantics as processes as far as threads can have them: arguments are copied, output goes to a
 log per worker, a failure is named. Two things threads cannot have: an environment of their own, and an end
-against their will. A worker that does not stop when its grace period is over is left behind, and named.
+from outside. A worker that does not stop when its grace period is over is left behind, and named.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from launchpad import context, outcome
@@ -52,8 +52,28 @@ class Threads(Backend):
     def start(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Nothing to prepare."""
-        _warn_of_what_is_shared(plan)
+        """Prepares nothing; warns of what workers ask for and threads cannot have of their own."""
+        workers = plan.workers
+        shared = {
+            "threads share one environment and command line: those of {} are ignored": [
+                w.name for w in workers if w.env or w.args or w.python
+            ],
+            "threads share one CUDA_VISIBLE_DEVICES: lp.current().gpus says in {} which GPUs it was given": [
+                w.name for w in workers if w.gpus
+            ],
+            "threads share the launcher's CPUs and memory: {} cannot be kept to its own": [
+                w.name
+                for w in workers
+                if w.resources.cpus is not None or w.resources.memory_bytes is not None
+            ],
+        }
+        texts = []
+        for text, names in shared.items():
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            if names:
+                texts.append(text.format(", ".join(names[:5]) + more))
+        if texts:
+            warnings.warn("; ".join(texts), UserWarning, stacklevel=4)
         return ThreadWorkers(plan, run, report)
 
 
@@ -73,12 +93,8 @@ class _RunningThread:
     context: context.RunContext
     is_given_up: bool = False
     is_left_behind: bool = False
-    _ended: list[Outcome] = field(default_factory=list)
-
-    def end(self, outcome: Outcome) -> bool:
-        """Whether this is the first that is said of its end."""
-        self._ended.append(outcome)
-        return self._ended[0] is outcome
+    ends: list[Outcome] = field(default_factory=list)
+    """What was said of its end, by itself and by the thread that gave it up; the first counts."""
 
 
 class ThreadWorkers(Workers):
@@ -116,7 +132,10 @@ class ThreadWorkers(Workers):
         try:
             thread.start()
         except RuntimeError as error:
-            self._end(running_thread, _not_started(plan, attempt, error))
+            cause = f"no thread could be started: {error}"
+            hint = "look at `ulimit -u` and the memory left; or use local_mp"
+            failed = Outcome(worker, outcome.FAILED, "start", attempt, cause, hint=hint)
+            self._end(running_thread, failed)
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         """Asks; handlers run in a thread of their own, since they may take their time."""
@@ -130,7 +149,7 @@ class ThreadWorkers(Workers):
             _ask_to_stop(running_thread, restarts)
 
     def kill(self, worker: str) -> None:
-        """Gives the thread up, in a thread: to close what it serves may take a while."""
+        """Gives the thread up, in another thread: to close what it serves may take a while."""
         running_thread = self._running_threads[worker]
         running_thread.is_given_up = True
         abandon_thread = threading.Thread(
@@ -150,18 +169,15 @@ class ThreadWorkers(Workers):
     def stacks(self, worker: str) -> str:
         """Those of its own thread, and of the threads that it has started."""
         running_thread = self._running_threads.get(worker)
-        return (
-            thread_stacks(running_thread.context, [running_thread.thread])
-            if running_thread is not None
-            else ""
-        )
+        if running_thread is None:
+            return ""
+        return thread_stacks(running_thread.context, [running_thread.thread])
 
     def crash(self, worker: str, why: str) -> str:
         """Interrupts it; its end will be a failure."""
         running_thread = self._running_threads.get(worker)
-        if (
-            running_thread is None or running_thread.context.phase == "import"
-        ):  # half a module would be left to others
+        # While it imports it is left alone: other workers would get half a module.
+        if running_thread is None or running_thread.context.phase == "import":
             return ""
         with context.entered(running_thread.context):
             running_thread.worker.crash(why)
@@ -172,14 +188,8 @@ class ThreadWorkers(Workers):
         deadline = time.monotonic() + _JOIN_S
         for running_thread in self._running_threads.values():
             running_thread.context.stop_event.set()
-        for thread in (
-            *(
-                running_thread.thread
-                for running_thread in self._running_threads.values()
-                if not running_thread.is_left_behind
-            ),
-            *self._abandon_threads,
-        ):
+        threads = [t.thread for t in self._running_threads.values() if not t.is_left_behind]
+        for thread in (*threads, *self._abandon_threads):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -187,7 +197,10 @@ class ThreadWorkers(Workers):
         """Leaves a note of where the thread is, interrupts it, and makes room for another attempt."""
         me = running_thread.context
         with context.entered(me):
-            print(_stack_of(running_thread.thread), file=sys.stderr)
+            thread = running_thread.thread
+            frame = sys._current_frames().get(thread.ident or 0)
+            stack = "".join(traceback.format_stack(frame)) if frame else "(it has just ended)"
+            print(f"thread {thread.name!r} is left behind here:\n{stack}", file=sys.stderr)
             running_thread.worker.abandon()
         running_thread.thread.join(_UNWIND_S)
         running_thread.is_left_behind = running_thread.thread.is_alive()
@@ -199,7 +212,15 @@ class ThreadWorkers(Workers):
         me = running_thread.context
         ended = Outcome(me.name, outcome.LOST, attempt=me.attempt, cause="it could not say why")
         try:
-            with context.entered(running_thread.context), self._captured(running_thread.context):
+            with context.entered(me), contextlib.ExitStack() as stack:
+                log = self._run.log(me.name, me.attempt)
+                stdout_router.begin(
+                    me,
+                    log,
+                    self._run.rotation,
+                    lambda text: self._report(WorkerNote(me.name, text)),
+                )
+                stack.callback(stdout_router.end, me)
                 ended = running_thread.worker.main()
                 if ended.is_failure and ended.traceback:
                     print(ended.traceback)
@@ -208,58 +229,11 @@ class ThreadWorkers(Workers):
 
     def _end(self, running_thread: _RunningThread, ended: Outcome) -> None:
         ended = replace(ended, hung=running_thread.is_given_up)
-        if running_thread.end(ended):
+        running_thread.ends.append(ended)
+        if running_thread.ends[0] is ended:
             self._report(Ended(ended))
-
-    @contextlib.contextmanager
-    def _captured(self, me: context.RunContext) -> Iterator[None]:
-        log = self._run.log(me.name, me.attempt)
-        stdout_router.begin(
-            me, log, self._run.rotation, lambda text: self._report(WorkerNote(me.name, text))
-        )
-        try:
-            yield
-        finally:
-            stdout_router.end(me)
 
 
 def _ask_to_stop(running_thread: _RunningThread, restarts: bool) -> None:
     with context.entered(running_thread.context):  # the user's handlers are the worker's code
         running_thread.worker.ask_to_stop(restarts)
-
-
-def _stack_of(thread: threading.Thread) -> str:
-    frame = sys._current_frames().get(thread.ident or 0)
-    stack = "".join(traceback.format_stack(frame)) if frame is not None else "(it has just ended)"
-    return f"thread {thread.name!r} is left behind here:\n{stack}"
-
-
-def _not_started(plan: WorkerPlan, attempt: int, error: Exception) -> Outcome:
-    cause = f"no thread could be started: {error}"
-    hint = "look at `ulimit -u` and the memory left; or use local_mp"
-    return Outcome(plan.name, outcome.FAILED, "start", attempt, cause, hint=hint)
-
-
-def _warn_of_what_is_shared(plan: LaunchPlan) -> None:
-    """What threads cannot have of their own, and who was to have it."""
-    workers = plan.workers
-    shared = {
-        "threads share one environment and command line: those of {} are ignored": [
-            w.name for w in workers if w.env or w.args or w.python
-        ],
-        "threads share one CUDA_VISIBLE_DEVICES: lp.current().gpus says in {} which GPUs it was given": [
-            w.name for w in workers if w.gpus
-        ],
-        "threads share the launcher's CPUs and memory: {} cannot be kept to its own": [
-            w.name
-            for w in workers
-            if w.resources.cpus is not None or w.resources.memory_bytes is not None
-        ],
-    }
-    texts = [text.format(_some(names)) for text, names in shared.items() if names]
-    if texts:
-        warnings.warn("; ".join(texts), UserWarning, stacklevel=5)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,10 +1,11 @@
 """Processes: every worker is a process of this host.
 
-    launcher (here) ── commands ──▶ host ── fork ──▶ workers
+    launcher (here) ── commands ──▶ forkserver ── fork ──▶ workers
                     ◀── reports ───
-           └─────── starts ───────▶ keeper, the host's parent, which lives to end what that leaves
+           └─────── starts ───────▶ subreaper, the forkserver's parent, which ends what that leaves
 
-The launcher has one thread per launch, which reads what the host reports; `forked_workers` says what of it.
+The launcher has one thread per launch, which reads what the forkserver sends; `forked_workers` makes reports
+of it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from launchpad.errors import LaunchError
 from launchpad.events import Event
 from launchpad.launch.backends import local_host
 from launchpad.launch.backends.backend import Backend, Workers
-from launchpad.launch.backends.processes import exit_status, interpreter, messages, worker_specs
+from launchpad.launch.backends.processes import exit_status, messages, os_process, worker_specs
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
 from launchpad.launch.backends.processes.messages import SpecsReady
@@ -37,7 +38,7 @@ _CLOSE_S = 1.0
 
 
 class Processes(Backend):
-    """`local_mp`: what a program wants that computes, or whose workers may die."""
+    """`local_mp`: for programs that compute, or whose workers may crash."""
 
     def endpoint(self, address: str, kind: str) -> str:
         """A socket in the run's own directory, or a free port."""
@@ -48,13 +49,13 @@ class Processes(Backend):
         return local_host.assign(workers, binds_cpus=True)
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-        """For the keeper, the host and the workers, each of which keeps the claim alive."""
+        """For the subreaper, the forkserver and the workers, each of which keeps the claim alive."""
         return local_host.claim(plan, run)
 
     def start(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Starts the host, and does not wait until it is there."""
+        """Starts the forkserver, and does not wait until it runs."""
         return start_forkserver(plan, run, report)
 
 
@@ -66,11 +67,11 @@ class TestProcesses(Processes):
 
 
 class ProcessWorkers(ForkedWorkers):
-    """The processes of one launch, whose host is a process of its own.
+    """The processes of one launch, whose forkserver is a process of its own.
 
     Args:
-        subreaper: The host's parent; it ends as the host does, when nothing of the launch is left.
-        control: The connection to the host, which is also its lifeline.
+        subreaper: The forkserver's parent; it ends as that does, when nothing of the launch is left.
+        control: The connection to the forkserver, which is also its lifeline.
         report: Where reports go, from the reading thread or from a caller's.
         stacks: The file into which a worker writes its stacks.
     """
@@ -94,7 +95,7 @@ class ProcessWorkers(ForkedWorkers):
             raise
 
     def close(self) -> None:
-        """Ends the host, and with it what may still run."""
+        """Ends the forkserver, and with it what may still run."""
         super().close()
         for escalate in (self._subreaper.terminate, self._subreaper.kill):
             self._reader.join(_CLOSE_S)
@@ -104,7 +105,7 @@ class ProcessWorkers(ForkedWorkers):
         self._control.close()
 
     def _send(self, message: Any) -> None:
-        """Sends to the host; one that is dead is the reader's concern."""
+        """Sends to the forkserver; that it is dead is noticed by the reading thread."""
         with self._writing, contextlib.suppress(OSError):
             self._control.sendall(messages.encode(message))
 
@@ -112,9 +113,9 @@ class ProcessWorkers(ForkedWorkers):
         for message in messages.receive(self._control.fileno()):
             self.on(message)
         self._subreaper.wait()
-        self.on_lost(self._ending_with_the_host)
+        self.on_lost(self._lost_outcome)
 
-    def _ending_with_the_host(self, attempt: ProcessAttempt) -> Outcome:
+    def _lost_outcome(self, attempt: ProcessAttempt) -> Outcome:
         if attempt.killed:
             return attempt.outcome(outcome.STOPPED, "killed when the launch was closed")
         code = self._subreaper.returncode
@@ -124,7 +125,7 @@ class ProcessWorkers(ForkedWorkers):
             else f"exited with code {code}"
         )
         return attempt.outcome(
-            outcome.LOST, f"the host of all workers {how}, so this one was killed"
+            outcome.LOST, f"the forkserver of all workers {how}, so this one was killed"
         )
 
 
@@ -134,44 +135,43 @@ def start_forkserver(
     report: Callable[[Any], None],
     **overrides: Any,
 ) -> ProcessWorkers:
-    """Starts the host of a plan's workers, and does not wait until it is there.
+    """Starts the forkserver of a plan's workers, and does not wait until it runs.
 
     Args:
-        overrides: What the briefing says of a launcher on another host.
+        overrides: Fields of the `LaunchSpec` that come from a launcher on another host.
 
     Raises:
         LaunchError: it could not be started.
     """
     try:
-        with open(worker_specs.create(), "wb") as file, open(run.logs / "host.log", "ab") as log:
+        with (
+            open(worker_specs.create(), "wb") as file,
+            open(run.logs / "forkserver.log", "ab") as log,
+        ):
             ours, theirs = socket.socketpair()
             try:
                 with theirs:
-                    process = _start_subreaper(theirs.fileno(), file.fileno(), log.fileno(), run)
+                    inherited = theirs.fileno(), file.fileno()
+                    process = subprocess.Popen(
+                        os_process.python_command(
+                            "subreaper:main", *inherited, os.getpid(), str(run.runtime)
+                        ),
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=(*inherited, *run.claimed()),
+                        start_new_session=True,
+                    )
                 workers = ProcessWorkers(process, ours, report, run.stacks)
             except BaseException:
                 ours.close()
                 raise
-            try:  # while it boots
+            try:  # while the interpreter starts
                 workers.send(SpecsReady(worker_specs.write(file.fileno(), plan, run, **overrides)))
             except BaseException:
                 workers.close()
                 raise
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
         why = f"{error}. {exit_status.limit_behind(error)}"
-        raise LaunchError(f"the workers' host could not be started: {why}") from error
+        raise LaunchError(f"the workers' forkserver could not be started: {why}") from error
     return workers
-
-
-def _start_subreaper(
-    lifeline: int, file: int, log: int, run: RunDirectory
-) -> subprocess.Popen[bytes]:
-    """The keeper's process, booting."""
-    return subprocess.Popen(
-        interpreter.command("subreaper:main", lifeline, file, os.getpid(), str(run.runtime)),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        pass_fds=(lifeline, file, *run.claimed()),
-        start_new_session=True,
-    )

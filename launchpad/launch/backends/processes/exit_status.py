@@ -1,15 +1,15 @@
-"""How a worker ended: what it said itself and what the kernel says, made into one outcome.
+"""How a worker ended: what it reported itself and what the kernel says, made into one outcome.
 
-said     kernel                 outcome
+reported kernel                 outcome
 ──────────────────────────────────────────────────────────────────────────────────────────
-yes      exit, or our kill      what it said
+yes      exit, or our kill      what it reported
 success  a signal               failed in `stop`: killed by SIGSEGV after its work was done
 no       our kill               stopped: did not stop in time
 no       a signal               failed: killed by SIGKILL, not by the launcher
 no       SIGKILL, and it counts failed: killed by the kernel (SIGKILL): out of memory
 no       exit                   failed: exited with code 3 without saying why
 
-Who sent a signal the kernel does not tell, but for its own: those of crashes, and of want of memory.
+The kernel does not tell which process sent a signal, only of its own: crashes, and lack of memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProcessAttempt:
     reported: Outcome | None = None
 
     def outcome(self, kind: str, cause: str, phase: str = "") -> Outcome:
-        """An outcome that the worker has not said itself."""
+        """An outcome that the worker has not reported itself."""
         phase = phase or self.phase
         return Outcome(
             self.worker, kind, phase, self.number, cause, pid=self.pid, host=os.uname().nodename
@@ -55,13 +55,26 @@ class ProcessAttempt:
 def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
     """The outcome of an attempt whose process has ended."""
     code = os.waitstatus_to_exitcode(exited.status)
-    name = _signal_name(-code) if code < 0 else ""
+    name = ""
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+    reported = attempt.reported
+    if reported is not None and (reported.is_failure or not name or attempt.killed):
+        ended = reported
+    elif reported is not None:
+        ended = attempt.outcome(outcome.FAILED, f"killed by {name} after its work was done", "stop")
+    elif attempt.killed:
+        ended = attempt.outcome(outcome.STOPPED, "did not stop in time; killed")
+        ended = replace(ended, hung=True)
+    elif name:
+        ended = attempt.outcome(outcome.FAILED, f"killed by {name}, not by the launcher")
+    else:
+        ended = attempt.outcome(outcome.FAILED, f"exited with code {code} without saying why")
     ended = replace(
-        _ending(attempt, code, name),
-        exit_code=code,
-        signal=name,
-        pid=attempt.pid,
-        peak_bytes=exited.peak_bytes,
+        ended, exit_code=code, signal=name, pid=attempt.pid, peak_bytes=exited.peak_bytes
     )
     if code in outcome.NO_RESTART_CODES:
         ended = replace(ended, may_restart=False)
@@ -69,7 +82,7 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
 
 
 def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
-    """The failure with what is known of its memory, where that may be what it failed of."""
+    """The failure with what is known of its memory, where lack of it may be the cause."""
     peak = f"its peak memory was {exited.peak_bytes / 2**20:,.0f} MiB"
     limit = out_of_memory.limit_bytes()
     if limit is not None:
@@ -100,29 +113,7 @@ def not_started(attempt: ProcessAttempt, error: Exception) -> Outcome:
 
 
 def limit_behind(error: Exception) -> str:
-    """What to look at when the system refuses."""
+    """Which limit of the system was reached, if it was one; else empty."""
     number = errno.EAGAIN if "start new thread" in str(error) else getattr(error, "errno", 0)
     limit = _LIMITS.get(number)
     return f"this is {limit}" if limit else ""
-
-
-def _ending(attempt: ProcessAttempt, code: int, signal_name: str) -> Outcome:
-    reported = attempt.reported
-    if reported is not None and (reported.is_failure or not signal_name or attempt.killed):
-        return reported
-    if reported is not None:
-        return attempt.outcome(
-            outcome.FAILED, f"killed by {signal_name} after its work was done", "stop"
-        )
-    if attempt.killed:
-        return replace(attempt.outcome(outcome.STOPPED, "did not stop in time; killed"), hung=True)
-    if signal_name:
-        return attempt.outcome(outcome.FAILED, f"killed by {signal_name}, not by the launcher")
-    return attempt.outcome(outcome.FAILED, f"exited with code {code} without saying why")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

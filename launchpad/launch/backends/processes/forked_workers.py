@@ -1,20 +1,21 @@
-"""Forked workers: commands for the host that forks them, and reports made of what it says.
+"""Forked workers: commands for the forkserver, and reports made of its messages.
 
-Each start of a worker is one `ProcessAttempt`; it ends once, with what `endings` makes of the worker's word
-and the kernel's. Where the host is, in a process of its own or in this one, is not known here.
+Each start of a worker is one `ProcessAttempt`; it ends once, with what `exit_status` makes of the worker's
+report and the kernel's. Whether the forkserver is a process of its own or in this one is not known here.
 """
 
 from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from launchpad.events import Ended, ProcessStarted, Ready
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.processes import exit_status, stack_dump
+from launchpad.launch.backends.processes import exit_status
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.backends.processes.messages import (
     AddressesChanged,
@@ -27,12 +28,18 @@ from launchpad.launch.backends.processes.messages import (
 from launchpad.launch.supervision.commands import AnnounceGone, KillWorker, StartWorker, StopWorker
 from launchpad.outcome import Outcome
 
+_STACKS_S = 2.0
+"""How long a worker may take to write its stacks."""
+
+_POLL_S, _UNCHANGED = 0.005, 6
+"""How often that file is looked at; after so many looks without anything new it is complete."""
+
 
 class ForkedWorkers(Workers):
-    """The workers of one host.
+    """The workers of one forkserver.
 
     Args:
-        send: Takes commands for the host.
+        send: Takes commands for the forkserver.
         report: Where reports go, from the thread that calls `on` or from a caller's.
         stacks: The file into which a worker writes its stacks.
     """
@@ -50,7 +57,7 @@ class ForkedWorkers(Workers):
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
 
     def start(self, worker: str, attempt: int) -> None:
-        """Has it forked."""
+        """Has the forkserver fork it."""
         with self._lock:
             self._attempts[worker] = ProcessAttempt(worker, attempt)
             lost = self._lost
@@ -60,11 +67,11 @@ class ForkedWorkers(Workers):
             self.send(StartWorker(worker, attempt))
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Tells it."""
+        """Sends the request to it."""
         self.send(StopWorker(worker, restarts))
 
     def kill(self, worker: str) -> None:
-        """Kills it and its process group, after it had a moment to write its stacks to its log."""
+        """Has it and its process group killed, after a moment in which it writes its stacks to its log."""
         with self._lock:
             if worker in self._attempts:
                 self._attempts[worker].killed = True
@@ -75,26 +82,38 @@ class ForkedWorkers(Workers):
         self._skips_grace = True
 
     def announce_gone(self, worker: str, why: str) -> None:
-        """Tells all."""
+        """Sends it to all workers."""
         self.send(AnnounceGone(worker, why))
 
     def place(self, places: Mapping[str, str]) -> None:
-        """Tells all where addresses are now."""
+        """Sends to all workers where addresses are now."""
         self.send(AddressesChanged(places))
 
     def stacks(self, worker: str) -> str:
         """What faulthandler writes in its process, even when that hangs in C code."""
-        return stack_dump.shown(self._stacks(worker), lambda: self.send(DumpStacks(worker)))
+        file = self._stacks(worker)
+        begin = size = _size(file)
+        self.send(DumpStacks(worker))
+        deadline, unchanged = time.monotonic() + _STACKS_S, 0
+        while unchanged < _UNCHANGED and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            before, size = size, _size(file)
+            unchanged = unchanged + 1 if size == before and size > begin else 0
+        if size <= begin:
+            return "(no answer: it has just begun, has ended, or is stuck in the kernel)\n"
+        with file.open("rb") as written:
+            written.seek(begin)
+            return written.read().decode(errors="replace")
 
     def close(self) -> None:
-        """Has the host end what may still run, and then itself."""
+        """Has the forkserver end what may still run, and then itself."""
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.killed = True
         self.send(EndLaunch())
 
     def on(self, message: Any) -> None:
-        """What the host says."""
+        """Takes a message of the forkserver."""
         if isinstance(message, ProcessStarted):
             attempt = self._attempts[message.worker]
             attempt.pid, attempt.phase = message.pid, "import"
@@ -106,19 +125,17 @@ class ForkedWorkers(Workers):
             exited = message
             self._end(message.worker, lambda attempt: exit_status.ending(attempt, exited))
         elif isinstance(message, FromWorker):
-            self._on_from_worker(self._attempts[message.worker], pickle.loads(message.frame))
-
-    def _on_from_worker(self, attempt: ProcessAttempt, message: Any) -> None:
-        if isinstance(message, Ended):
-            attempt.reported = message.outcome
-        elif isinstance(message, Phase):
-            attempt.phase = message.phase
-        else:
-            attempt.phase = "run" if isinstance(message, Ready) else attempt.phase
-            self._report(message)
+            attempt, sent = self._attempts[message.worker], pickle.loads(message.frame)
+            if isinstance(sent, Ended):
+                attempt.reported = sent.outcome
+            elif isinstance(sent, Phase):
+                attempt.phase = sent.phase
+            else:
+                attempt.phase = "run" if isinstance(sent, Ready) else attempt.phase
+                self._report(sent)
 
     def on_lost(self, lost: Callable[[ProcessAttempt], Outcome]) -> None:
-        """There is no host any more: so end those that ran, and any that are still to be started."""
+        """Ends those that ran, and any that are still to be started: there is no forkserver any more."""
         with self._lock:
             self._lost = lost
             left = list(self._attempts)
@@ -126,8 +143,15 @@ class ForkedWorkers(Workers):
             self._end(worker, lost)
 
     def _end(self, worker: str, ending: Callable[[ProcessAttempt], Outcome]) -> None:
-        """Reports the end of an attempt, if that has not been done."""
+        """Reports the end of an attempt, unless that has been done."""
         with self._lock:
             attempt = self._attempts.pop(worker, None)
         if attempt is not None:
             self._report(Ended(ending(attempt)))
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

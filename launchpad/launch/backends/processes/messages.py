@@ -1,4 +1,4 @@
-"""What launcher, host and workers say to each other, and how it travels.
+"""What launcher, forkserver and workers send to each other, and how.
 
     launcher ── SpecsReady · commands · DumpStacks · AddressesChanged · EndLaunch ──▶ forkserver
                 forkserver ── StopWorker · AnnounceGone · AddressesChanged ──▶ worker
@@ -10,14 +10,16 @@ From the forkserver, `Ended` is the end of a worker that could not have a proces
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The forkserver does not look into
 what a worker sends: it passes the frame on inside `FromWorker`. Raw descriptors, because a socket object that
-a fork has copied would close, when it is collected, whatever has its number by then.
+a fork has copied would close, when it is collected, whatever has its number by then. The forkserver reads
+and writes without ever waiting: its ends of the connections are `NonblockingPipe`s.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping
+import selectors
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,33 +28,33 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class SpecsReady:
-    """The briefing is complete; its index is so long."""
+    """The file of specs is complete; its index is so long."""
 
     index_length: int
 
 
 @dataclass(frozen=True)
 class DumpStacks:
-    """Have this worker write its stacks into the file that is there for it."""
+    """Have this worker write its stacks into its file for them."""
 
     worker: str
 
 
 @dataclass(frozen=True)
 class AddressesChanged:
-    """Where addresses are now; empty for one that is nowhere. Told to all workers, where servers move."""
+    """Where addresses are now; empty for one that is nowhere. Sent to all workers, where servers move."""
 
     places: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class EndLaunch:
-    """The launch is over: end what is left, then yourself. An end of the stream without it is a death."""
+    """The launch is over: end what is left, then yourself. An end of the stream without it is a crash."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """The worker has come so far."""
+    """The worker has reached this phase."""
 
     phase: str
 
@@ -111,7 +113,7 @@ def receive(fd: int) -> Iterator[Any]:
 
 
 def send(fd: int, message: Any) -> None:
-    """Writes all of a message to a blocking descriptor. Callers see to it that they do so one at a time."""
+    """Writes all of a message to a blocking descriptor. Only one thread at a time may do so."""
     left = memoryview(encode(message))
     while left:
         left = left[os.write(fd, left) :]
@@ -121,5 +123,76 @@ def read(fd: int) -> bytes:
     """What has arrived; nothing at the end of the stream."""
     try:
         return os.read(fd, _CHUNK)
-    except ConnectionResetError:  # it went without reading what we had sent
+    except ConnectionResetError:  # the other end closed without reading what we had sent
         return b""
+
+
+class NonblockingPipe:
+    """A connection in the forkserver's selector. What the kernel does not take now goes out when it can.
+
+    Args:
+        fd: Closed with this object.
+        selector: Each entry's data is a function of the events.
+        on_message: Called with the body of each frame that arrives.
+    """
+
+    def __init__(
+        self, fd: int, selector: selectors.BaseSelector, on_message: Callable[[bytes], None]
+    ) -> None:
+        os.set_blocking(fd, False)
+        self._fd, self._selector, self._on_message = fd, selector, on_message
+        self._decoder = MessageDecoder()
+        self._unsent = bytearray()
+        self.is_open = True
+        selector.register(fd, selectors.EVENT_READ, self._serve)
+
+    def send(self, message: Any) -> None:
+        """Sends, or keeps for later."""
+        if self.is_open:
+            self._unsent += encode(message)
+            self._flush()
+
+    def drain(self) -> None:
+        """Takes all that has arrived."""
+        try:
+            while self.is_open:
+                data = read(self._fd)
+                for body in self._decoder.feed(data):
+                    self._on_message(body)
+                if not data:
+                    self._shut()
+        except BlockingIOError:
+            return
+
+    def finish(self) -> None:
+        """Sends what is kept, however long it takes, unless the other end is closed."""
+        if self.is_open:
+            os.set_blocking(self._fd, True)
+            self._flush()
+
+    def close(self) -> None:
+        """Closes the descriptor."""
+        self._shut()
+        os.close(self._fd)
+
+    def _serve(self, events: int) -> None:
+        if events & selectors.EVENT_WRITE and self.is_open:
+            self._flush()
+        if events & selectors.EVENT_READ:
+            self.drain()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._fd, self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent.clear()  # the other end is closed
+        interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        self._selector.modify(self._fd, interest, self._serve)
+
+    def _shut(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._selector.unregister(self._fd)

@@ -1,4 +1,4 @@
-"""What the host asks of the kernel. Where a call is Linux's own, the others get the next best thing."""
+"""What the processes of a launch ask of the kernel; where a call is Linux's own, the next best elsewhere."""
 
 from __future__ import annotations
 
@@ -9,45 +9,31 @@ import signal
 import sys
 from collections.abc import Iterator
 
-OpenFiles = tuple[int, int]
-
 _PR_SET_CHILD_SUBREAPER = 36
 
 MARK = "LAUNCHPAD_WORKER"
-"""The environment variable by which a process is known that an attempt of a worker has started."""
+"""The environment variable that all processes have which an attempt of a worker has started."""
 
 SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signal.SIGQUIT
-"""Has a worker write its stacks into a file of its own; one of the signals that nobody uses."""
+"""The signal at which a worker writes its stacks into a file of its own; hardly ever used otherwise."""
 
 
 def ignore_terminal() -> None:
-    """No signal of a terminal or a careless launcher concerns this process."""
+    """Ignores the signals of a terminal, and those by which workers are asked for their stacks."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # until a worker is ready for it: see `child`
+    signal.signal(
+        signal.SIGQUIT, signal.SIG_IGN
+    )  # until a worker is ready for it: see `worker_process`
     signal.signal(SHOW_STACKS, signal.SIG_IGN)  # the same
 
 
 def become_subreaper() -> None:
-    """Descendants whose parents have ended become our children, also those that left their group."""
+    """Makes descendants whose parents have ended our children, also those that left their group."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def raise_open_files() -> OpenFiles:
-    """Lets this process open as many files as it may; the limits from before, for the workers."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    return before
-
-
-def restore_open_files(limits: OpenFiles) -> None:
-    """Takes `raise_open_files` back."""
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def close_all_but(keep: set[int]) -> None:
@@ -56,23 +42,11 @@ def close_all_but(keep: set[int]) -> None:
     for fd in sorted(keep):
         os.closerange(low, fd)
         low = fd + 1
-    os.closerange(low, max(low, _highest_descriptor()))
-
-
-def sigchld_fd() -> int:
-    """A descriptor that becomes readable when a child ends."""
-    read_end, write_end = os.pipe()
-    for fd in (read_end, write_end):
-        os.set_blocking(fd, False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    return read_end
-
-
-def reset_sigchld() -> None:
-    """Takes `sigchld_fd` back, in a child."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        end = max(map(int, os.listdir("/dev/fd"))) + 1
+    except OSError:
+        end = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16)
+    os.closerange(low, max(low, end))
 
 
 def parent_pidfd(pid: int) -> int | None:
@@ -159,36 +133,50 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
     """
     unit = 1 if sys.platform == "darwin" else 1024
     with contextlib.suppress(ChildProcessError):  # there are no children
-        while ended := _wait_for_any(0 if wait else os.WNOHANG):
+        while True:
+            flags = 0 if wait else os.WNOHANG
+            if hasattr(os, "waitid"):
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
+                if seen is None:
+                    return
+                kill_group(seen.si_pid)  # while no other process can have its number
+                pid, status, usage = os.wait4(seen.si_pid, 0)
+            else:
+                pid, status, usage = os.wait4(-1, flags)
+                if not pid:
+                    return
+                kill_group(pid)
             wait = False
-            pid, status, usage = ended
             yield pid, status, usage.ru_maxrss * unit
 
 
 def name_process(name: str) -> None:
-    """What `top` and `ps -o comm` show; there is room for 15 bytes."""
+    """Sets what `top` and `ps -o comm` show; there is room for 15 bytes."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "wb") as file:
         file.write(os.fsencode(name)[:15])
 
 
-def _highest_descriptor() -> int:
-    """One above the highest descriptor that is open, or a number that is high enough."""
-    try:
-        return max(map(int, os.listdir("/dev/fd"))) + 1
-    except OSError:
-        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16)
+def python_command(entry: str, *arguments: int | str, python: str = "") -> list[str]:
+    """The command line by which a new interpreter calls `entry`, such as `subreaper:main`.
 
+    It gets the launcher's sys.path before it imports anything, since without it launchpad itself might not be
+    found: a checkout beside the script, a folder that a test added. Another interpreter, `python`, has a
+    standard library and packages of its own, so it only gets the rest of our path.
+    """
+    import subprocess
 
-def _wait_for_any(flags: int) -> tuple[int, int, resource.struct_rusage] | None:
-    """What wait4 says of a child that has ended; its process group is dead by then."""
-    if hasattr(os, "waitid"):
-        seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
-        if seen is None:
-            return None
-        kill_group(seen.si_pid)  # while nobody else can have its number
-        return os.wait4(seen.si_pid, 0)
-    ended = os.wait4(-1, flags)
-    if not ended[0]:
-        return None
-    kill_group(ended[0])
-    return ended
+    path = [str(entry) for entry in sys.path]
+    # Private, but what multiprocessing uses for the same purpose; -X, -W and -O are nowhere else.
+    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    target = "sys.path[:]"
+    if python:
+        import sysconfig
+
+        kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+        installed = tuple(map(sysconfig.get_path, kinds))
+        others = (".zip", "-packages")
+        path = [p for p in path if not p.startswith(installed) and not p.endswith(others)]
+        target, flags = "sys.path[:0]", []
+    module, _, function = entry.partition(":")
+    call = f"from {__package__}.{module} import {function}; {function}{arguments!a}"
+    return [python or sys.executable, *flags, "-c", f"import sys; {target} = {path!a}; {call}"]

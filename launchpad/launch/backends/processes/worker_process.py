@@ -1,13 +1,22 @@
-"""A worker's process, from its birth to its exit.
+"""A worker's process, from the fork to its exit.
 
-    fork ── own group, log, descriptors ──┬────────────────────────────────▶ live
-                                          └── exec: another interpreter, ──▶ live
-                                              or an environment it is born with
+    fork ── own group, log, descriptors ──┬────────────────────────────────▶ run
+                                          └── exec: another interpreter, ──▶ run
+                                              or variables it reads at start
 
-    main thread    Worker.main: import, init, run, stop ──▶ says its outcome ──▶ threads, atexit ──▶ _exit
-    control thread host's messages: asked to stop, another one failed; their end: the host is dead, so die
+    main thread    Worker.main: import, init, run, stop ──▶ reports its outcome ──▶ threads, atexit ──▶ _exit
+    control thread messages: asked to stop, another one failed; their end: the forkserver is dead, so exit
 
-The control thread never runs code of the user's, so that it always sees the host die.
+The control thread never runs the user's code, so that it always notices the forkserver's end.
+
+    variables      CUDA_VISIBLE_DEVICES    the GPUs that it was given, and no others; empty: none
+                   CUDA_DEVICE_ORDER       PCI_BUS_ID, so that CUDA counts them as we do
+                   OMP_NUM_THREADS, …      as many as it may use CPUs, unless they are set already
+    limits         CPU affinity            where it asks for a whole number of CPUs
+                   RLIMIT_DATA             memory: private and writable. Not the address space, of which CUDA
+                                           and others reserve far more than they use
+
+All of these are set before anything of the user's is imported.
 """
 
 from __future__ import annotations
@@ -16,12 +25,15 @@ import atexit
 import contextlib
 import faulthandler
 import gc
+import math
 import os
+import resource
 import signal
 import sys
 import threading
 import traceback
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -29,31 +41,29 @@ from launchpad import context
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
 from launchpad.events import Ended, WorkerNote
-from launchpad.launch.backends.processes import (
-    environment,
-    exit_status,
-    interpreter,
-    messages,
-    os_process,
-    worker_specs,
-)
+from launchpad.launch.backends import local_host
+from launchpad.launch.backends.processes import exit_status, messages, os_process, worker_specs
 from launchpad.launch.backends.processes.messages import AddressesChanged, Phase
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
+from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.log_writer import ProcessLog
 from launchpad.launch.logs.rotation import first_part
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
+from launchpad.launch.rundir import claims
 from launchpad.launch.supervision.commands import AnnounceGone, StopWorker
 from launchpad.launch.worker.worker import Worker, context_of
 
 _INTERRUPT = signal.SIGURG
-"""Ignored by default and hardly used by anyone, so that one that comes too early or too late does nothing."""
+"""Ignored by default and hardly ever used, so that one that comes too early or too late does nothing."""
 
 _STACKS = signal.SIGQUIT
 """As in other languages: a process that gets it prints the stacks of its threads, and goes on."""
 
 _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", "TZ")
 """What the interpreter, the loader and libc look at once, when the process begins."""
+
+_THREADS = "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
 
 _EXIT_S = 5.0
 """How long a worker's threads and the functions it registered with atexit may take, all together."""
@@ -71,16 +81,35 @@ class SpawnArgs:
 
 
 def mark(worker: str, attempt: int) -> str:
-    """What `kernel.MARK` says in all that this attempt starts."""
+    """The value of `os_process.MARK` in all that this attempt starts."""
     return f"{worker}.{attempt}"
 
 
-def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: os_process.OpenFiles) -> NoReturn:
-    """What the host's copy does after the fork."""
+def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int]) -> NoReturn:
+    """Turns the forkserver's copy into a process of its own, and runs the worker in it."""
+    plan = spec.workers[spawn_args.worker]
+    inherited = spawn_args.control, spawn_args.file, *spec.claim
     try:
-        _detach_from_forkserver(spawn_args, spec, open_files)
-        if _must_exec(spec.workers[spawn_args.worker]):
-            _exec(spawn_args, spec)
+        os_process.set_process_group(0)
+        os_process.name_process(spawn_args.worker)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        log = first_part(spec.logs.path(spawn_args.worker, spawn_args.attempt))
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os_process.close_all_but(set(inherited))
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+        gc.enable()
+        if plan.python or any(name.startswith(_READ_AT_START) for name in plan.env):
+            for fd in inherited:
+                os.set_inheritable(fd, True)
+            command = os_process.python_command(
+                "worker_process:main", *vars(spawn_args).values(), python=plan.python
+            )
+            variables = environment(plan, spec.logs.directory.name, len(spec.workers))
+            os.execvpe(command[0], command, {**os.environ, **variables})
     except OSError as error:
         _report_not_started(spawn_args, error)
         os._exit(1)
@@ -88,43 +117,30 @@ def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: os_process.OpenF
 
 
 def main(*raw_args: Any) -> NoReturn:
-    """What a new interpreter does after the exec."""
+    """Runs the worker in a new interpreter, after the exec."""
     spawn_args = SpawnArgs(*raw_args)
     _run_and_exit(spawn_args, worker_specs.load(spawn_args.file, spawn_args.index_length))
 
 
-def _detach_from_forkserver(
-    spawn_args: SpawnArgs, spec: LaunchSpec, open_files: os_process.OpenFiles
-) -> None:
-    """Turns the host's copy into a process of its own."""
-    os_process.set_process_group(0)
-    os_process.name_process(spawn_args.worker)
-    os_process.reset_sigchld()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    log = first_part(spec.logs.path(spawn_args.worker, spawn_args.attempt))
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os_process.close_all_but({spawn_args.control, spawn_args.file, *spec.claim})
-    os_process.restore_open_files(open_files)
-    gc.enable()
+def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, str]:
+    """The variables that are set for a worker beside those that it inherits; its own count most.
 
-
-def _must_exec(plan: WorkerPlan) -> bool:
-    return bool(plan.python) or any(name.startswith(_READ_AT_START) for name in plan.env)
-
-
-def _exec(spawn_args: SpawnArgs, spec: LaunchSpec) -> NoReturn:
-    for fd in (spawn_args.control, spawn_args.file, *spec.claim):
-        os.set_inheritable(fd, True)
-    plan = spec.workers[spawn_args.worker]
-    command = interpreter.command(
-        "worker_process:main", *vars(spawn_args).values(), python=plan.python
-    )
-    os.execvpe(command[0], command, {**os.environ, **_environment(plan, spec)})
-
-
-def _environment(plan: WorkerPlan, spec: LaunchSpec) -> dict[str, str]:
-    return environment.environment(plan, spec.logs.directory.name, len(spec.workers))
+    Args:
+        plan: The worker.
+        run_id: The run that holds its GPUs.
+        num_workers: How many share this host's CPUs.
+    """
+    if plan.resources.cpus is not None:
+        threads = math.ceil(plan.resources.cpus)
+    else:  # Ray sets the variable; it knows how many workers share a node
+        value = os.environ.get(_THREADS[0], "")
+        has_value = value.isdigit()
+        threads = int(value) if has_value else max(1, local_host.number_of_cpus() // num_workers)
+    hints = {name: str(threads) for name in _THREADS if name not in os.environ}
+    gpus = {VISIBLE: ",".join(plan.gpus)}
+    if plan.gpus:
+        gpus |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **claims.worker_environment(run_id)}
+    return {**hints, **gpus, **plan.env}
 
 
 def _report_not_started(spawn_args: SpawnArgs, error: Exception) -> None:
@@ -133,11 +149,11 @@ def _report_not_started(spawn_args: SpawnArgs, error: Exception) -> None:
 
 
 def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec) -> NoReturn:
-    """Never returns into the host's frames below, whatever happens."""
+    """Never returns into the forkserver's frames below, whatever happens."""
     code = 1
     try:
         code = _run_worker(spawn_args, spec)
-    except Exception as error:  # before the worker's own life: that is caught in Worker.main
+    except Exception as error:  # before the worker begins: Worker.main catches its own
         _report_not_started(spawn_args, error)
         traceback.print_exc()
     finally:
@@ -147,11 +163,11 @@ def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec) -> NoReturn:
 def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
     """One attempt; the exit code."""
     plan = worker_specs.plan_of(spawn_args.file, spawn_args.index_length, spec, spawn_args.worker)
-    host = _ForkServerClient(spawn_args.control)
+    forkserver = _ForkServerClient(spawn_args.control)
     log = ProcessLog(
         spec.logs.path(spawn_args.worker, spawn_args.attempt),
         spec.rotation,
-        lambda text: host.send(WorkerNote(spawn_args.worker, text)),
+        lambda text: forkserver.send(WorkerNote(spawn_args.worker, text)),
     )
     _prepare(plan, spec, log)
     os.environ[os_process.MARK] = mark(spawn_args.worker, spawn_args.attempt)
@@ -162,7 +178,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
         spec.launch_type,
         spawn_args.attempt,
         places,
-        host.send,
+        forkserver.send,
         spec.states[spawn_args.worker],
         spec.can_move,
         spec.listens_at,
@@ -171,18 +187,18 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
     worker = Worker(
         plan,
         me,
-        host.send,
+        forkserver.send,
         _MainThreadInterrupt(),
-        lambda phase: host.send(Phase(phase)),
-        lambda: environment.limited(plan),
+        lambda phase: forkserver.send(Phase(phase)),
+        lambda: _limited_memory(plan),
     )
     context.enter_process(me)
     threading.Thread(
-        target=host.listen, args=(worker, me, places), name="launchpad-control", daemon=True
+        target=forkserver.listen, args=(worker, me, places), name="launchpad-control", daemon=True
     ).start()
     ended = worker.main()
     log.report_trouble()
-    host.send(Ended(ended))
+    forkserver.send(Ended(ended))
     if ended.traceback:
         log.print(ended.traceback)
     _end_like_an_interpreter()
@@ -190,9 +206,11 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
 
 
 def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
-    """The process as user code expects to find it."""
-    os.environ.update(_environment(plan, spec))
-    environment.bind(plan)
+    """Makes the process what the user's code expects to run in."""
+    os.environ.update(environment(plan, spec.logs.directory.name, len(spec.workers)))
+    if plan.cpus:
+        with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
+            os.sched_setaffinity(0, plan.cpus)
     sys.argv = [*spec.argv, *plan.args]
     absl_flags.expect(spec.flags, plan.args)
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -206,20 +224,37 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
         keyring.add(*key)
 
 
+@contextlib.contextmanager
+def _limited_memory(plan: WorkerPlan) -> Iterator[None]:
+    """Limits the user's code in here to its memory; what we do before it and after it has no limit."""
+    limit = plan.resources.memory_bytes
+    if limit is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    allowed = [limit, *(most for most in before if most != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(allowed), before[1]))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the user's code has lowered the hard limit
+            resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
 class _ForkServerClient:
-    """The host, as seen from a worker."""
+    """A worker's end of the connection to the forkserver."""
 
     def __init__(self, control: int) -> None:
         self._control = control
         self._lock = threading.Lock()
 
     def send(self, message: object) -> None:
-        """Tells the launcher, through the host; from any thread."""
-        with self._lock, contextlib.suppress(OSError):  # if it is gone we are about to be
+        """Sends to the launcher, through the forkserver; from any thread."""
+        with self._lock, contextlib.suppress(OSError):  # it is gone, so this process is about to be
             messages.send(self._control, message)
 
     def listen(self, worker: Worker, me: context.RunContext, places: dict[str, str]) -> None:
-        """Does as the host says, for as long as it lives; takes what this process has started along."""
+        """Handles messages until the forkserver ends; then kills this process and all that it has started."""
         for message in messages.receive(self._control):
             if isinstance(message, StopWorker):
                 threading.Thread(
@@ -256,12 +291,11 @@ class _MainThreadInterrupt:
 def _end_like_an_interpreter() -> None:
     """Waits for user threads, then calls exit functions; past their time all stacks are printed."""
     faulthandler.dump_traceback_later(_EXIT_S, exit=True, file=2)
-    for end in (cast(Any, threading)._shutdown, atexit._run_exitfuncs, _flush):
+    for end in (
+        cast(Any, threading)._shutdown,
+        atexit._run_exitfuncs,
+        lambda: sys.stdout.flush(),  # exit functions may have replaced the streams
+        lambda: sys.stderr.flush(),
+    ):
         with contextlib.suppress(BaseException):
             end()
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()

@@ -1,10 +1,10 @@
-"""Briefing: all that the workers of one launch must know, in one file that has no name.
+"""Specs: all that the workers of one launch must know, in one file that has no name.
 
-    ┌ index (pickled Briefing) ┬ payload of worker 0 ┬ payload of worker 1 ┬ …
-    0                          index_length
+    ┌ index (pickled LaunchSpec) ┬ payload of worker 0 ┬ payload of worker 1 ┬ …
+    0                            index_length
 
-The launcher writes it while the host boots; the host reads the index once, before it forks, so that every
-worker is born knowing it; a worker maps its own payload, however large, without the host's help.
+The launcher writes it while the forkserver starts; the forkserver reads the index once, before it forks, so
+that every worker inherits it; a worker maps its own payload, however large, without the forkserver's help.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What workers are born with.
+    """What all workers of a launch know.
 
     Attributes:
         workers: Name → plan, without its payload.
         payloads: Name → where its payload begins, counted from the end of the index, and its length.
-        claim: The descriptor of the run's claim on GPUs and CPUs, which everybody keeps; or nothing.
+        claim: The descriptor of the run's claim on GPUs and CPUs, which all processes keep; or nothing.
         states: Name → where the worker may leave what its next attempt is to find.
         argv, flags: The launching script's, as `flag_values.capture` gives them.
         keys: What opens this run's addresses: prefix, token and credentials.
@@ -64,9 +64,9 @@ class LaunchSpec:
 
 
 def create() -> int:
-    """The descriptor of an empty file that nobody else can open."""
+    """The descriptor of an empty file that no other process can open."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("launchpad-briefing", os.MFD_CLOEXEC)
+        return os.memfd_create("launchpad-specs", os.MFD_CLOEXEC)
     import tempfile
 
     with tempfile.TemporaryFile() as file:
@@ -74,12 +74,30 @@ def create() -> int:
 
 
 def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int:
-    """Writes the briefing of a launch; the length of its index.
+    """Writes the specs of a launch, and returns the length of their index.
 
     Args:
-        overrides: Fields of it that are not this process's, where the launcher is on another host.
+        overrides: Fields of the `LaunchSpec` that are not this process's: the launcher is on another host.
     """
-    index = pickle.dumps(replace(_launch_spec(plan, run), **overrides), protocol=5)
+    names = [worker.name for worker in plan.workers]
+    lengths = [len(worker.payload) for worker in plan.workers]
+    offsets = accumulate(lengths, initial=0)
+    launch_spec = LaunchSpec(
+        program=plan.program,
+        launch_type=plan.launch_type,
+        endpoints=plan.endpoints,
+        workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
+        payloads=dict(zip(names, zip(offsets, lengths, strict=False), strict=True)),
+        logs=run.log_files,
+        rotation=run.rotation,
+        states={name: str(run.state(name)) for name in names},
+        stacks={name: str(run.stacks(name)) for name in names},
+        argv=tuple(sys.argv),
+        flags=absl_flags.capture(sys.argv[0]),
+        claim=run.claimed(),
+        keys=[(run.scope, keyring.find(run.scope), None)],
+    )
+    index = pickle.dumps(replace(launch_spec, **overrides), protocol=5)
     for part in (index, *(worker.payload for worker in plan.workers)):
         left = memoryview(part)
         while left:
@@ -101,30 +119,8 @@ def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) ->
     return replace(launch_spec.workers[worker], payload=payload)
 
 
-def _launch_spec(plan: LaunchPlan, run: RunDirectory) -> LaunchSpec:
-    lengths = [len(worker.payload) for worker in plan.workers]
-    offsets = accumulate(lengths, initial=0)
-    places = list(zip(offsets, lengths, strict=False))
-    names = [worker.name for worker in plan.workers]
-    return LaunchSpec(
-        program=plan.program,
-        launch_type=plan.launch_type,
-        endpoints=plan.endpoints,
-        workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
-        payloads=dict(zip(names, places, strict=True)),
-        logs=run.log_files,
-        rotation=run.rotation,
-        states={name: str(run.state(name)) for name in names},
-        stacks={name: str(run.stacks(name)) for name in names},
-        argv=tuple(sys.argv),
-        flags=absl_flags.capture(sys.argv[0]),
-        claim=run.claimed(),
-        keys=[(run.scope, keyring.find(run.scope), None)],
-    )
-
-
 def _mapped(fd: int, offset: int, length: int) -> memoryview:
-    """A read-only view of a part of the file; its pages are shared with everybody who looks at them."""
+    """A read-only view of a part of the file; its pages are shared with all processes that read them."""
     if not length:
         return memoryview(b"")
     slack = offset % mmap.ALLOCATIONGRANULARITY
