@@ -5,10 +5,10 @@
 Each trial is a script that launches workers as processes, each with a child of its own; a tenth of these
 children leave for a session of their own, every other one of them by a double fork. At a random moment of
 its first second, start included, `kill -9` hits the launching script, or the forkserver of its workers, or
-both at once, in turns. Then time runs until no process is left that the script, or anything it started,
-has started: they are known by a mark in their environment. The launching script itself is not waited for
-where only the forkserver was killed; it must end by itself soon after. In the end no file may be left in the
-directory for sockets, no socket that is listened to, no shared memory.
+both at once, in turns. What is measured is the time until no process is left that the script, or anything it
+started, has started: all of them have a mark in their environment. The launching script itself is not waited
+for where only the forkserver was killed; it must end by itself soon after. In the end no file may be left in
+the directory for sockets, no listening socket, no shared memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 MARK = "LAUNCHPAD_ORPHANS_TRIAL"
 LIMIT_S = 0.25
 CHECK_EVERY_S = 5.0
-VICTIMS = ("launcher", "host", "both")
+VICTIMS = ("launcher", "forkserver", "both")
 
 SCRIPT = """
 import subprocess, sys
@@ -61,7 +61,7 @@ lp.launch(program, "local_mp", terminal="output_to_files")
 
 @dataclass
 class Trial:
-    """What became of one kill."""
+    """The result of one kill."""
 
     victim: str
     after_s: float
@@ -88,8 +88,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def host_of(launcher: subprocess.Popen[bytes]) -> int | None:
-    """The forkserver, as soon as there is one; None if the launcher ends before."""
+def forkserver_of(launcher: subprocess.Popen[bytes]) -> int | None:
+    """The forkserver's pid, as soon as there is one; None if the launcher ends before."""
     while launcher.poll() is None:
         for subreaper in children(launcher.pid):
             for forkserver in children(subreaper):
@@ -119,13 +119,14 @@ def trial(number: int, workers: int, victim: str, after_s: float) -> Trial:
     memory_before = shared_memory()
     with launched(number, workers) as (launcher, mark, directory):
         time.sleep(after_s)
-        host = None if victim == "launcher" else host_of(launcher)
+        forkserver = None if victim == "launcher" else forkserver_of(launcher)
         processes = len(marked(mark))
-        for pid in [host] * (victim != "launcher") + [launcher.pid] * (victim != "host"):
-            if pid is not None:
-                os.kill(pid, signal.SIGKILL)
+        if forkserver is not None:
+            os.kill(forkserver, signal.SIGKILL)
+        if victim != "forkserver":
+            os.kill(launcher.pid, signal.SIGKILL)
         began = time.monotonic()
-        spared = {launcher.pid} if victim == "host" else set()
+        spared = {launcher.pid} if victim == "forkserver" else set()
         left = until_all_are_dead(mark, spared, directory)
         seconds = time.monotonic() - began
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -137,7 +138,7 @@ def trial(number: int, workers: int, victim: str, after_s: float) -> Trial:
 
 
 def until_all_are_dead(mark: str, spared: set[int], directory: Path) -> list[str]:
-    """Waits; what is left when patience is over."""
+    """Waits until nothing is left; returns what is left after CHECK_EVERY_S."""
     runtime = directory / f"launchpad-{os.getuid()}"
     deadline = time.monotonic() + CHECK_EVERY_S
     while True:
@@ -149,7 +150,7 @@ def until_all_are_dead(mark: str, spared: set[int], directory: Path) -> list[str
 
 
 def files_below(directory: Path) -> list[str]:
-    """Files and folders; the directory may be vanishing meanwhile."""
+    """Files and folders; the directory may be removed meanwhile."""
     walked = os.walk(directory)
     return [str(Path(at, name)) for at, folders, names in walked for name in (*folders, *names)]
 
@@ -169,7 +170,7 @@ def percentile(values: list[float], percent: float) -> float:
 
 
 def show(trials: list[Trial]) -> None:
-    """A row for each victim, then what is wrong."""
+    """A row for each victim, then the trials that failed."""
     print(
         f"{'killed':>10}{'trials':>8}{'processes':>11}{'p50':>9}{'p99':>9}{'worst':>9}{'left':>6}"
     )

@@ -1,1 +1,1 @@
-"""A server among strangers: those who pretend to belong to its run, and those who send noise."""
+"""Hostile peers of a server: clients that do not belong to its run, and connections that send garbage."""

@@ -1,4 +1,4 @@
-"""An object whose unpickling is noticed."""
+"""An object whose unpickling is counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _n_touched = 0
 
 
 class Canary:
-    """Whoever unpickles it, counts it: in the process that does."""
+    """Counts how often it is unpickled, in the process that unpickles it."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return touch, ()

@@ -1,7 +1,7 @@
-"""Those who do not belong, each in its own way. All of them send a call whose argument is a canary.
+"""Strangers: clients that do not belong to a run, of many kinds.
 
-A stranger does not keep to the rules: it believes any certificate, and says everything it has to say
-without waiting to be let in.
+Each sends a call whose argument is a canary. A stranger does not keep to the protocol: it trusts any
+certificate, and sends all it has without waiting for the server's hello.
 """
 
 from __future__ import annotations
@@ -25,74 +25,76 @@ from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 
 CHECK_EVERY_S = 10.0
-LET_IN = "let in"
+ACCEPTED = "accepted"
 
 Stranger = Callable[[Target], str]
 
 
-def visit(target: Target, kind: str) -> str:
-    """What became of one visit: how the stranger was refused, or LET_IN."""
-    return KINDS[target.carrier][kind](target)
+def try_once(target: Target, kind: str) -> str:
+    """Connects once; returns how the stranger was refused, or ACCEPTED."""
+    return KINDS[target.transport][kind](target)
 
 
-# On any carrier.
+# On any transport.
 
 
 def with_a_wrong_token(target: Target) -> str:
-    return intrude(dial_raw(target), greet(os.urandom(32)))
+    return send_call(dial_raw(target), hello_with(os.urandom(32)))
 
 
 def with_no_token(target: Target) -> str:
-    return intrude(dial_raw(target), greet(b""))
+    return send_call(dial_raw(target), hello_with(b""))
 
 
 def with_half_the_token(target: Target) -> str:
-    return intrude(dial_raw(target), greet(target.token[:16]))
+    return send_call(dial_raw(target), hello_with(target.token[:16]))
 
 
 def with_the_token_and_more(target: Target) -> str:
-    return intrude(dial_raw(target), greet(target.token + b"\0"))
+    return send_call(dial_raw(target), hello_with(target.token + b"\0"))
 
 
-def without_a_greeting(target: Target) -> str:
-    return intrude(dial_raw(target), b"")
+def without_a_hello(target: Target) -> str:
+    return send_call(dial_raw(target), b"")
 
 
 def with_another_version(target: Target) -> str:
-    hello = bytearray(greet(target.token))
+    hello = bytearray(hello_with(target.token))
     hello[4] += 1
-    return intrude(dial_raw(target), bytes(hello))
+    return send_call(dial_raw(target), bytes(hello))
 
 
-# Where there is TLS, they even know the token.
+# With TLS they even have the token.
 
 
 def with_the_certificate_of_another_run(target: Target) -> str:
-    return intrude(dial_tls(target, other_run()), greet(target.token))
+    return send_call(dial_tls(target, other_run()), hello_with(target.token))
 
 
-def with_a_certificate_forged_in_our_name(target: Target) -> str:
+def with_a_certificate_of_a_forged_authority(target: Target) -> str:
     assert target.credentials is not None
-    return intrude(dial_tls(target, forge(target.credentials)), greet(target.token))
+    return send_call(dial_tls(target, forge(target.credentials)), hello_with(target.token))
 
 
-def with_its_own_certificate_and_ours_behind_it(target: Target) -> str:
+def with_our_certificate_behind_its_own(target: Target) -> str:
     """Certificates are no secret. Our key is, and OpenSSL takes no certificate without its key."""
     assert target.credentials is not None
     chain = other_run().cert_pem + b"\n" + target.credentials.cert_pem
-    return intrude(dial_tls(target, replace(other_run(), cert_pem=chain)), greet(target.token))
+    return send_call(
+        dial_tls(target, replace(other_run(), cert_pem=chain)), hello_with(target.token)
+    )
 
 
 def without_a_certificate(target: Target) -> str:
-    return intrude(dial_tls(target, None), greet(target.token))
+    return send_call(dial_tls(target, None), hello_with(target.token))
 
 
 def without_tls(target: Target) -> str:
-    return intrude(dial_raw(target), greet(target.token))
+    return send_call(dial_raw(target), hello_with(target.token))
 
 
 def with_our_certificate_and_a_wrong_token(target: Target) -> str:
-    return intrude(dial_tls(target, target.credentials), greet(os.urandom(32)))
+    return send_call(dial_tls(target, target.credentials), hello_with(os.urandom(32)))
 
 
 COMMON: tuple[Stranger, ...] = (
@@ -100,13 +102,13 @@ COMMON: tuple[Stranger, ...] = (
     with_no_token,
     with_half_the_token,
     with_the_token_and_more,
-    without_a_greeting,
+    without_a_hello,
     with_another_version,
 )
 TLS: tuple[Stranger, ...] = (
     with_the_certificate_of_another_run,
-    with_a_certificate_forged_in_our_name,
-    with_its_own_certificate_and_ours_behind_it,
+    with_a_certificate_of_a_forged_authority,
+    with_our_certificate_behind_its_own,
     without_a_certificate,
     without_tls,
     with_our_certificate_and_a_wrong_token,
@@ -123,23 +125,23 @@ KINDS: dict[str, dict[str, Stranger]] = {
     "tls": by_name(TLS),
 }
 
-# How they go about it.
+# How they connect.
 
 
-def greet(token: bytes) -> bytes:
+def hello_with(token: bytes) -> bytes:
     return handshake.encode_client_hello(token, "stranger")
 
 
-def intrude(sock: socket.socket | None, hello: bytes) -> str:
-    """Says hello and calls at once; then listens until the end."""
+def send_call(sock: socket.socket | None, hello: bytes) -> str:
+    """Sends the hello and the call at once; reads until the connection is closed."""
     if sock is None:
-        return "refused while shaking hands"
+        return "refused in the TLS handshake"
     body = pickle.dumps(((Canary(),), {}), protocol=5)
     call = framing.encode_small(framing.CALL, 1, b"echo", body)
     with contextlib.closing(sock):
-        with contextlib.suppress(OSError):  # it may have hung up by now
+        with contextlib.suppress(OSError):  # the server may have closed the connection by now
             sock.sendall(hello + call)
-        return judge(read_to_end(sock))
+        return verdict(read_to_end(sock))
 
 
 def read_to_end(sock: socket.socket) -> bytes:
@@ -155,19 +157,19 @@ def read_to_end(sock: socket.socket) -> bytes:
     return data
 
 
-def judge(answer: bytes) -> str:
+def verdict(answer: bytes) -> str:
     if len(answer) > handshake.SERVER_HELLO_SIZE:
-        return LET_IN
+        return ACCEPTED
     if len(answer) == handshake.SERVER_HELLO_SIZE:
-        verdict = handshake.decode_server_hello(answer).status
-        return LET_IN if verdict == handshake.ACCEPTED else handshake.STATUSES[verdict]
+        status = handshake.decode_server_hello(answer).status
+        return ACCEPTED if status == handshake.ACCEPTED else handshake.STATUSES[status]
     if answer.startswith(handshake.TLS_ALERT):
-        return "told that it needs TLS"
-    return answer.decode(errors="replace") or "hung up on"
+        return "told to use TLS"
+    return answer.decode(errors="replace") or "connection closed"
 
 
 def dial_raw(target: Target) -> socket.socket:
-    if target.carrier == "unix":
+    if target.transport == "unix":
         found = transport.find(target.address).connect(target.address, CHECK_EVERY_S)
         assert isinstance(found, socket.socket)
         found.settimeout(CHECK_EVERY_S)
@@ -177,7 +179,7 @@ def dial_raw(target: Target) -> socket.socket:
 
 
 def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket | None:
-    """None when the handshake fails already."""
+    """None when the TLS handshake fails."""
     raw = dial_raw(target)
     try:
         return context(credentials).wrap_socket(raw)
@@ -190,7 +192,7 @@ def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket |
 
 @functools.lru_cache
 def context(credentials: Credentials | None) -> ssl.SSLContext:
-    """One that checks nothing."""
+    """A context that checks nothing."""
     found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     found.check_hostname = False
     found.verify_mode = ssl.CERT_NONE
@@ -209,7 +211,7 @@ def other_run() -> Credentials:
 
 @functools.lru_cache
 def forge(credentials: Credentials) -> Credentials:
-    """A certificate by an authority that has the same name as the true one."""
+    """A certificate of an authority that has the same name as the true one."""
     from cryptography import x509
 
     (name,) = x509.load_pem_x509_certificate(credentials.ca_pem).subject

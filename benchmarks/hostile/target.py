@@ -1,4 +1,4 @@
-"""The server that strangers come to, and what those know who belong to its run."""
+"""The server under attack, and the secrets that clients of its run have."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from launchpad.courier import keyring
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 
-CARRIERS = ("unix", "tcp", "tls")
+TRANSPORTS = ("unix", "tcp", "tls")
 
 
 class Target(NamedTuple):
-    """Where a server is, and what opens it."""
+    """A server's address, and the secrets of its run."""
 
-    carrier: str
+    transport: str
     address: str
     token: bytes
     credentials: Credentials | None
     pid: int = 0
 
     def client(self, **options: Any) -> courier.Client[Any]:
-        """One that belongs. From here on this process has the target's credentials."""
+        """A client of the run. From here on this process has the target's credentials."""
         if self.credentials is not None:
             keyring.add("tcp:", self.token, self.credentials)
         return courier.Client(self.address, token=self.token, **options)
 
 
-def new_target(carrier: str, directory: str) -> Target:
+def new_target(transport: str, directory: str) -> Target:
     """Not started yet."""
-    address = f"unix:{directory}/{carrier}" if carrier == "unix" else "tcp:127.0.0.1:0"
-    credentials = certificates.make_credentials() if carrier == "tls" else None
-    return Target(carrier, address, secrets.token_bytes(32), credentials)
+    address = f"unix:{directory}/{transport}" if transport == "unix" else "tcp:127.0.0.1:0"
+    credentials = certificates.make_credentials() if transport == "tls" else None
+    return Target(transport, address, secrets.token_bytes(32), credentials)
 
 
 def start(target: Target) -> tuple[courier.Server, Target]:
-    """In this process; where it is has been filled in."""
+    """Starts it in this process; the target returned has its address."""
     if target.credentials is not None:
         keyring.add("tcp:", target.token, target.credentials)
     server = courier.Server("target", address=target.address, token=target.token)
@@ -52,7 +52,7 @@ def start(target: Target) -> tuple[courier.Server, Target]:
 
 
 def serve(target: Target, pipe: Connection) -> None:
-    """In a process of its own, until it is killed."""
+    """Serves in a process of its own, until it is killed."""
     server, started = start(target)
     pipe.send(started)
     server.join()
