@@ -105,7 +105,7 @@ def test_f22_a_kill_by_somebody_else_is_told_from_one_for_want_of_memory(tmp_pat
     done = run(tmp_path, "run(lp.PyNode(os.kill, 0, 0))".replace("0, 0", "*(0, 9)"), "local_mp")
 
     assert "killed by SIGKILL, not by the launcher" in done.stderr
-    assert "the kernel has killed nobody for want of memory" in done.stderr
+    assert "the kernel has killed no process for lack of memory" in done.stderr
     assert done.returncode == outcome.CRASHED
 
 

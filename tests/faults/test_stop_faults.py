@@ -174,7 +174,7 @@ lp.launch(program_of(lp.PyClassNode(Stubborn)))
 
     assert process.returncode == 130, rest
     assert "Traceback" not in rest.replace("Current thread", "")
-    assert len(below) == 4  # keeper, host, worker, and what that has started
+    assert len(below) == 4  # subreaper, forkserver, worker, and what that has started
     assert_all_end(below)
 
 

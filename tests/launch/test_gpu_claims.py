@@ -315,7 +315,7 @@ def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
     holders: list[Holder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holders.append(holder := Holder("local_mp"))
-    above = psutil.Process(int(holder.worker)).parents()[:2]  # the host and the keeper
+    above = psutil.Process(int(holder.worker)).parents()[:2]  # the forkserver and the subreaper
     for process in above:
         process.suspend()  # until the launch has seen that the GPUs are held
     looked = ClaimRecord.launcher_is_dead.fget
@@ -351,12 +351,12 @@ def test_children_that_a_killed_launcher_had_forked_hold_nothing(
     assert any(child.is_running() for child in children)
 
 
-def test_gpus_stay_held_while_a_worker_lives_whose_keeper_and_host_were_killed(
+def test_gpus_stay_held_while_a_worker_lives_whose_subreaper_and_forkserver_were_killed(
     holders: list[Holder],
 ) -> None:
     holders.append(holder := Holder("local_mp", hogs=True))
     worker = psutil.Process(int(holder.worker))
-    above = worker.parents()[:2]  # the host and the keeper
+    above = worker.parents()[:2]  # the forkserver and the subreaper
     for process in above:
         process.suspend()  # so that neither acts when the other is killed
 

@@ -79,12 +79,12 @@ class Launched:
         return path.read_text().split("\n")[0]
 
     @property
-    def host(self) -> psutil.Process:
-        (host,) = self.keeper.children()
-        return host
+    def forkserver(self) -> psutil.Process:
+        (forkserver,) = self.subreaper.children()
+        return forkserver
 
     @property
-    def keeper(self) -> psutil.Process:
+    def subreaper(self) -> psutil.Process:
         assert isinstance(self.workers, ProcessWorkers)
         return psutil.Process(self.workers._subreaper.pid)
 
@@ -280,7 +280,7 @@ def test_an_interpreter_that_does_not_exist_fails_in_phase_start(launch: Launch)
     assert "/nowhere/python" in ended.cause
 
 
-def test_a_host_that_cannot_be_started_is_a_launch_error_that_leaves_nothing(
+def test_a_forkserver_that_cannot_be_started_is_a_launch_error_that_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
@@ -377,7 +377,7 @@ def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
     ended = launched.outcome()
     assert (ended.kind, ended.cause) == ("stopped", "did not stop in time; killed")
     assert "in never_stops" in launched.log("worker-0")
-    assert "in _obey" not in launched.log("worker-0")  # the host's frames are not the worker's
+    assert "in execute_in_order" not in launched.log("worker-0")  # a frame of the forkserver
 
 
 def test_a_request_for_a_worker_that_has_ended_is_passed_over(launch: Launch) -> None:
@@ -683,37 +683,37 @@ def test_closing_ends_workers_that_still_run(launch: Launch) -> None:
 
 
 @pytest.mark.timing
-def test_when_the_host_dies_all_workers_are_lost_and_none_survives(launch: Launch) -> None:
+def test_when_the_forkserver_dies_all_workers_are_lost_and_none_survives(launch: Launch) -> None:
     launched = launch(one=starts_a_sleeper(), two=starts_a_sleeper())
     pids = [int(p) for w in ("one-0", "two-0") for p in launched.wait_for_line(w).split()]
     for _ in range(2):
-        launched.next(Ready)  # which its host passes on a moment after the worker has begun
+        launched.next(Ready)  # which its forkserver passes on a moment after the worker has begun
 
-    launched.host.kill()
+    launched.forkserver.kill()
 
     lost = [launched.outcome(), launched.outcome()]
     assert {o.worker for o in lost} == {"one-0", "two-0"}
     assert {(o.kind, o.phase) for o in lost} == {("lost", "run")}
-    assert "the host of all workers was killed by SIGKILL" in lost[0].cause
+    assert "the forkserver of all workers was killed by SIGKILL" in lost[0].cause
     until(lambda: all(map(is_dead, pids)), within_s=1)
     assert launched.reports.empty()
 
 
-def test_closing_ends_also_a_host_that_does_not_answer(launch: Launch) -> None:
+def test_closing_ends_also_a_forkserver_that_does_not_answer(launch: Launch) -> None:
     launched = launch(worker=starts_a_sleeper(new_session=True))
     pids = [int(pid) for pid in launched.wait_for_line("worker-0").split()]
-    keeper, host = launched.keeper, launched.host
-    host.suspend()
+    subreaper, forkserver = launched.subreaper, launched.forkserver
+    forkserver.suspend()
 
     launched.workers.close()
 
-    assert all(map(is_dead, [*pids, keeper.pid, host.pid]))
+    assert all(map(is_dead, [*pids, subreaper.pid, forkserver.pid]))
 
 
-def test_a_worker_started_after_the_host_died_is_lost(launch: Launch) -> None:
+def test_a_worker_started_after_the_forkserver_died_is_lost(launch: Launch) -> None:
     launched = launch(worker=sleep_forever)
     launched.next(Ready)
-    launched.host.kill()
+    launched.forkserver.kill()
     launched.outcome()
 
     launched.start(attempt=2)

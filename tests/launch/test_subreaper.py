@@ -1,4 +1,4 @@
-"""Nobody outlives the launcher or the host, whichever of them is killed, however far it has fled."""
+"""No process outlives the launcher or the forkserver, whichever is killed, wherever it has moved to."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Script:
     directory: Path
 
     @property
-    def keeper(self) -> psutil.Process:
-        (keeper,) = self.launcher.children()
-        return keeper
+    def subreaper(self) -> psutil.Process:
+        (subreaper,) = self.launcher.children()
+        return subreaper
 
     @property
-    def host(self) -> psutil.Process:
-        (host,) = self.keeper.children()
-        return host
+    def forkserver(self) -> psutil.Process:
+        (forkserver,) = self.subreaper.children()
+        return forkserver
 
     def descendants(self) -> list[psutil.Process]:
         """Also those that have got away: they are known by the directory they were started in."""
@@ -135,27 +135,27 @@ WAYS = pytest.mark.parametrize(
 
 
 @WAYS
-def test_when_launcher_and_host_are_killed_together_nothing_is_left(
+def test_when_launcher_and_forkserver_are_killed_together_nothing_is_left(
     start: StartWorker, code: str
 ) -> None:
     script = start(code)
     assert len(script.descendants()) >= 6
     assert script.runtime.exists()
 
-    host, launcher = script.host, script.launcher
-    host.kill()
+    forkserver, launcher = script.forkserver, script.launcher
+    forkserver.kill()
     launcher.kill()
 
     assert_nothing_is_left(script)
 
 
 @WAYS
-def test_when_the_host_is_killed_nothing_is_left_and_the_launcher_says_so(
+def test_when_the_forkserver_is_killed_nothing_is_left_and_the_launcher_says_so(
     start: StartWorker, code: str
 ) -> None:
     script = start(code)
 
-    script.host.kill()
+    script.forkserver.kill()
 
     assert_nothing_is_left(script)
     until(
@@ -172,24 +172,26 @@ def test_when_the_launcher_is_killed_nothing_is_left(start: StartWorker, code: s
     assert_nothing_is_left(script)
 
 
-def test_when_the_keeper_alone_is_killed_the_program_goes_on_and_ends_well(
+def test_when_the_subreaper_alone_is_killed_the_program_goes_on_and_ends_well(
     start: StartWorker,
 ) -> None:
     script = start(PLAIN)
-    host = script.host
-    workers = host.children()
+    forkserver = script.forkserver
+    workers = forkserver.children()
 
-    script.keeper.kill()
+    script.subreaper.kill()
     script.launcher.send_signal(signal.SIGINT)
 
     assert len(workers) == 3
     assert_nothing_is_left(script)
 
 
-def test_without_a_keeper_the_host_ends_all_when_the_launcher_is_killed(start: StartWorker) -> None:
+def test_without_a_subreaper_the_forkserver_ends_all_when_the_launcher_is_killed(
+    start: StartWorker,
+) -> None:
     script = start(SETSID)
 
-    script.keeper.kill()
+    script.subreaper.kill()
     script.launcher.kill()
 
     assert_nothing_is_left(script)
@@ -200,26 +202,26 @@ def test_when_all_three_are_killed_workers_end_themselves_and_what_they_started(
 ) -> None:
     script = start(SETSID)
 
-    for process in (script.keeper, script.host, script.launcher):
+    for process in (script.subreaper, script.forkserver, script.launcher):
         process.suspend()
-    for process in (script.keeper, script.host, script.launcher):
+    for process in (script.subreaper, script.forkserver, script.launcher):
         process.kill()
 
     until(lambda: not script.descendants())
 
 
-def test_a_host_that_is_stopped_does_not_save_anybody_when_the_launcher_is_killed(
+def test_a_forkserver_that_is_stopped_does_not_save_any_process_when_the_launcher_is_killed(
     start: StartWorker,
 ) -> None:
     script = start(SETSID)
 
-    script.host.suspend()
+    script.forkserver.suspend()
     script.launcher.kill()
 
     assert_nothing_is_left(script)
 
 
-def test_a_keeper_whose_launcher_is_dead_before_it_begins_leaves_no_directory(
+def test_a_subreaper_whose_launcher_is_dead_before_it_begins_leaves_no_directory(
     tmp_path: Path,
 ) -> None:
     runtime = tmp_path / "runtime"

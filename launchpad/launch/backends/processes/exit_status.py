@@ -93,12 +93,12 @@ def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
         return replace(ended, cause=cause, hint=hint, out_of_memory=True)
     if exited.out_of_memory:
         hint = (
-            "meanwhile the kernel has killed a process for want of memory, perhaps one of its own"
+            "meanwhile the kernel has killed a process for lack of memory, perhaps one of its own"
         )
         return replace(ended, hint="; ".join(filter(None, (ended.hint, hint, peak))))
     if ended.signal == "SIGKILL":
         known = exited.out_of_memory is not None
-        why = "the kernel has killed nobody for want of memory" if known else "see also `dmesg`"
+        why = "the kernel has killed no process for lack of memory" if known else "see also `dmesg`"
         return replace(ended, hint=f"{peak}; {why}")
     return ended
 

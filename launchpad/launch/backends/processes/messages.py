@@ -71,7 +71,7 @@ class FromWorker:
 class ChildExited:
     """A worker's process has ended: the kernel's exit status and its peak memory.
 
-    `out_of_memory`: whether the kernel has just killed for want of memory; None if it does not tell.
+    `out_of_memory`: whether the kernel has just killed for lack of memory; None if it does not tell.
     """
 
     worker: str
