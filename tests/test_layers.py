@@ -10,7 +10,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "errors fork buffers promise call_context call_stack",
+    "errors fork buffers promise call_stack",
     "protocol security",
     "codec",
     "transport",

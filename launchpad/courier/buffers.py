@@ -19,13 +19,15 @@ _MAPPED_FROM = 256 << 10  # malloc does as well below that
 _HUGE_PAGE, _PAGE = 2 << 20, 64 << 10
 _MAX_IDLE = 256 << 20  # bytes
 _MAX_BLOCKS = 16
-_UNUSED = 4  # references to an idle block, in `_take`: the list, a copy of it, a name, an argument
+_UNUSED = (
+    4  # references to an idle block, in `allocate`: the list, a copy of it, a name, an argument
+)
 
 _HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 def copies(buffers: Sequence[memoryview]) -> list[memoryview]:
-    """What a socket does to buffers, for who has none: private, writable copies."""
+    """Private, writable copies: what a socket makes of buffers, where there is none."""
     found = []
     for buffer in buffers:
         memory = allocate(buffer.nbytes)
@@ -34,60 +36,49 @@ def copies(buffers: Sequence[memoryview]) -> list[memoryview]:
     return found
 
 
-def allocate(n: int) -> memoryview:
-    """`n` private writable bytes, with any contents. Safe from any thread."""
-    block = None
-    if n >= _MAPPED_FROM:
-        size = -(-n // _PAGE) * _PAGE
-        block = _take(size) or _map(size)
-    if block is None:
-        return memoryview(bytearray(n))
-    import ctypes  # who has a connection has it already
-
-    array = (ctypes.c_ubyte * len(block)).from_buffer(block)
-    # Views keep the array, and so know when nobody uses the block any more.
-    weakref.finalize(array, _give_back, block).atexit = False
-    return memoryview(array).cast("B")[:n]
-
-
 # One per process by nature, as its memory is. No lock guards it: `_give_back` may run inside the
 # garbage collector, in the middle of anything. Each step on a list is one that threads cannot divide.
 _idle: list[mmap.mmap] = []
 
 
-def _take(size: int) -> mmap.mmap | None:
-    """The smallest idle block that is not much too large: what is used of it may be kept for long."""
+def allocate(n: int) -> memoryview:
+    """`n` private writable bytes, with any contents. Safe from any thread."""
+    if n < _MAPPED_FROM:
+        return memoryview(bytearray(n))
+    size = -(-n // _PAGE) * _PAGE
+    # The smallest idle block that is not much too large: what is used of it may be kept for long.
     for block in sorted(_idle, key=len):
         # A finalizer may have brought its array back to life after we were told of its death.
         is_unused = sys.getrefcount(block) <= _UNUSED
         if is_unused and size <= len(block) <= size + size // 4:
             try:
                 _idle.remove(block)
+                break
             except ValueError:  # another thread was faster
                 continue
-            return block
-    return None
+    else:
+        try:
+            block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError:  # too many of them already
+            return memoryview(bytearray(n))
+        if _HUGE is not None and size >= _HUGE_PAGE:
+            with contextlib.suppress(OSError):  # a kernel that was built without
+                block.madvise(_HUGE, 0, size // _HUGE_PAGE * _HUGE_PAGE)  # no more than it has
+    import ctypes  # a process with a connection has it already
 
-
-def _map(size: int) -> mmap.mmap | None:
-    """Fresh memory; None when there are too many pieces of it already."""
-    try:
-        block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError:
-        return None
-    if _HUGE is not None and size >= _HUGE_PAGE:
-        with contextlib.suppress(OSError):  # a kernel that was built without
-            block.madvise(_HUGE, 0, size // _HUGE_PAGE * _HUGE_PAGE)  # no more than it has
-    return block
+    array = (ctypes.c_ubyte * len(block)).from_buffer(block)
+    # Views keep the array, and so know when the block is not used any more.
+    weakref.finalize(array, _give_back, block).atexit = False
+    return memoryview(array).cast("B")[:n]
 
 
 def _give_back(block: mmap.mmap) -> None:
-    """Nobody uses the block any more. May be called inside the garbage collector."""
+    """The block is not used any more. May be called inside the garbage collector."""
     if len(block) > _MAX_IDLE:
         return
     _idle.append(block)
     while len(_idle) > _MAX_BLOCKS or sum(map(len, list(_idle))) > _MAX_IDLE:
         try:
-            _idle.pop(0)  # nobody refers to it: this unmaps it
+            _idle.pop(0)  # this unmaps it, unless it is referred to
         except IndexError:
             return

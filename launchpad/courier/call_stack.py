@@ -1,12 +1,12 @@
-"""Which calls each thread answers, and which ones it waits for meanwhile.
+"""The calls that each thread answers, what is known of them, and which ones it waits for meanwhile.
 
-    Methods.answer     A answers f …
+    Dispatcher.answer  A answers f …
       ⋮   the user's code
       Channel.call     … and waits for g of B        the innermost entry
 
-So a server can say, when it is asked, which of its methods wait for what (rings.py asks). A thread writes
-its own record only, with one assignment at a time, so that others may read it without a lock. To note a call
-takes less than 0.1 µs.
+So a server can say, when it is asked, which of its methods wait for what (call_deadlock.py asks). A thread
+writes its own record only, with one assignment at a time, so that others may read it without a lock. To note
+a call takes less than 0.1 µs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,38 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 Place = tuple[str, str]  # address of a server, method
 Edge = tuple[Place, Place, str, str]  # from, to, and what the two servers are called
 
-_OURS = b"courier/"  # who asks a server about itself is answered
+_OURS = b"courier/"  # questions about a server itself are answered at once
+
+
+@dataclass(slots=True)  # not frozen: that would cost more than all the rest of it
+class CallContext:
+    """What a method does not see of the call that it answers, and the calls that it makes inherit.
+
+    Attributes:
+        deadline: when the caller gives up, by `time.monotonic()`; None for never.
+        trace: the caller's span; empty if it does not trace.
+    """
+
+    deadline: float | None
+    trace: bytes = b""
+
+    def limit(self, deadline: float | None) -> float | None:
+        """The earlier of the two deadlines: what comes after ours is of no use."""
+        if self.deadline is None or deadline is None:
+            return self.deadline if deadline is None else deadline
+        return min(self.deadline, deadline)
+
+
+# Coroutines and the threads that they use see it too, as long as they copy their context.
+current_call: ContextVar[CallContext | None] = ContextVar("courier_serving", default=None)
 
 
 class Answering(Protocol):
@@ -85,31 +110,22 @@ def waiting_for(peer: Awaited, method: bytes) -> Iterator[None]:
         record.innermost = outer
 
 
-def of_this_thread() -> list[Wait]:
-    """What the calls that the calling thread answers wait for, the innermost first."""
-    return _find([here.record])
-
-
-def of_all_threads() -> list[Wait]:
-    """The same of this process."""
-    return _find(list(_records.values()))
-
-
 def edges() -> list[Edge]:
     """What a server answers when it is asked for it."""
-    return [edge for edge, _ in of_all_threads()]
+    return [edge for edge, _ in find_waits()]
 
 
-def _find(records: Iterable[Record]) -> list[Wait]:
+def find_waits(record: Record | None = None) -> list[Wait]:
+    """What the calls of one thread wait for, the innermost first; without a record, those of all threads."""
     found: list[Wait] = []
-    for record in records:
-        entry = record.innermost
+    for each in list(_records.values()) if record is None else (record,):
+        entry = each.innermost
         awaited: tuple[Awaited, str] | None = None
         while entry is not None:
             entry, answering, peer, method = entry
             name = method.decode(errors="replace")
             if awaited is None:
-                # Without an address it is nowhere yet.
+                # Without an address it has not been found yet.
                 if peer is not None and peer.address and not method.startswith(_OURS):
                     awaited = peer, name
             elif answering is not None:

@@ -149,25 +149,20 @@ def as_remote_kind(
 ) -> RemoteError:
     """Gives `error` the additional type `kind`; `error` itself where the two do not combine.
 
-    `state` are attributes of the original, for those who catch `kind` and look at them.
+    `state` are attributes of the original, for code that catches `kind` and looks at them.
     """
     if isinstance(error, kind) or not issubclass(kind, Exception):
         return error
+
+    def reduce(both: RemoteError) -> tuple[Any, ...]:
+        # A class made at run time has no importable name, so its parts travel instead.
+        return as_remote_kind, (kind, dict(both.__dict__), RemoteError(*both.args))
+
     try:
-        combined = type(kind.__name__, (RemoteError, kind), {"__reduce__": _reduce_combined})
-        both: RemoteError = combined(*error.args)
+        both: RemoteError = type(kind.__name__, (RemoteError, kind), {"__reduce__": reduce})(
+            *error.args
+        )
     except Exception:  # two layouts that do not mix, or a `__new__` with ideas of its own
         return error
     both.__dict__.update(error.__dict__ | state)
     return both
-
-
-def _reduce_combined(error: RemoteError) -> tuple[Any, ...]:
-    # A class made at run time has no importable name, so its parts travel instead.
-    return _rebuild_combined, (type(error).__bases__[1], error.args, dict(error.__dict__))
-
-
-def _rebuild_combined(
-    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
-) -> RemoteError:
-    return as_remote_kind(kind, state, RemoteError(*args))

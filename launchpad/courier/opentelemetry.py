@@ -59,8 +59,8 @@ class Spans:
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = get_tracer("launchpad.courier", tracer_provider=tracer_provider)
-        # Of streams that nobody has closed. The garbage collector may find them while the thread that
-        # it strikes holds a lock of OpenTelemetry's, so that they cannot be ended there and then.
+        # Of streams that were never closed. The garbage collector may find them in a thread that holds
+        # a lock of OpenTelemetry's, so that they cannot be ended there and then.
         self._dropped: deque[tuple[Span, int]] = deque()
 
     def call(
@@ -98,7 +98,9 @@ class Spans:
         buffers: Sequence[framing.Chunk],
     ) -> Reply:
         """`methods.answer`, in a span that is current while the method runs."""
-        parent = _context_of(trace)
+        values = trace.decode(errors="replace").split("\n")
+        # Where the caller's span is the current one; empty, if it makes no sense.
+        parent = _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
         name = method.decode(errors="replace")
         span = self._start(methods.server, methods.address, name, SpanKind.SERVER, parent)
         token = context.attach(set_span_in_context(span, parent))
@@ -135,8 +137,14 @@ class Spans:
             "rpc.system": "courier",
             "rpc.service": service,
             "rpc.method": method,
-            **_place(address),
         }
+        if (scheme := network_address.transport_of(address)) is not None:
+            endpoint = network_address.parse(address, scheme)
+            about["network.transport"] = "tcp"
+            about["server.address"] = endpoint.host
+            about["server.port"] = endpoint.port
+        elif address:  # else it is not known yet
+            about["network.transport"], _, about["server.address"] = address.partition(":")
         return self._tracer.start_span(f"{service}/{method}", parent, kind, about)
 
 
@@ -182,33 +190,11 @@ class _ClientSpan:
             self.end()
 
 
-def _place(address: str) -> dict[str, str | int]:
-    """What OpenTelemetry calls the parts of an address."""
-    if not address:
-        return {}  # nobody knows yet
-    scheme, _, where = address.partition(":")
-    carrier = network_address.transport_of(address)
-    if carrier is None:
-        return {"network.transport": scheme, "server.address": where}
-    place = network_address.parse(address, carrier)
-    return {
-        "network.transport": "tcp",
-        "server.address": place.host,
-        "server.port": place.port,
-    }
-
-
 def _trace_of(span: Span) -> bytes:
     """What the frame says of the span."""
-    carrier: dict[str, str] = {}
-    _propagator.inject(carrier, set_span_in_context(span, Context()))
-    return "\n".join(carrier.get(field, "") for field in _FIELDS).encode()
-
-
-def _context_of(trace: bytes) -> Context:
-    """Where the caller's span is the current one; nowhere, if it makes no sense."""
-    values = trace.decode(errors="replace").split("\n")
-    return _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
+    found: dict[str, str] = {}
+    _propagator.inject(found, set_span_in_context(span, Context()))
+    return "\n".join(found.get(field, "") for field in _FIELDS).encode()
 
 
 def _end_with_promise(span: Span, promise: Promise) -> None:

@@ -1,10 +1,10 @@
-"""A result that is not there yet, and whoever waits for it.
+"""A result that is not there yet, and what waits for it.
 
     waiting ──begin──▶ begun ──set_result, set_exception──▶ done ──▶ callbacks
        ├───────────────set_result, set_exception──────────────▲
        └───────────────cancel─────────────────────────────────┘
 
-A server whose method returns a Later takes its thread back at once, and answers when it is done.
+A server whose method returns a Promise takes its thread back at once, and answers when it is done.
 Much less than a `concurrent.futures.Future`: one is made per call, and most are never waited for.
 """
 
@@ -19,12 +19,12 @@ _WAITING, _BEGUN, _DONE = range(3)
 
 
 class Promise:
-    """The outcome of a call that somebody else will know.
+    """The outcome of a call that is not known yet.
 
     Example:
-        later = Later()
-        later.then(lambda later: print(later.result()))
-        later.set_result(3)     # prints 3, in this thread
+        promise = Promise()
+        promise.then(lambda promise: print(promise.result()))
+        promise.set_result(3)     # prints 3, in this thread
 
     The first outcome stays, later ones are ignored. Safe from any thread.
     """
@@ -97,15 +97,10 @@ class Promise:
             self._value, self._error, self._state = value, error, _DONE
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            _call(callback, self)
+            try:
+                callback(self)
+            except BaseException:  # which concerns neither the other callbacks nor our caller
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
         return True
-
-
-def _call(callback: Callable[[Promise], object], promise: Promise) -> None:
-    """One callback's mistake is no reason to leave the others, or who ended the Later, in the lurch."""
-    try:
-        callback(promise)
-    except BaseException:
-        threading.excepthook(
-            threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
-        )

@@ -21,7 +21,7 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.courier.batching import queue as batch_queue
-from launchpad.courier.call_context import current_call
+from launchpad.courier.call_stack import current_call
 
 REPOSITORY = Path(__file__).parent.parent.parent
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run

@@ -90,7 +90,7 @@ def test_a_thread_knows_its_own_and_a_process_those_of_all_threads(gate: threadi
     thread = threading.Thread(target=wait)
     thread.start()
     waits.wait(10)
-    of_all, of_this = call_stack.of_all_threads(), call_stack.of_this_thread()
+    of_all, of_this = call_stack.find_waits(), call_stack.find_waits(call_stack.here.record)
     gate.set()
     thread.join(10)
 

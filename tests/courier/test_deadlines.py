@@ -8,7 +8,7 @@ import time
 import pytest
 
 from launchpad import courier
-from launchpad.courier.call_context import CallContext, current_call
+from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.client.pending_calls import DeadlineHeap
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.call_context import current_call
+from launchpad.courier.call_stack import current_call
 from launchpad.courier.protocol import framing, handshake
 from tests.waiting import until
 

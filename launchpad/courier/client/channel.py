@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import call_stack, transport
-from launchpad.courier.call_context import current_call
+from launchpad.courier.call_stack import current_call
 from launchpad.courier.client.connection import (
     CHECK_EVERY_S,
     ClientConnection,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launchpad.courier.call_context import current_call
+from launchpad.courier.call_stack import current_call
 
 
 @dataclass(frozen=True)

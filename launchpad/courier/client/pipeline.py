@@ -17,7 +17,7 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier.call_context import current_call
+from launchpad.courier.call_stack import current_call
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader

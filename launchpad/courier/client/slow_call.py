@@ -45,7 +45,9 @@ class SlowCallWatchdog:
                     f"SIGSTOP, Ctrl-Z or a debugger). `kill -CONT {pid}` lets it go on."
                 )
         if waited_s > DEADLOCK_AFTER_S and not self._checked_deadlock:
-            self._checked_deadlock = call_deadlock.detect(call_stack.of_this_thread())
+            self._checked_deadlock = call_deadlock.detect(
+                call_stack.find_waits(call_stack.here.record)
+            )
 
 
 def is_stopped(server_hello: handshake.ServerHello | None) -> int:

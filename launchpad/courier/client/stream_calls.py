@@ -177,6 +177,6 @@ def _as_sync(value: Any, loop: Any) -> Any:
     """Async iterators as plain ones; everything else as it is."""
     if hasattr(type(value), "__next__") or not hasattr(type(value), "__anext__"):
         return value
-    from launchpad.courier.streams.async_adapter import SyncIterator
+    from launchpad.courier.streams.arguments import SyncIterator
 
     return SyncIterator(value, loop)

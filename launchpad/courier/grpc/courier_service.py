@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from launchpad.courier.call_context import CallContext
+from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.struct_pb2 import ListValue, NullValue, Struct, Value
 
-from launchpad.courier.call_context import CallContext
+from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import pickling
 from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
 from launchpad.courier.grpc.courier_service import answer_when_done, deadline_of, without_stream

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launchpad.courier.call_context import CallContext
+from launchpad.courier.call_stack import CallContext
 from launchpad.courier.client.slow_call import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise

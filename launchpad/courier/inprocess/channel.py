@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import call_stack
 from launchpad.courier.buffers import copies
-from launchpad.courier.call_context import CallContext
+from launchpad.courier.call_stack import CallContext
 from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.options import Options
 from launchpad.courier.client.remote_server import NotRun, RemoteServer

@@ -83,7 +83,7 @@ class ServerCore:
             thread_pool_size,
             self._poll,
             self.poller.wake,
-            lambda: call_deadlock.detect(call_stack.of_all_threads()),
+            lambda: call_deadlock.detect(call_stack.find_waits()),
         )
 
     @property

@@ -10,7 +10,7 @@ from types import CoroutineType
 from typing import Any, NamedTuple
 
 from launchpad.courier import call_stack
-from launchpad.courier.call_context import CallContext, current_call
+from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.promise import Promise

@@ -30,7 +30,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from launchpad.courier.call_context import CallContext
+from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.promise import Promise

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from launchpad.courier.call_context import CallContext, current_call
+from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.promise import Promise

@@ -93,7 +93,7 @@ class StreamReceiver:
         self._call_back()
 
     def close(self) -> None:
-        """Drops what has arrived, and ends it: nobody wants more."""
+        """Drops what has arrived, and ends it: no more is taken."""
         with self._lock:
             self._arrived.clear()
             if not self.is_over:
@@ -101,7 +101,7 @@ class StreamReceiver:
         self._call_back()
 
     def drop(self) -> None:
-        """Forgets what has arrived. Takes no lock: for when nobody else is left."""
+        """Forgets what has arrived. Takes no lock: for when no other thread is left."""
         self._arrived.clear()
 
     def take(self) -> framing.Fields | None:

@@ -2,9 +2,9 @@
 
     iterator ──step──▶ ITEM ITEM … END
                 ▲
-              allow ◀── CREDIT of the other side (incoming.py)
+              allow ◀── CREDIT of the other side (receiver.py)
 
-No I/O and no threads here: somebody steps it, and puts the frames on their way.
+No I/O and no threads here: the caller steps it, and puts the frames on their way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import Any
 
-from launchpad.courier.call_context import CallContext, current_call
+from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge
 from launchpad.courier.protocol import framing
@@ -52,9 +52,10 @@ class StreamSender:
         self.on_close: Callable[[bytes], object] | None = None  # told of the error it ended with
         self._iterator = iterator
         self._current_call = call_context
-        self._step_s = self._find_step_s()
+        deadline = None if call_context is None else call_context.deadline
+        self._step_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         self._error = b""
-        # Two counters each, so that who allows and who sends never write the same one.
+        # Two counters each, so that the thread that allows and the one that sends never write the same one.
         self._allowed_items = self._allowed_bytes = 0
         self._sent_items = self._sent_bytes = 0
 
@@ -131,7 +132,11 @@ class StreamSender:
             return self._end(pickling.encode_unpicklable(item, error))
         size = framing.size(body, views) if views else len(body)
         if size > self.takes_bytes:
-            return self._end(pickling.encode_error(self._too_large(size), is_ours=True))
+            too_large = MessageTooLarge(
+                f"an item of the stream is {size} bytes, and the other side takes {self.takes_bytes} at "
+                "once. Make smaller items, or give the other side a larger max_bytes."
+            )
+            return self._end(pickling.encode_error(too_large, is_ours=True))
         self._sent_items += 1
         self._sent_bytes += size
         if self.counts is not None:
@@ -152,17 +157,6 @@ class StreamSender:
         on_close, self.on_close = self.on_close, None
         if on_close is not None:
             on_close(self._error)
-
-    def _too_large(self, size: int) -> MessageTooLarge:
-        return MessageTooLarge(
-            f"an item of the stream is {size} bytes, and the other side takes {self.takes_bytes} at "
-            "once. Make smaller items, or give the other side a larger max_bytes."
-        )
-
-    def _find_step_s(self) -> float | None:
-        if self._current_call is None or self._current_call.deadline is None:
-            return None
-        return max(0.0, self._current_call.deadline - time.monotonic())
 
     def _renew_deadline(self) -> None:
         assert self._current_call is not None
