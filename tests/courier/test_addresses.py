@@ -72,10 +72,10 @@ def test_paths_up_to_the_limit_work(serve, connect, short_directory, length) -> 
 
 
 @pytest.mark.every_transport
-def test_a_living_server_is_not_replaced(serve, connect, address) -> None:
+def test_a_server_that_listens_is_not_replaced(serve, connect, address) -> None:
     serve(address, who=lambda: "first")
 
-    with pytest.raises(OSError, match="a living server has this address"):
+    with pytest.raises(OSError, match="another server already listens on this address"):
         serve(address, who=lambda: "second")
 
     assert connect(address).who() == "first"
@@ -330,7 +330,7 @@ def test_where_the_second_address_is_taken_nothing_is_left_at_the_first(
     server = courier.Server(address=first, also_at=[ANY_PORT, tcp_address])
     server.bind("m", lambda: "here")
 
-    with pytest.raises(OSError, match="living server"):
+    with pytest.raises(OSError, match="another server"):
         server.start()
 
     assert os.listdir(short_directory) == []
@@ -347,7 +347,7 @@ def test_where_the_first_address_is_taken_nothing_is_left_at_the_second(
     serve(inproc_address)
     server = courier.Server(address=inproc_address, also_at=[unix_address, ANY_PORT])
 
-    with pytest.raises(OSError, match="living server"):
+    with pytest.raises(OSError, match="another server"):
         server.start()
 
     assert not os.path.exists(path_of(unix_address))

@@ -171,7 +171,7 @@ def test_plaintext_that_was_asked_for_by_name_is_spoken_whatever_the_keyring_has
 def test_a_second_server_is_told_that_the_first_one_lives(listen) -> None:
     first = listen(ANYWHERE)
 
-    with pytest.raises(OSError, match="a living server has this address") as caught:
+    with pytest.raises(OSError, match="another server already listens on this address") as caught:
         tcp.TcpListener(first.address)
 
     assert caught.value.errno == errno.EADDRINUSE

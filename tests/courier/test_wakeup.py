@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launchpad.courier.transport.wakeup import WakeupSocketpair
+from launchpad.courier.transport.stream_socket import WakeupSocketpair
 
 
 @pytest.fixture

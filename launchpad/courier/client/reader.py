@@ -25,8 +25,7 @@ from launchpad.courier.client.remote_server import MAX_TRIES, RemoteServer, next
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.handshake import OVERLAP
-from launchpad.courier.transport.stream_socket import Socket, has_pending
-from launchpad.courier.transport.wakeup import WakeupSocketpair
+from launchpad.courier.transport.stream_socket import Socket, WakeupSocketpair, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
 
 _IDLE_S = 3.0

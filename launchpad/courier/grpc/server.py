@@ -146,5 +146,5 @@ def _bind(server: Any, wanted: Endpoint) -> int:
         )
         return int(server.add_secure_port(where, secure))
     except RuntimeError as error:
-        what = "a living server may have this address; stop it first, or use port 0"
+        what = "another server may already listen on this address; stop it first, or use port 0"
         raise OSError(errno.EADDRINUSE, f"gRPC cannot listen here: {what}", str(wanted)) from error

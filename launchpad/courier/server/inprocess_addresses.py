@@ -31,7 +31,8 @@ def publish(address: str, core: ServerCore) -> None:
     """Makes `core` reachable at `address`; OSError when another server has it."""
     with _lock:
         if address in _cores:
-            raise OSError(errno.EADDRINUSE, "a living server has this address; stop it", address)
+            what = "another server already listens on this address; stop it"
+            raise OSError(errno.EADDRINUSE, what, address)
         _cores[address] = core
 
 

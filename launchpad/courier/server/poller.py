@@ -18,8 +18,12 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier.server.thread_pool import Job
 from launchpad.courier.telemetry.counters import warn
-from launchpad.courier.transport.stream_socket import Listener, Socket, has_pending
-from launchpad.courier.transport.wakeup import WakeupSocketpair
+from launchpad.courier.transport.stream_socket import (
+    Listener,
+    Socket,
+    WakeupSocketpair,
+    has_pending,
+)
 
 if TYPE_CHECKING:
     from launchpad.courier.server.connection import ServerConnection

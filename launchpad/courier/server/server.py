@@ -210,7 +210,7 @@ class Server:
         self._methods.fallback, self._methods.fallback_names = fn, list_methods
 
     def start(self) -> None:
-        """Begins to serve. Raises OSError when a living server has the address."""
+        """Begins to serve. Raises OSError when another server listens on the address."""
         with self._lock:
             if self._stopped.is_set():
                 raise RuntimeError(

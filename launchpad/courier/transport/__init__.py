@@ -33,12 +33,12 @@ class Transport(Protocol):
     #: Whether the peer has closed a connection on which nothing is expected; None where the first
     #: write would tell.
     is_stale: Callable[[Socket], bool] | None
-
-    def listen(self, address: str) -> Listener: ...
-
-    def connect(self, address: str, timeout_s: float | None) -> Socket: ...
-
-    def check(self, address: str) -> None: ...
+    #: A listener at an address. OSError when another server has it.
+    listen: Callable[[str], Listener]
+    #: One attempt, with an address and a limit in seconds. OSError when no server is there.
+    connect: Callable[[str, float | None], Socket]
+    #: Raises a ValueError that quotes the address when it is malformed.
+    check: Callable[[str], object]
 
 
 def is_grpc(address: str) -> bool:

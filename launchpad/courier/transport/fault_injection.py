@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from launchpad.courier.protocol.framing import Chunk
@@ -70,7 +71,7 @@ class Faults:
         _active = None
 
     def happens(self, fault: str) -> bool:
-        """Whether it strikes now."""
+        """Whether it happens now; counts it if so."""
         often: float = getattr(self, fault)
         if not often:
             return False
@@ -96,12 +97,14 @@ class FaultySocket:
         self._sock = sock
         self._faults = faults
         self.raw = stream_socket.raw_of(sock)
-
-    def pending(self) -> bool:
-        return stream_socket.has_pending(self._sock)
-
-    def sendall(self, data: Chunk, flags: int = 0) -> None:
-        self._sock.sendall(data, flags)
+        self.pending = partial(stream_socket.has_pending, sock)
+        self.sendall = sock.sendall
+        self.recv = sock.recv
+        self.shutdown = sock.shutdown
+        self.setsockopt = sock.setsockopt
+        self.settimeout = sock.settimeout
+        self.fileno = sock.fileno
+        self.close = sock.close
 
     def send(self, data: Chunk, flags: int = 0) -> int:
         return self.sendmsg([memoryview(data)], (), flags)
@@ -124,36 +127,12 @@ class FaultySocket:
             chunks = [bytes([first[0] ^ 0xFF]) + bytes(first[1:]), *rest]
         return self._sock.sendmsg(chunks, ancillary, flags)
 
-    def recv(self, n: int, flags: int = 0) -> bytes:
-        return self._sock.recv(n, flags)
-
     def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
         return self._apply(self._sock.recv_into(buffer, size, flags))
 
     def recvmsg_into(self, buffers: Sequence[Any], space: int, flags: int) -> Any:
         n, ancillary, *rest = self.raw.recvmsg_into(buffers, space, flags)
         return self._apply(n), ancillary, *rest
-
-    def shutdown(self, how: int) -> None:
-        self._sock.shutdown(how)
-
-    def setsockopt(self, level: int, name: int, value: Any) -> None:
-        self._sock.setsockopt(level, name, value)
-
-    def settimeout(self, timeout_s: float | None) -> None:
-        self._sock.settimeout(timeout_s)
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def close(self) -> None:
-        self._sock.close()
-
-    def __enter__(self) -> FaultySocket:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _apply(self, n: int) -> int:
         """What arrives of `n` bytes that came."""

@@ -1,8 +1,8 @@
 """Addresses on a network as text: `tcp:HOST:PORT`, and where one may go without TLS.
 
 tcp:learner-0.example:7077      with TLS if the keyring has credentials for it; else only
-tcp:[::1]:7077                  on loopback, where nobody else listens
-tcp+plaintext:10.0.0.5:7077     without TLS, wherever it is: somebody has asked for it
+tcp:[::1]:7077                  on loopback, which no other host can reach
+tcp+plaintext:10.0.0.5:7077     without TLS, wherever it is: the user has asked for it
 
 The same for `grpc:` and `grpc+plaintext:`.
 """
@@ -74,7 +74,7 @@ def resolve(endpoint: Endpoint, *, to_bind: bool = False) -> list[tuple[int, Any
 
 
 def is_loopback(ip: str) -> bool:
-    """Nobody outside this host can be, or listen to, the other end."""
+    """The other end is on this host, and no other host can read along."""
     return ip.startswith(("127.", "::ffff:127.")) or ip == "::1"
 
 
@@ -86,7 +86,7 @@ def check_plaintext(endpoint: Endpoint, ip: str) -> None:
     raise PermissionError(
         errno.EPERM,
         f"there are no credentials for this address in the keyring, and {ip} is beyond loopback, "
-        "where anybody could read along, or pose as either side. For TLS call keyring.add(prefix, "
+        "where others could read along, or pose as either side. For TLS call keyring.add(prefix, "
         "token, certificates.make_credentials()), the same credentials in all processes. To go "
         f"without, ask for it by name: {plain}",
         str(endpoint),

@@ -5,7 +5,7 @@ kernel's own limit, TCP_USER_TIMEOUT, will not do: it also ends connections to a
 is merely not reading, such as one whose method holds the GIL. So a thread looks at the kernel's
 counters twice a second, for as long as there are connections to other hosts. A peer has vanished
 when its kernel has acknowledged nothing for `SILENT_MS`, although we have asked at least twice
-since. The connection is then cut, and whoever reads or writes learns that it has ended.
+since. The connection is then cut, and threads that read or write learn that it has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import sys
 import threading
 import time
 import weakref
@@ -46,10 +45,10 @@ def read_info(sock: socket.socket) -> Info:
 
 
 class PeerSilence:
-    """How long one peer has left us without an answer."""
+    """How long one peer has acknowledged nothing."""
 
     def __init__(self) -> None:
-        self._repeats = 0  # those up to here may have been answered
+        self._repeats = 0  # those up to here may have been acknowledged
 
     def is_dead(self, info: Info, since_last_check_ms: float) -> bool:
         if info.last_ack_ms <= since_last_check_ms:
@@ -69,11 +68,14 @@ class LivenessMonitor:
         fork.drop_in_child(self)
 
     def watch(self, sock: socket.socket) -> None:
+        """From now on, until it is closed, `sock` is cut when its peer vanishes. Linux only."""
         with self._lock:
             self._silences[sock] = PeerSilence()
             if not self._has_thread:
                 self._has_thread = True
-                threading.Thread(target=self._main, name="courier-lookout", daemon=True).start()
+                threading.Thread(
+                    target=self._main, name="courier-peer-liveness", daemon=True
+                ).start()
 
     def drop_inherited(self) -> None:
         """For a forked child: the thread is the parent's."""
@@ -83,19 +85,20 @@ class LivenessMonitor:
 
     def _main(self) -> None:
         checked_at = time.monotonic()
-        while self._has_open():
+        while True:
+            with self._lock:
+                # What has been closed is forgotten; if that was all, the thread ends. No variable refers
+                # to a socket while this sleeps.
+                self._silences = weakref.WeakKeyDictionary(
+                    {sock: s for sock, s in self._silences.items() if sock.fileno() >= 0}
+                )
+                self._has_thread = len(self._silences) > 0
+                if not self._has_thread:
+                    return
             time.sleep(_POLL_S)
             now = time.monotonic()
             self._check((now - checked_at) * 1e3)
             checked_at = now
-
-    def _has_open(self) -> bool:
-        """Forgets what has been closed; if that was all, the thread ends."""
-        with self._lock:
-            still = {sock: s for sock, s in self._silences.items() if sock.fileno() >= 0}
-            self._silences = weakref.WeakKeyDictionary(still)
-            self._has_thread = bool(still)
-            return self._has_thread
 
     def _check(self, since_last_check_ms: float) -> None:
         with self._lock:
@@ -107,16 +110,10 @@ class LivenessMonitor:
 
 
 def cut(sock: socket.socket) -> None:
-    """Ends reading and writing for whoever is at it; the kernel keeps no copy to repeat."""
+    """Ends reads and writes that are under way; the kernel keeps no copy to repeat."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
     sock.shutdown(socket.SHUT_RDWR)
 
 
-_monitor = LivenessMonitor()  # one per process: its thread is
-
-
-def watch(sock: socket.socket) -> None:
-    """From now on, until it is closed, `sock` is cut when its peer vanishes."""
-    if sys.platform == "linux":
-        _monitor.watch(sock)
+monitor = LivenessMonitor()  # one per process: its thread is

@@ -1,17 +1,17 @@
 """Waits awake for what is likely to come at once.
 
 A thread that sleeps has to be woken, and from one processor to another that takes longer than a small
-call does: 20 to 60 µs on a virtual machine. So who was answered at once the last time looks out for
-the next answer for a moment before it sleeps. Between two looks it offers its processor to whoever
-needs it: that may be the very process which is to answer.
+call does: 20 to 60 µs on a virtual machine. So a thread that was answered at once the last time polls for
+the next answer for a moment before it sleeps. Between two polls it offers its processor to other
+processes: one of them may be the one which is to answer.
 
 It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
 If each call let go of it, threads that call at the same time would mostly wake each other in vain.
-After 128 answers, about a millisecond, it sleeps once: whoever waits for the interpreter has it then.
+After 128 answers, about a millisecond, it sleeps once: a thread that waits for the interpreter has it then.
 
-Nobody looks out for long when it does not help: who has seen nothing come sleeps the next time, then the
-next 3, 7, … times. Who is in the way of other threads that compute, or shares its processor with
-a process that does, sleeps the next thousand times, then the next two thousand, …
+It does not spin for long when that does not help: after a spin in vain it sleeps the next time, then the
+next 3, 7, … times. A thread that keeps others from computing, or shares its processor with
+a process that computes, sleeps the next thousand times, then the next two thousand, …
 
 Source: adaptive mutexes; the polling of idle virtual processors (Linux, guest-halt-polling).
 """
@@ -27,12 +27,12 @@ from typing import Any
 
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket, has_pending, raw_of
 
-WINDOW_S = 50e-6  # to look out
-_LARGE = 64 << 10  # who waits for so much at once does not wait for a small answer
-_MOST_SLEEPS = 63  # in a row, after looking out in vain
-_STREAK = 32  # answers in a row; then it looks whether it is in the way of others
+WINDOW_S = 50e-6  # to spin
+_LARGE = 64 << 10  # a caller that takes so much at once does not wait for a small answer
+_MOST_SLEEPS = 63  # in a row, after spinning in vain
+_STREAK = 32  # answers in a row; then it checks whether it is in the way of others
 _STREAKS = 4  # then it sleeps once
-_SHARE = 0.35  # of that time: who computed so much would have computed more
+_SHARE = 0.35  # of that time: other threads that computed so much would have computed more
 _BACKOFF, _MAX_BACKOFF = 1024, 65536  # sleeps in a row, if so
 _TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
 _MAX_WASTED_S = 8e-3  # beyond that
@@ -47,7 +47,7 @@ _PEEK = int(socket.MSG_PEEK) | _DONTWAIT
 def find_library() -> Any:
     """The system's library, whose functions keep the interpreter; None where one is missing."""
     try:
-        import ctypes  # which takes a while, and only those who connect need it
+        import ctypes  # which takes a while, and only a process with connections needs it
 
         library = ctypes.PyDLL(None)
         has_all = all([library.send, library.recv, library.sched_yield, _DONTWAIT])
@@ -60,13 +60,13 @@ class SpinWaiter:
     """Sends and receives on a socket, for one thread at a time, which alone may close it.
 
     Example:
-        vigil = Vigil(sock)
-        vigil.send(request, NO_SIGNAL)
-        n = vigil.receive(buffer)       # as sock.recv_into(buffer), often sooner
+        waiter = SpinWaiter(sock)
+        waiter.send(request, NO_SIGNAL)
+        n = waiter.receive(buffer)      # as sock.recv_into(buffer), often sooner
 
     Args:
         sock: one that blocks. Its limits hold for the time that the thread sleeps.
-        window_s: how long to look out.
+        window_s: how long to spin.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class SpinWaiter:
 
     @property
     def is_spinning(self) -> bool:
-        """It would look out now."""
+        """It would spin now."""
         return not self._sleeps
 
     def send(self, data: bytes, flags: int) -> int:
@@ -126,8 +126,13 @@ class SpinWaiter:
         if self._sleeps:
             self._sleeps -= 1
             return self._sock.recv_into(buffer)
-        if buffer is not self._buffer and not self._take(buffer):
-            return self._sock.recv_into(buffer)
+        if buffer is not self._buffer:
+            if len(buffer) > _LARGE:
+                return self._sock.recv_into(buffer)
+            import ctypes
+
+            self._place = ctypes.byref(ctypes.c_char.from_buffer(buffer))
+            self._buffer = buffer
         offer, recv = self._yield_cpu, self._system_recv
         fileno, place, n_bytes, flags = self._raw.fileno, self._place, len(buffer), _DONTWAIT
         if not self._is_plain:
@@ -140,42 +145,27 @@ class SpinWaiter:
             now = _monotonic()
             n: int = recv(fileno(), place, n_bytes, flags)
             if n >= 0:
-                self._on_hit(now - until)
-                return n if self._is_plain else self._sock.recv_into(buffer)
+                break
             if now > until:
-                self._on_miss()
+                self._last_sleeps = 0 if self._hits else self._last_sleeps
+                self._sleeps = self._last_sleeps = min(2 * self._last_sleeps + 1, _MOST_SLEEPS)
+                self._hits = 0
                 return self._sock.recv_into(buffer)
-
-    def _take(self, buffer: memoryview) -> bool:
-        """From now on it is this one; False if it is too large, and the old one stays."""
-        import ctypes
-
-        if len(buffer) > _LARGE:
-            return False
-        self._place = ctypes.byref(ctypes.c_char.from_buffer(buffer))
-        self._buffer = buffer
-        return True
-
-    def _on_miss(self) -> None:
-        self._last_sleeps = 0 if self._hits else self._last_sleeps
-        self._sleeps = self._last_sleeps = min(2 * self._last_sleeps + 1, _MOST_SLEEPS)
-        self._hits = 0
-
-    def _on_hit(self, late_s: float) -> None:
         if not self._hits:
             self._thread = get_ident()
             self._began, self._other_threads_s = _monotonic(), _process_time() - _thread_time()
         self._hits += 1
-        if late_s > 0:  # the answer may have been there long ago: another process was running
-            self._wasted_s += late_s
+        if now > until:  # the answer may have been there long ago: another process was running
+            self._wasted_s += now - until
         if self._hits >= _STREAK:
-            self._end_round()
+            self._end_streak()
+        return n if self._is_plain else self._sock.recv_into(buffer)
 
-    def _end_round(self) -> None:
+    def _end_streak(self) -> None:
         """Sleeps for a while if it is in the way of others; once, if it has not slept for long."""
         took_s = _monotonic() - self._began
         other_threads_s = _process_time() - _thread_time() - self._other_threads_s
-        # What took longer was interrupted, by threads whose turn it was.
+        # What took longer was interrupted, by other threads.
         is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
         self._streaks += 1
         self._sleeps = int(self._streaks % _STREAKS == 0)

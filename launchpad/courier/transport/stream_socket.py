@@ -1,10 +1,12 @@
-"""What all carriers do with stream sockets, once they have one."""
+"""What all transports do with stream sockets, and the one that wakes a thread which polls them."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import struct
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -42,20 +44,26 @@ class Socket(Protocol):
     def close(self) -> None: ...
 
 
-class Listener(Protocol):
+class Listener:
     """Where a server's clients arrive."""
 
     address: str
-    sock: socket.socket  # becomes readable when somebody has come
+    sock: socket.socket  # becomes readable when a client has connected
 
     @property
-    def is_lost(self) -> bool: ...  # nobody who comes to the address arrives here any more
+    def is_lost(self) -> bool:
+        """Clients of the address do not arrive here any more."""
+        return False
 
-    def republish(self) -> None: ...  # on another `sock`
+    def republish(self) -> None:
+        """Listens at the same address on another `sock`. For a listener that can be lost."""
 
-    def accept(self) -> Socket: ...
+    def accept(self) -> Socket:
+        """The next client. Never blocks. Raises OSError, BlockingIOError among them, when there is none."""
+        raise NotImplementedError
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.sock.close()
 
 
 def raw_of(sock: Socket) -> socket.socket:
@@ -72,7 +80,7 @@ def is_unix(sock: Socket) -> bool:
 def has_pending(sock: Socket) -> bool:
     """Whether something can be received although the descriptor may not be readable.
 
-    To be asked before anybody waits for it to become so. A read may then still find too little.
+    To be asked before a thread waits for it to become so. A read may then still find too little.
     """
     pending = getattr(sock, "pending", None)
     return pending is not None and pending()
@@ -105,7 +113,7 @@ def receive_exactly(sock: Socket, size: int) -> bytes:
     while len(data) < size:
         chunk = sock.recv(size - len(data))
         if not chunk:
-            raise ConnectionResetError(errno.ECONNRESET, "the peer closed while greeting")
+            raise ConnectionResetError(errno.ECONNRESET, "the peer closed during the handshake")
         data += chunk
     return bytes(data)
 
@@ -130,3 +138,55 @@ def skip_sent(rest: list[memoryview], n: int) -> None:
     del rest[:whole]
     if n:
         rest[0] = rest[0][n:]
+
+
+class WakeupSocketpair:
+    """Wakes a thread that waits in `poll` or `select`, and then drains it.
+
+    Example:
+        poller.register(wakeup, select.POLLIN)
+        poller.poll()       # returns when another thread calls wakeup.wake()
+        wakeup.drain()      # first; then looks at what the other thread has done
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._is_awake = False
+        # A descriptor is not closed while another thread writes to it.
+        self._lock = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
+
+    def wake(self) -> None:
+        """Never blocks. Does nothing once it is closed."""
+        if self._is_awake:
+            return
+        self._is_awake = True
+        try:
+            with self._lock:
+                self._writer.send(b"!")
+        except OSError:
+            pass  # full, or closed
+        except BaseException:  # an interrupted thread
+            self._is_awake = False
+            raise
+
+    def drain(self) -> None:
+        """Until the next `wake`, there is nothing to read."""
+        with contextlib.suppress(BlockingIOError):
+            while len(self._reader.recv(4096)) == 4096:
+                pass
+        # Last: what a thread did before a wake that came to nothing until here, we look at after this.
+        self._is_awake = False
+
+    def close(self) -> None:
+        with self._lock:
+            self.drop_inherited()
+
+    def drop_inherited(self) -> None:
+        """For a forked child, in which the lock may be held for ever."""
+        self._reader.close()
+        self._writer.close()

@@ -5,9 +5,9 @@ same methods. What differs from a unix socket:
 
 - A write to a peer that has just closed succeeds, because the peer's answer to it is yet to come.
   Ask `is_stale` before a connection that has been idle is used again.
-- A peer may vanish without a word: its host, or the network between. The kernel asks after a
-  silent peer every second, and gives up after 3 s. What is not acknowledged is watched by
-  lookout.py. Neither asks the peer's Python, so a method that holds the GIL looks alive.
+- A peer may vanish without closing: its host, or the network between. The kernel probes a silent
+  peer every second, and gives up after 3 s. What is not acknowledged is watched by
+  peer_liveness.py. Neither asks the peer's Python, so a method that holds the GIL looks alive.
 """
 
 from __future__ import annotations
@@ -23,59 +23,67 @@ from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
 from launchpad.courier.transport import peer_liveness, stream_socket
 from launchpad.courier.transport.network_address import Endpoint
+from launchpad.courier.transport.stream_socket import Listener
 
 if TYPE_CHECKING:
     from launchpad.courier.security.keyring import Credentials
     from launchpad.courier.transport.stream_socket import Socket
 
 _BACKLOG = 1024
-_DIAL_S = (
-    0.9  # before the kernel asks again, by itself, at its own pace: a new attempt asks at once
-)
+_DIAL_S = 0.9  # less than until the kernel asks again by itself: a new attempt asks at once
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
 # Since Linux 6.15, and Python has no name for it: repeats are not further apart than that.
 _TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
 
 
-def check(address: str) -> None:
-    """A ValueError that quotes the address when it is malformed."""
-    endpoints.parse(address)
+check = endpoints.parse
 
 
-class TcpListener:
+class TcpListener(Listener):
     """A listening socket. Port 0 is any free one; `address` then has the real one.
 
     Example:
-        listener = Listener("tcp:0.0.0.0:0")
+        listener = TcpListener("tcp:0.0.0.0:0")
         selector.register(listener.sock, selectors.EVENT_READ)
         ...
         connection = listener.accept()
 
-    Clients that come with TLS have not shaken hands yet when they are accepted. That is done while
-    they are read (`TlsSocket.recv`), so that a slow one holds up nobody.
+    The TLS handshake of a client is done while it is read (`TlsSocket.recv`), not when it is accepted,
+    so that a slow one does not hold up the others.
     """
-
-    is_lost = False  # a port stays with who has it
 
     def __init__(self, address: str) -> None:
         wanted = endpoints.parse(address)
         self._credentials = find_credentials(wanted)
-        self.sock = _listen(wanted, is_plain=self._credentials is None)
+        family, where = endpoints.resolve(wanted, to_bind=True)[0]
+        if self._credentials is None:
+            endpoints.check_plaintext(wanted, where[0])
+        self.sock = socket.socket(family, socket.SOCK_STREAM)
         try:
+            # Past connections of a server before us may linger; another that listens is still an error.
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.sock.bind(where)
+            self.sock.listen(_BACKLOG)
+            self.sock.setblocking(False)
             if self._credentials is not None:
                 from launchpad.courier.transport import tls_context
 
                 tls_context.for_server(self._credentials)  # a bad key is the server's error
-        except BaseException:
+        except BaseException as error:
             self.sock.close()
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                what = (
+                    "another server already listens on this address; stop it first, or use port 0"
+                )
+                raise OSError(errno.EADDRINUSE, what, str(wanted)) from error
             raise
         self.address = str(Endpoint(wanted.scheme, wanted.host, self.sock.getsockname()[1]))
 
     def accept(self) -> Socket:
         """The next client. Never blocks.
 
-        Raises OSError when there is none: BlockingIOError if nobody has come, ConnectionError if
-        somebody has gone again, others for want of descriptors or memory.
+        Raises OSError when there is none: BlockingIOError if none has connected, ConnectionError if
+        one has closed again, others for want of descriptors or memory.
         """
         sock, _ = self.sock.accept()
         try:
@@ -88,18 +96,12 @@ class TcpListener:
             return tls.accept(sock, self._credentials)
         except OSError as error:
             sock.close()
-            raise ConnectionAbortedError(errno.ECONNABORTED, "it has gone again") from error
-
-    def republish(self) -> None:
-        """Never needed."""
-
-    def close(self) -> None:
-        self.sock.close()
+            raise ConnectionAbortedError(
+                errno.ECONNABORTED, "the client has closed again"
+            ) from error
 
 
-def listen(address: str) -> TcpListener:
-    """A socket that listens at this address."""
-    return TcpListener(address)
+listen = TcpListener
 
 
 def connect(address: str, timeout_s: float | None) -> Socket:
@@ -138,57 +140,33 @@ def is_stale(sock: Socket) -> bool:
         return not isinstance(error, BlockingIOError)
 
 
-def _listen(wanted: Endpoint, *, is_plain: bool) -> socket.socket:
-    family, where = endpoints.resolve(wanted, to_bind=True)[0]
-    if is_plain:
-        endpoints.check_plaintext(wanted, where[0])
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Past connections of a server before us may linger; a living server is still an error.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(where)
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
-        return sock
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            what = "a living server has this address; stop it first, or use port 0"
-            raise OSError(errno.EADDRINUSE, what, str(wanted)) from error
-        raise
-    except BaseException:
-        sock.close()
-        raise
-
-
 def _dial(wanted: Endpoint, is_plain: bool, deadline: float | None) -> socket.socket:
     """Tries all addresses of the host in turn; raises what the last one raised."""
     problem: OSError | None = None
     for family, where in endpoints.resolve(wanted):
         if is_plain:
             endpoints.check_plaintext(wanted, where[0])
+        sock = None
         try:
-            return _connect_to(family, where, deadline)
-        except OSError as error:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            left = _DIAL_S if deadline is None else max(0.001, deadline - time.monotonic())
+            sock.settimeout(min(left, _DIAL_S))
+            sock.connect(where)
+            if sock.getsockname() == where:
+                raise ConnectionRefusedError(
+                    errno.ECONNREFUSED, "no server: it connected to itself"
+                )
+            sock.settimeout(None)
+            _tune(sock)
+            return sock
+        except BaseException as error:
+            if sock is not None:
+                sock.close()
+            if not isinstance(error, OSError):
+                raise
             problem = error
     assert problem is not None
     raise problem
-
-
-def _connect_to(family: int, where: object, deadline: float | None) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        left = _DIAL_S if deadline is None else max(0.001, deadline - time.monotonic())
-        sock.settimeout(min(left, _DIAL_S))
-        sock.connect(where)  # type: ignore[arg-type]
-        if sock.getsockname() == where:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "no server: it connected to itself")
-        sock.settimeout(None)
-        _tune(sock)
-        return sock
-    except BaseException:
-        sock.close()
-        raise
 
 
 def _tune(sock: socket.socket) -> None:
@@ -207,4 +185,4 @@ def _tune(sock: socket.socket) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _RTO_MAX_MS)
-    peer_liveness.watch(sock)
+        peer_liveness.monitor.watch(sock)

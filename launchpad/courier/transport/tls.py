@@ -1,17 +1,17 @@
 """TLS over a socket that stays a plain one: what a `TlsSocket` does to bytes on their way.
 
-    send ──seal──▶ [outgoing] ──raw.send──▶ network ──raw.recv──▶ [incoming] ──unseal──▶ recv
-           lock                 write lock                                     lock
+    send ──encrypt──▶ [outgoing] ──raw.send──▶ network ──raw.recv──▶ [incoming] ──decrypt──▶ recv
+            lock                 write lock                                       lock
 
 OpenSSL's object works on two buffers in memory, and a lock lets one thread at a time into it. The
 raw socket is read and written outside of that lock, so that one thread may wait for bytes while
-another sends, and so that limits which the kernel keeps (SO_RCVTIMEO, MSG_DONTWAIT) work as ever.
+another sends, and so that limits which the kernel keeps (SO_RCVTIMEO, MSG_DONTWAIT) work as usual.
 
 Three rules:
 
-1. What was sealed must leave in that order and in full, or the stream is broken. So a send that
+1. What was encrypted must leave in that order and in full, or the stream is broken. So a send that
    the socket did not take whole keeps the rest, and says (by a short count or BlockingIOError) how
-   much of the caller's data is certain to have left. As ever, the caller then sends the rest.
+   much of the caller's data is certain to have left. As with any socket, the caller then sends the rest.
 2. Data counts as sent if and only if its record has left in full. Courier calls again what was not
    sent: the peer must not be able to read that.
 3. Bytes may have been decrypted, or wait in `incoming`, while the raw socket is silent. Ask
@@ -35,13 +35,12 @@ from launchpad.courier.protocol.handshake import NOT_TLS  # OpenSSL does not say
 from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import tls_context
 from launchpad.courier.transport.stream_socket import NO_SIGNAL
-from launchpad.courier.transport.tls_context import as_broken, as_client_error, as_server_error
+from launchpad.courier.transport.tls_context import as_client_error, as_server_error
 
 RECORD = 16384  # bytes of data in a TLS record; only the last one of a write has fewer
-RECORD_OVERHEAD = (
-    22  # what TLS 1.3 adds to them: a header of 5, the kind of record, 16 to prove it intact
-)
-_PIECE = 64 << 10  # sealed, or received, at once: more leaves the processor's cache
+# What TLS 1.3 adds to them: a header of 5, the kind of record, 16 to prove it intact.
+RECORD_OVERHEAD = 22
+_PIECE = 64 << 10  # encrypted, or received, at once: more leaves the processor's cache
 _JOINED = 32 << 10  # chunks are joined up to here
 _BUFFER_BYTES = 4 << 10  # what is received at once for a caller that wants less
 
@@ -49,7 +48,7 @@ _BUFFER_BYTES = 4 << 10  # what is received at once for a caller that wants less
 def connect(
     raw: socket.socket, credentials: Credentials, address: str, deadline: float | None
 ) -> TlsSocket:
-    """Shakes hands as the client. Closes `raw` when that fails.
+    """Does the handshake as the client. Closes `raw` when that fails.
 
     Raises Refused, ProtocolError, TimeoutError or another OSError. The server has the last word:
     it may still refuse our certificate, which the first `recv` or `send` then says.
@@ -68,7 +67,7 @@ def connect(
 
 
 def accept(raw: socket.socket, credentials: Credentials) -> TlsSocket:
-    """The server's end. It shakes hands while it is read."""
+    """The server's end. Its handshake is done while it is read."""
     return TlsSocket(raw, tls_context.for_server(credentials))
 
 
@@ -92,7 +91,7 @@ class TlsSocket:
         self._lock = threading.Lock()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=address is None)
-        #: Hands have been shaken: data can be sent.
+        #: The handshake is done: data can be sent.
         self.is_ready = False
         # The reader's:
         self._is_verified = False  # the peer has accepted us, since it has sent data
@@ -109,6 +108,8 @@ class TlsSocket:
         self.getsockopt = raw.getsockopt
         self.getsockname = raw.getsockname
         self.getpeername = raw.getpeername
+        #: Ends the raw stream: at once, from any thread, and without a close_notify.
+        self.shutdown = raw.shutdown
 
     def pending(self) -> bool:
         """Whether `recv` may have something although the raw socket is silent."""
@@ -124,7 +125,16 @@ class TlsSocket:
             self.do_handshake(flags & socket.MSG_DONTWAIT)
         view = memoryview(buffer)[:n] if n else memoryview(buffer)
         if flags & socket.MSG_WAITALL:
-            return self._receive_all(view, flags & ~socket.MSG_WAITALL)
+            done = 0
+            try:
+                while done < len(view) and (
+                    n := self._receive(view[done:], flags & ~socket.MSG_WAITALL)
+                ):
+                    done += n
+            except (BlockingIOError, TimeoutError):
+                if not done:
+                    raise
+            return done
         return self._receive(view, flags)
 
     def send(self, data: Chunk, flags: int = 0) -> int:
@@ -146,20 +156,23 @@ class TlsSocket:
 
     def sendmsg(self, chunks: Iterable[Chunk], ancdata: Iterable[Any] = (), flags: int = 0) -> int:
         """`send` for the first few chunks, as many as are worth joining. `ancdata` stays empty."""
-        return self.send(_join_first(chunks), flags)
+        first: list[Chunk] = []
+        size = 0
+        for chunk in chunks:
+            if first and size + len(chunk) > _JOINED:
+                break
+            first.append(chunk)
+            size += len(chunk)
+        return self.send(first[0] if len(first) == 1 else b"".join(first), flags)
 
     def sendall(self, data: Chunk, flags: int = 0) -> None:
         rest = memoryview(data)
         while len(rest):
             rest = rest[self.send(rest, flags) :]
 
-    def shutdown(self, how: int) -> None:
-        """Ends the raw stream: at once, from any thread, and without a word of TLS."""
-        self.raw.shutdown(how)
-
     def close(self) -> None:
-        """Says goodbye if that is possible without waiting, and closes the raw socket."""
-        # In a forked child it is not ours to speak: the parent is still using the connection.
+        """Sends a close_notify if that is possible without waiting, and closes the raw socket."""
+        # A forked child must not send it: the parent is still using the connection.
         if self.is_ready and self._pid == os.getpid():
             with contextlib.suppress(OSError, ValueError):
                 self._send_close_notify()
@@ -188,19 +201,9 @@ class TlsSocket:
             self._fail(error)
         self._flush(flags)
         if not self.is_ready and not self._fill(memoryview(bytearray(_BUFFER_BYTES)), flags):
-            raise ConnectionResetError(errno.ECONNRESET, "the peer closed while shaking hands")
+            raise ConnectionResetError(errno.ECONNRESET, "the peer closed during the handshake")
 
     # Reading: one thread at a time.
-
-    def _receive_all(self, view: memoryview, flags: int) -> int:
-        done = 0
-        try:
-            while done < len(view) and (n := self._receive(view[done:], flags)):
-                done += n
-        except (BlockingIOError, TimeoutError):
-            if not done:
-                raise
-        return done
 
     def _receive(self, view: memoryview, flags: int) -> int:
         while True:
@@ -232,10 +235,9 @@ class TlsSocket:
         return done
 
     def _fill(self, view: memoryview, flags: int) -> int:
-        """Receives ciphertext, into memory that will be overwritten with what it says."""
-        space = (
-            view[:_PIECE] if len(view) >= _BUFFER_BYTES else memoryview(bytearray(_BUFFER_BYTES))
-        )
+        """Receives ciphertext, into memory that will be overwritten with the plaintext."""
+        is_large = len(view) >= _BUFFER_BYTES
+        space = view[:_PIECE] if is_large else memoryview(bytearray(_BUFFER_BYTES))
         n = self.raw.recv_into(space, 0, flags)
         if n:
             with self._lock:
@@ -251,19 +253,19 @@ class TlsSocket:
             if not self._flush(socket.MSG_DONTWAIT | NO_SIGNAL) and self._address is None:
                 self.raw.send(NOT_TLS, socket.MSG_DONTWAIT | NO_SIGNAL)
         if self._is_verified:
-            raise as_broken(error) from error
+            raise ConnectionAbortedError(errno.ECONNABORTED, str(error)) from error
         if self._address is None:
             raise as_server_error(error) from error
         raise as_client_error(error, self._address) from error
 
-    # Writing: who has the write lock.
+    # Writing: the thread that holds the write lock.
 
     def _acquire_write_lock(self, flags: int) -> None:
         if not self._write_lock.acquire(blocking=not flags & socket.MSG_DONTWAIT):
             raise BlockingIOError(errno.EAGAIN, "another thread is sending")
 
     def _push(self, flags: int) -> int:
-        """Sends what is sealed; returns how much of the caller's data that was."""
+        """Sends what is encrypted; returns how much of the caller's data that was."""
         ciphertext = self._unsent
         assert ciphertext is not None
         try:
@@ -292,7 +294,7 @@ class TlsSocket:
             self.raw.shutdown(socket.SHUT_WR)
 
     def _flush(self, flags: int) -> int:
-        """Sends what TLS has to say for itself; how many bytes that was."""
+        """Sends TLS's own messages; how many bytes that was."""
         done = 0
         self._acquire_write_lock(flags)
         try:
@@ -327,7 +329,7 @@ class TlsSocket:
 class PendingCiphertext:
     """The ciphertext of one write, and how much of the caller's data has left with it.
 
-    Before it there may be what TLS has to say for itself.
+    Before it there may be TLS's own messages.
 
     Args:
         data: the ciphertext.
@@ -355,7 +357,7 @@ class PendingCiphertext:
         self.rest = self.rest[n:]
 
     def report_sent(self) -> int:
-        """Bytes of the caller's that have left since it was last told: those of whole records."""
+        """Bytes of the caller's that have left since the last report: those of whole records."""
         n = self._n_bytes
         if self.rest:
             n_records = max(0, self._n_sent - self._n_before) // (RECORD + RECORD_OVERHEAD)
@@ -363,15 +365,3 @@ class PendingCiphertext:
         n_new = n - self._n_reported
         self._n_reported = n
         return n_new
-
-
-def _join_first(chunks: Iterable[Chunk]) -> Chunk:
-    """The first chunk, or as many small ones as fit together; never empty if there is anything."""
-    joined: list[Chunk] = []
-    size = 0
-    for chunk in chunks:
-        if joined and size + len(chunk) > _JOINED:
-            break
-        joined.append(chunk)
-        size += len(chunk)
-    return joined[0] if len(joined) == 1 else b"".join(joined)

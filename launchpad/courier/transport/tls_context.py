@@ -2,12 +2,12 @@
 
 Names are not compared: the authority of a run signs for that run alone, and its workers move
 between hosts. `ssl` reads certificates and keys from files only, so they are passed as files that
-exist in memory. What a failed handshake means is said in words here, too: OpenSSL only names the step
-that failed.
+exist in memory. The messages of failed handshakes are here, too: OpenSSL only names the step that failed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -58,9 +58,7 @@ def _make(protocol: int, credentials: Credentials) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     try:
         context.load_verify_locations(cadata=credentials.ca_pem.decode())
-        own = credentials.cert_pem + b"\n" + credentials.key_pem
-        if not _load_from_memory(context, own):
-            _load_from_disk(context, own)
+        _load_chain(context, credentials.cert_pem + b"\n" + credentials.key_pem)
     except (ssl.SSLError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{credentials} cannot be used for TLS: {error}. They are three PEM texts: an authority, "
@@ -69,27 +67,22 @@ def _make(protocol: int, credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> bool:
-    """False where the system has no such files, or no /proc to name them by."""
-    if not hasattr(os, "memfd_create"):
-        return False
-    try:
-        handle = os.memfd_create("courier-credentials")
-    except OSError:
-        return False
-    try:
-        path = f"/proc/self/fd/{handle}"
-        os.write(handle, pem)
-        if not os.path.exists(path):
-            return False
-        context.load_cert_chain(path)
-        return True
-    finally:
-        os.close(handle)
-
-
-def _load_from_disk(context: ssl.SSLContext, pem: bytes) -> None:
-    """A file that only we can read (0600), gone as soon as it has been read."""
+def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
+    """From a file in memory; where the system has none, or no /proc to name it by, from one on disk."""
+    handle = None
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):
+            handle = os.memfd_create("courier-credentials")
+    if handle is not None:
+        try:
+            path = f"/proc/self/fd/{handle}"
+            os.write(handle, pem)
+            if os.path.exists(path):
+                context.load_cert_chain(path)
+                return
+        finally:
+            os.close(handle)
+    # Only we can read it (0600), and it is gone as soon as it has been read.
     handle, path = tempfile.mkstemp(prefix="courier-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -100,7 +93,7 @@ def _load_from_disk(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def as_client_error(error: ssl.SSLError, address: str) -> Exception:
-    """What a client raises that could not come to terms with the server at `address`."""
+    """What a client raises when the handshake with the server at `address` has failed."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         return Refused(f"the server at {address} shows {_describe(error)}", address=address)
@@ -130,12 +123,7 @@ def as_server_error(error: ssl.SSLError) -> OSError:
         what = "the client does not speak TLS 1.3"
     else:
         what = f"TLS failed: {error}"
-    return as_broken(what)
-
-
-def as_broken(what: object) -> OSError:
-    """The stream is of no more use."""
-    return ConnectionAbortedError(errno.ECONNABORTED, str(what))
+    return ConnectionAbortedError(errno.ECONNABORTED, what)
 
 
 def _describe(error: ssl.SSLCertVerificationError) -> str:

@@ -1,12 +1,12 @@
 """Unix stream sockets: how a server becomes reachable at a path, and how a client gets there.
 
 A path is published last. The server binds to a temporary name beside it, sets mode 0600, listens,
-and only then renames onto the path. So nobody ever meets a socket that is not listening yet, and
-the file that a dead server left is replaced in one step. A living server is never replaced.
+and only then renames onto the path. So no client ever meets a socket that is not listening yet, and
+the file that a dead server left is replaced in one step. A server that listens is never replaced.
 
-Who may connect may run code here. That is why the directory has to be ours (or root's) and closed
-to writing by others, which is checked at both ends: a server that publishes elsewhere could be
-replaced by anybody, and a client would show its token to whoever did so.
+A user who may connect may run code here. That is why the directory has to be ours (or root's) and closed
+to writing by others, which is checked at both ends: in another directory any user could replace
+the server, and clients would show that user their token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+
+from launchpad.courier.transport.stream_socket import Listener
 
 PREFIX = "unix:"
 MAX_PATH = 107 if sys.platform == "linux" else 103
@@ -49,7 +50,7 @@ def fresh_path() -> str:
 
 
 def check_directory(directory: str) -> None:
-    """Refuses a directory in which somebody else could put or replace a socket."""
+    """Refuses a directory in which another user could put or replace a socket."""
     status = os.stat(directory)
     if status.st_uid not in (os.geteuid(), 0):
         raise PermissionError(
@@ -62,16 +63,7 @@ def check_directory(directory: str) -> None:
         )
 
 
-def _check_socket(path: str) -> None:
-    """In a shared directory (sticky, like /tmp) the socket itself has to be ours."""
-    status = os.stat(path)
-    if status.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(
-            errno.EPERM, f"the socket belongs to user {status.st_uid}, not to us", path
-        )
-
-
-class UnixListener:
+class UnixListener(Listener):
     """A published listening socket. `close` takes the file away again, if it is still ours."""
 
     def __init__(self, address: str) -> None:
@@ -93,7 +85,7 @@ class UnixListener:
 
     @property
     def is_lost(self) -> bool:
-        """Somebody has removed the file, or put another in its place."""
+        """The file has been removed, or another put in its place."""
         try:
             return _identity_of(self.path) != self._identity
         except OSError:
@@ -102,7 +94,7 @@ class UnixListener:
     def republish(self) -> None:
         """Listens on another socket, at the same path.
 
-        Raises OSError: another server lives there, or the directory is gone too (it may have been
+        Raises OSError: another server listens there, or the directory is gone too (it may have been
         removed for good, so it is not made again).
         """
         sock = self._publish()
@@ -110,7 +102,6 @@ class UnixListener:
         self.sock, self._identity = sock, _identity_of(self.path)
 
     def accept(self) -> socket.socket:
-        """The next client. Raises OSError, BlockingIOError among them, when there is none."""
         sock, _ = self.sock.accept()
         sock.setblocking(True)
         return sock
@@ -124,10 +115,12 @@ class UnixListener:
 
     def _remove_directory(self) -> None:
         if self._owns_directory:
-            with contextlib.suppress(OSError):  # not empty: others have come to use it
+            with contextlib.suppress(OSError):  # not empty: others use it, too
                 os.rmdir(self._directory)
 
     def _publish(self) -> socket.socket:
+        import fcntl
+
         temporary = os.path.join(self._directory, f".{os.urandom(3).hex()}")
         path_of(PREFIX + temporary)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -136,9 +129,14 @@ class UnixListener:
             os.chmod(temporary, 0o600)
             sock.listen(_BACKLOG)
             sock.setblocking(False)
-            with _locked(self._directory):
-                _refuse_if_alive(self.path)
+            # One server at a time publishes here, so that of two started together one sees the other.
+            directory = os.open(self._directory, os.O_RDONLY)
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX)
+                _refuse_if_taken(self.path)
                 os.rename(temporary, self.path)
+            finally:
+                os.close(directory)
         except BaseException:
             sock.close()
             with contextlib.suppress(OSError):
@@ -152,20 +150,8 @@ def _identity_of(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-@contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    """One publisher at a time, so that of two servers started together one sees the other."""
-    import fcntl
-
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _refuse_if_alive(path: str) -> None:
+def _refuse_if_taken(path: str) -> None:
+    """Raises OSError where a server listens, or a file is no socket; not where a dead server left one."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(errno.EEXIST, "there is a file here that is no socket", path)
@@ -178,19 +164,21 @@ def _refuse_if_alive(path: str) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return
         except TimeoutError:
-            pass  # a full backlog: somebody is there, if slow
-    raise OSError(errno.EADDRINUSE, "a living server has this address; stop it first", path)
+            pass  # a full backlog: a server is there, if slow
+    what = "another server already listens on this address; stop it first"
+    raise OSError(errno.EADDRINUSE, what, path)
 
 
-def listen(address: str) -> UnixListener:
-    """A socket that listens at this address."""
-    return UnixListener(address)
+check = path_of
+listen = UnixListener
 
 
 def connect(address: str, timeout_s: float | None) -> socket.socket:
     """One attempt to connect. Raises OSError; which ones mean "not up yet" the caller knows."""
     path = path_of(address)
-    _check_socket(path)
+    # In a shared directory (sticky, like /tmp) the socket itself has to be ours.
+    if (owner := os.stat(path).st_uid) not in (os.geteuid(), 0):
+        raise PermissionError(errno.EPERM, f"the socket belongs to user {owner}, not to us", path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
@@ -200,8 +188,3 @@ def connect(address: str, timeout_s: float | None) -> socket.socket:
     except BaseException:
         sock.close()
         raise
-
-
-def check(address: str) -> None:
-    """Raises ValueError where no socket can be at this address."""
-    path_of(address)

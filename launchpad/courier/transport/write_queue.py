@@ -4,7 +4,7 @@
                         │ what was not written in full when the connection ended
     next connection ◀───┘
 
-1. The thread that holds the lock writes, many frames with one system call. Others leave theirs and go.
+1. The thread that holds the lock writes, many frames with one system call. Others add theirs and return.
 2. The chunks of a frame stay together: they are put in one step, and written in order.
 3. A frame of which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
    no connection. When a connection ends, those that were not written in full, and therefore have not run,
@@ -25,9 +25,8 @@ from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport.stream_socket import MAX_GATHER, NO_SIGNAL, Socket, skip_sent
 
 _BATCH_BYTES = 64 << 10  # in one write, but for the last frame
-_COPY_BYTES = (
-    16 << 10
-)  # chunks that are smaller on average are joined: a copy costs less than a long list
+# Chunks that are smaller on average are joined: a copy costs less than a long list.
+_COPY_BYTES = 16 << 10
 _NO_WAIT = NO_SIGNAL | getattr(socket, "MSG_DONTWAIT", 0)
 _CHUNK_TYPES = frozenset([bytes, bytearray, memoryview])
 
@@ -44,7 +43,7 @@ class WriteQueue:
 
     Example:
         queue = WriteQueue(sock)
-        queue.put_chunks(wire.encode(wire.ITEM, 0, b"", body, views))
+        queue.put_chunks(framing.encode(framing.ITEM, 0, b"", body, views))
         while not queue.flush_all():
             queue.wait_until_writable(1.0)
 
