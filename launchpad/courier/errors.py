@@ -56,7 +56,7 @@ class NotSent(CourierError):
 
 
 class Refused(NotSent):
-    """The server answered the greeting with no: a wrong token, or another version of courier."""
+    """The server refused the handshake: a wrong token, or another version of courier."""
 
 
 class OutcomeUnknown(CourierError):

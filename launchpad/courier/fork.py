@@ -1,8 +1,8 @@
 """What a forked child must not share with its parent: open connections.
 
-Two processes that read answers from one socket steal them from each other, and a socket that a
-child holds open hides the death of its parent from everybody else. So a child closes its copies at
-once. Its clients connect anew with their next call; its servers are the parent's alone.
+Of two processes that read from one socket each takes answers of the other, and while a child holds a
+socket open, no peer sees that its parent has died. So a child closes its copies at once. Its clients
+connect anew with their next call; its servers are the parent's alone.
 """
 
 from __future__ import annotations

@@ -98,9 +98,7 @@ class Spans:
         buffers: Sequence[framing.Chunk],
     ) -> Reply:
         """`methods.answer`, in a span that is current while the method runs."""
-        values = trace.decode(errors="replace").split("\n")
-        # Where the caller's span is the current one; empty, if it makes no sense.
-        parent = _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
+        parent = _context_of(trace)
         name = method.decode(errors="replace")
         span = self._start(methods.server, methods.address, name, SpanKind.SERVER, parent)
         token = context.attach(set_span_in_context(span, parent))
@@ -137,14 +135,8 @@ class Spans:
             "rpc.system": "courier",
             "rpc.service": service,
             "rpc.method": method,
+            **_describe_address(address),
         }
-        if (scheme := network_address.transport_of(address)) is not None:
-            endpoint = network_address.parse(address, scheme)
-            about["network.transport"] = "tcp"
-            about["server.address"] = endpoint.host
-            about["server.port"] = endpoint.port
-        elif address:  # else it is not known yet
-            about["network.transport"], _, about["server.address"] = address.partition(":")
         return self._tracer.start_span(f"{service}/{method}", parent, kind, about)
 
 
@@ -190,11 +182,33 @@ class _ClientSpan:
             self.end()
 
 
+def _describe_address(address: str) -> dict[str, str | int]:
+    """The parts of an address by OpenTelemetry's names."""
+    if not address:
+        return {}  # it is not known yet
+    scheme, _, rest = address.partition(":")
+    transport = network_address.transport_of(address)
+    if transport is None:
+        return {"network.transport": scheme, "server.address": rest}
+    endpoint = network_address.parse(address, transport)
+    return {
+        "network.transport": "tcp",
+        "server.address": endpoint.host,
+        "server.port": endpoint.port,
+    }
+
+
 def _trace_of(span: Span) -> bytes:
     """What the frame says of the span."""
     found: dict[str, str] = {}
     _propagator.inject(found, set_span_in_context(span, Context()))
     return "\n".join(found.get(field, "") for field in _FIELDS).encode()
+
+
+def _context_of(trace: bytes) -> Context:
+    """Where the caller's span is the current one; empty, if the bytes make no sense."""
+    values = trace.decode(errors="replace").split("\n")
+    return _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
 
 
 def _end_with_promise(span: Span, promise: Promise) -> None:

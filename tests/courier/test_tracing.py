@@ -120,7 +120,7 @@ def test_a_call_is_a_span_of_the_caller_and_one_of_the_server(
             "rpc.system": "courier",
             "rpc.service": "learner-0",
             "rpc.method": "step",
-            **opentelemetry._place(address),
+            **opentelemetry._describe_address(address),
         }
 
 
@@ -539,7 +539,7 @@ def test_the_state_of_a_trace_travels_with_it() -> None:
     ],
 )
 def test_spans_say_where_the_server_is(address: str, place: dict[str, Any]) -> None:
-    assert opentelemetry._place(address) == place
+    assert opentelemetry._describe_address(address) == place
 
 
 # --- off ---------------------------------------------------------------------------------------

@@ -37,13 +37,6 @@ class Info(NamedTuple):
     repeats: int  # segments sent again, ever
 
 
-def read_info(sock: socket.socket) -> Info:
-    """Raises OSError when the socket is closed."""
-    data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTERS_AT + _COUNTERS.size)
-    counters = _COUNTERS.unpack_from(data, _COUNTERS_AT)
-    return Info(_HEAD.unpack_from(data)[3], counters[12], counters[23])
-
-
 class PeerSilence:
     """How long one peer has acknowledged nothing."""
 
@@ -105,7 +98,11 @@ class LivenessMonitor:
             silences = tuple(self._silences.items())
         for sock, silence in silences:
             with contextlib.suppress(OSError):  # it has been closed
-                if silence.is_dead(read_info(sock), since_last_check_ms):
+                size = _COUNTERS_AT + _COUNTERS.size
+                data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+                counters = _COUNTERS.unpack_from(data, _COUNTERS_AT)
+                info = Info(_HEAD.unpack_from(data)[3], counters[12], counters[23])
+                if silence.is_dead(info, since_last_check_ms):
                     cut(sock)
 
 

@@ -130,7 +130,7 @@ def find_credentials(endpoint: Endpoint) -> Credentials | None:
 
 
 def is_stale(sock: Socket) -> bool:
-    """The peer has closed, or said something, on a connection on which nothing was expected."""
+    """The peer has closed, or sent something, on a connection on which nothing was expected."""
     if stream_socket.has_pending(sock):
         return True
     try:

@@ -35,7 +35,6 @@ from launchpad.courier.protocol.handshake import NOT_TLS  # OpenSSL does not say
 from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import tls_context
 from launchpad.courier.transport.stream_socket import NO_SIGNAL
-from launchpad.courier.transport.tls_context import as_client_error, as_server_error
 
 RECORD = 16384  # bytes of data in a TLS record; only the last one of a write has fewer
 # What TLS 1.3 adds to them: a header of 5, the kind of record, 16 to prove it intact.
@@ -206,33 +205,30 @@ class TlsSocket:
     # Reading: one thread at a time.
 
     def _receive(self, view: memoryview, flags: int) -> int:
+        """Decrypts what has arrived in full, or what arrives next; 0 at the end of the stream."""
         while True:
-            if n := self._decrypt(view):
+            done = 0
+            while self._may_decrypt and done < len(view):
+                try:
+                    with self._lock:
+                        n: int = self._tls.read(  # type: ignore[assignment]  # with a buffer, int
+                            len(view) - done, view[done:]
+                        )
+                        self._may_decrypt = self._incoming.pending > 0 or self._tls.pending() > 0
+                except ssl.SSLWantReadError:
+                    self._may_decrypt = False
+                    break
+                except ssl.SSLError as error:
+                    self._fail(error)
+                if not n:
+                    self._has_ended = True
+                    self._may_decrypt = False
+                done += n
+            if done:
                 self._is_verified = True
-                return n
+                return done
             if self._has_ended or not self._fill(view, flags):
                 return 0
-
-    def _decrypt(self, view: memoryview) -> int:
-        """Decrypts what has arrived in full; 0 if that is nothing, or the end of the stream."""
-        done = 0
-        while self._may_decrypt and done < len(view):
-            try:
-                with self._lock:
-                    n: int = self._tls.read(  # type: ignore[assignment]  # with a buffer, int
-                        len(view) - done, view[done:]
-                    )
-                    self._may_decrypt = self._incoming.pending > 0 or self._tls.pending() > 0
-            except ssl.SSLWantReadError:
-                self._may_decrypt = False
-                break
-            except ssl.SSLError as error:
-                self._fail(error)
-            if not n:
-                self._has_ended = True
-                self._may_decrypt = False
-            done += n
-        return done
 
     def _fill(self, view: memoryview, flags: int) -> int:
         """Receives ciphertext, into memory that will be overwritten with the plaintext."""
@@ -254,9 +250,7 @@ class TlsSocket:
                 self.raw.send(NOT_TLS, socket.MSG_DONTWAIT | NO_SIGNAL)
         if self._is_verified:
             raise ConnectionAbortedError(errno.ECONNABORTED, str(error)) from error
-        if self._address is None:
-            raise as_server_error(error) from error
-        raise as_client_error(error, self._address) from error
+        raise tls_context.as_handshake_error(error, self._address) from error
 
     # Writing: the thread that holds the write lock.
 

@@ -14,7 +14,7 @@ import os
 import ssl
 import tempfile
 
-from launchpad.courier.errors import ProtocolError, Refused
+from launchpad.courier.errors import CourierError, ProtocolError, Refused
 from launchpad.courier.security.keyring import Credentials
 
 _KEPT = 16  # one for each side and run; more than one run at a time is rare
@@ -92,41 +92,31 @@ def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
         os.unlink(path)
 
 
-def as_client_error(error: ssl.SSLError, address: str) -> Exception:
-    """What a client raises when the handshake with the server at `address` has failed."""
+def as_handshake_error(error: ssl.SSLError, address: str | None) -> Exception:
+    """What a failed handshake with the server at `address` raises; None for the server's end."""
     reason = error.reason or ""
+    peer = "the client" if address is None else f"the server at {address}"
+    kind: type[CourierError] = Refused
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Refused(f"the server at {address} shows {_describe(error)}", address=address)
-    if reason.endswith(_ALERTS_REFUSED):
-        what = f"the server at {address} refuses our certificate: it is of another run. {_HINT}"
-        return Refused(what, address=address)
-    if reason.endswith(_ALERTS_CLOCK):
-        what = f"the server at {address} finds our certificate expired. {_CLOCKS}"
-        return Refused(what, address=address)
-    if reason.endswith(_NO_TLS):
-        return ProtocolError(
-            f"what listens at {address} does not speak TLS 1.3. If it is a courier server of this "
-            "run, its process has no credentials for that address in its keyring.",
-            address=address,
-        )
-    return ProtocolError(f"TLS with the server at {address} failed: {error}", address=address)
-
-
-def as_server_error(error: ssl.SSLError) -> OSError:
-    """What ends the one connection of a client that is not of this run."""
-    reason = error.reason or ""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        what = f"the client shows {_describe(error)}"
+        if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
+            what = f"{peer} shows a certificate that is not valid now ({error.verify_message}). {_CLOCKS}"
+        else:
+            what = f"{peer} shows a certificate of another run ({error.verify_message}). {_HINT}"
     elif reason.endswith(_ALERTS_REFUSED):
-        what = f"the client refuses our certificate: it is of another run. {_HINT}"
-    elif reason.endswith(_NO_TLS):
-        what = "the client does not speak TLS 1.3"
+        what = f"{peer} refuses our certificate: it is of another run. {_HINT}"
+    elif reason.endswith(_ALERTS_CLOCK):
+        what = f"{peer} finds our certificate expired. {_CLOCKS}"
     else:
-        what = f"TLS failed: {error}"
-    return ConnectionAbortedError(errno.ECONNABORTED, what)
-
-
-def _describe(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
-        return f"a certificate that is not valid now ({error.verify_message}). {_CLOCKS}"
-    return f"a certificate of another run ({error.verify_message}). {_HINT}"
+        kind = ProtocolError
+        if not reason.endswith(_NO_TLS):
+            what = f"TLS with {peer} failed: {error}"
+        elif address is None:
+            what = "the client does not speak TLS 1.3"
+        else:
+            what = (
+                f"what listens at {address} does not speak TLS 1.3. If it is a courier server of this "
+                "run, its process has no credentials for that address in its keyring."
+            )
+    if address is None:
+        return ConnectionAbortedError(errno.ECONNABORTED, what)
+    return kind(what, address=address)

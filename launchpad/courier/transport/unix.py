@@ -49,20 +49,6 @@ def fresh_path() -> str:
     return path if len(os.fsencode(path)) <= MAX_PATH - 8 else f"/tmp/{name}"
 
 
-def check_directory(directory: str) -> None:
-    """Refuses a directory in which another user could put or replace a socket."""
-    status = os.stat(directory)
-    if status.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(
-            errno.EPERM, f"it belongs to user {status.st_uid}, sockets need one of ours", directory
-        )
-    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        mode = stat.S_IMODE(status.st_mode)
-        raise PermissionError(
-            errno.EPERM, f"others may write to it (mode {mode:o}); chmod it to 0700", directory
-        )
-
-
 class UnixListener(Listener):
     """A published listening socket. `close` takes the file away again, if it is still ours."""
 
@@ -75,7 +61,16 @@ class UnixListener(Listener):
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, 0o700)
             self._owns_directory = True
-        check_directory(self._directory)
+        # Another user must not be able to put or replace a socket there.
+        status = os.stat(self._directory)
+        if status.st_uid not in (os.geteuid(), 0):
+            what = f"it belongs to user {status.st_uid}, sockets need one of ours"
+            raise PermissionError(errno.EPERM, what, self._directory)
+        if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+            what = (
+                f"others may write to it (mode {stat.S_IMODE(status.st_mode):o}); chmod it to 0700"
+            )
+            raise PermissionError(errno.EPERM, what, self._directory)
         try:
             self.sock = self._publish()
         except BaseException:

@@ -117,11 +117,16 @@ class WriteQueue:
         False when the socket takes no more now, and `wait` is False.
         """
         lock, flags = self._lock, NO_SIGNAL if wait else _NO_WAIT
-        while (
-            (self._queue or self._rest)
-            and self._sock is not None
-            and (lock.acquire(blocking=False) or (self._is_full() and lock.acquire()))
-        ):
+        while (self._queue or self._rest) and self._sock is not None:
+            if not lock.acquire(blocking=False):
+                # Another thread writes. This one waits for it only when too much is waiting already.
+                if self._most_bytes is None:
+                    return True
+                waiting: list[Any] = list(self._queue)
+                size = sum(len(each) for each in waiting if type(each) in _CHUNK_TYPES)
+                if size <= self._most_bytes:
+                    return True
+                lock.acquire()
             try:
                 if self._sock is not None and (self._queue or self._rest):  # still
                     self._write(self._sock, flags)
@@ -154,17 +159,32 @@ class WriteQueue:
                 return bool(poller.poll(timeout_s * 1000))
         return True
 
-    def _is_full(self) -> bool:
-        """So much is waiting that a thread which adds to it has to wait."""
-        if self._most_bytes is None:
-            return False
-        waiting: list[Any] = list(self._queue)
-        return sum(len(each) for each in waiting if type(each) in _CHUNK_TYPES) > self._most_bytes
-
-    # The rest is called with the lock held.
-
     def _write(self, sock: Socket, flags: int) -> None:
-        rest = self._rest or self._load()
+        """Writes what the socket takes of the batch, or of the next one. The lock is held."""
+        rest = self._rest
+        if not rest:
+            queue, take, size = self._queue, self._queue.popleft, 0
+            chunks: list[Chunk] = []
+            self._tracked = tracked = []
+            self._n_written = 0
+            while queue and size < _BATCH_BYTES:
+                each: Any = take()
+                if type(each) in _CHUNK_TYPES:
+                    chunks.append(each)
+                    size += len(each)
+                    continue
+                each.is_sent = True
+                frame = each.frame
+                if type(frame) is bytes:
+                    chunks.append(frame)
+                    size += len(frame)
+                else:
+                    chunks += frame
+                    size += sum(map(len, frame))
+                tracked.append((size, each))
+            if size <= min(2 * _BATCH_BYTES, _COPY_BYTES * len(chunks)):
+                chunks = [b"".join(chunks)]
+            self._rest = rest = [memoryview(chunk) for chunk in chunks]
         try:
             n = (
                 sock.sendmsg(rest[:MAX_GATHER], (), flags)
@@ -181,29 +201,3 @@ class WriteQueue:
         skip_sent(rest, n)
         if not rest:
             self._tracked = []
-
-    def _load(self) -> list[memoryview]:
-        """The bytes of the next batch."""
-        queue, take, size = self._queue, self._queue.popleft, 0
-        chunks: list[Chunk] = []
-        self._tracked = tracked = []
-        self._n_written = 0
-        while queue and size < _BATCH_BYTES:
-            each: Any = take()
-            if type(each) in _CHUNK_TYPES:
-                chunks.append(each)
-                size += len(each)
-                continue
-            each.is_sent = True
-            frame = each.frame
-            if type(frame) is bytes:
-                chunks.append(frame)
-                size += len(frame)
-            else:
-                chunks += frame
-                size += sum(map(len, frame))
-            tracked.append((size, each))
-        if size <= min(2 * _BATCH_BYTES, _COPY_BYTES * len(chunks)):
-            chunks = [b"".join(chunks)]
-        self._rest = [memoryview(chunk) for chunk in chunks]
-        return self._rest
