@@ -109,11 +109,6 @@ class SpinWaiter:
         self._hits = self._thread = self._streaks = 0
         self._began = self._other_threads_s = 0.0
 
-    @property
-    def is_spinning(self) -> bool:
-        """It would spin now."""
-        return not self._sleeps
-
     def send(self, data: bytes, flags: int) -> int:
         """As `sock.send`."""
         if self._sleeps or not self._is_plain:

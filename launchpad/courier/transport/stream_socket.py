@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from launchpad.courier.protocol.framing import Chunk
@@ -86,25 +87,24 @@ def has_pending(sock: Socket) -> bool:
     return pending is not None and pending()
 
 
-def set_timeouts(sock: Socket, timeout_s: float) -> None:
+def set_timeouts(
+    sock: Socket,
+    timeout_s: float,
+    options: Iterable[int] = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO),
+) -> None:
     """Limits each single send and receive, 0 for no limit; past it they raise BlockingIOError.
 
     The kernel keeps this time. Python's own `settimeout` would poll before every read and write:
     one more system call each.
     """
-    packed = _timeval(timeout_s)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, packed)
-
-
-def set_receive_timeout(sock: Socket, timeout_s: float) -> None:
-    """Like `set_timeouts`, for receiving only."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
-
-
-def _timeval(timeout_s: float) -> bytes:
     micros = max(1, int(timeout_s * 1e6)) if timeout_s else 0
-    return struct.pack("@ll", *divmod(micros, 1_000_000))
+    packed = struct.pack("@ll", *divmod(micros, 1_000_000))
+    for option in options:
+        sock.setsockopt(socket.SOL_SOCKET, option, packed)
+
+
+#: Like `set_timeouts`, for receiving only.
+set_receive_timeout = partial(set_timeouts, options=(socket.SO_RCVTIMEO,))
 
 
 def receive_exactly(sock: Socket, size: int) -> bytes:

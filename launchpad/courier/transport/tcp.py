@@ -105,7 +105,7 @@ listen = TcpListener
 
 
 def connect(address: str, timeout_s: float | None) -> Socket:
-    """One attempt to connect, handshake included.
+    """One attempt to connect, handshake included, at all addresses of the host in turn.
 
     Raises PermissionError where TLS is needed and there are no credentials; Refused when the
     server's certificate is not of our run, or ours not of its; ProtocolError when it speaks no
@@ -116,7 +116,32 @@ def connect(address: str, timeout_s: float | None) -> Socket:
         raise ValueError(f"{address!r} has no port: a client needs the address that a server got")
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     credentials = find_credentials(wanted)
-    sock = _dial(wanted, credentials is None, deadline)
+    problem: OSError | None = None
+    for family, where in endpoints.resolve(wanted):
+        if credentials is None:
+            endpoints.check_plaintext(wanted, where[0])
+        sock = None
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            left = _DIAL_S if deadline is None else max(0.001, deadline - time.monotonic())
+            sock.settimeout(min(left, _DIAL_S))
+            sock.connect(where)
+            if sock.getsockname() == where:
+                raise ConnectionRefusedError(
+                    errno.ECONNREFUSED, "no server: it connected to itself"
+                )
+            sock.settimeout(None)
+            _tune(sock)
+            break
+        except BaseException as error:
+            if sock is not None:
+                sock.close()
+            if not isinstance(error, OSError):
+                raise
+            problem = error
+    else:
+        assert problem is not None
+        raise problem
     if credentials is None:
         return sock
     from launchpad.courier.transport import tls
@@ -138,35 +163,6 @@ def is_stale(sock: Socket) -> bool:
         return True
     except OSError as error:
         return not isinstance(error, BlockingIOError)
-
-
-def _dial(wanted: Endpoint, is_plain: bool, deadline: float | None) -> socket.socket:
-    """Tries all addresses of the host in turn; raises what the last one raised."""
-    problem: OSError | None = None
-    for family, where in endpoints.resolve(wanted):
-        if is_plain:
-            endpoints.check_plaintext(wanted, where[0])
-        sock = None
-        try:
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            left = _DIAL_S if deadline is None else max(0.001, deadline - time.monotonic())
-            sock.settimeout(min(left, _DIAL_S))
-            sock.connect(where)
-            if sock.getsockname() == where:
-                raise ConnectionRefusedError(
-                    errno.ECONNREFUSED, "no server: it connected to itself"
-                )
-            sock.settimeout(None)
-            _tune(sock)
-            return sock
-        except BaseException as error:
-            if sock is not None:
-                sock.close()
-            if not isinstance(error, OSError):
-                raise
-            problem = error
-    assert problem is not None
-    raise problem
 
 
 def _tune(sock: socket.socket) -> None:
