@@ -17,7 +17,7 @@ import functools
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 
 from launchpad.courier.protocol import handshake
 from launchpad.errors import NotRunningError
-from launchpad.events import Bound, Event, Waiting
+from launchpad.events import Event, Waiting
 from launchpad.interrupt import Interruption
 
 _REPORT_AFTER_S = 1.0
@@ -131,11 +131,6 @@ class RunContext:
                 raise NotRunningError(f"the endpoint of {address!r} is not known: {why}")
             time.sleep(_POLL_S)
         return endpoint
-
-    def note_bound(self, address: str, endpoints: Sequence[str]) -> None:
-        """A server has bound; where servers move, the launcher sends its endpoints to the other workers."""
-        if self.listens_at:
-            self.report(Bound(self.name, self.attempt, address, tuple(endpoints)))
 
     def ask_to_stop(self) -> None:
         """Asks this worker to stop: the event is set, then the handlers are called.

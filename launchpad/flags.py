@@ -42,22 +42,17 @@ def read(holder: flags.FlagHolder[Any]) -> Any:
     """
     if flags.FLAGS.is_parsed():
         return holder.value
-    text = _on_command_line(holder.name, sys.argv[1:])
+    # the last `--name=value` or `--name value`, with one dash or two, before a lone `--`
+    text: str | None = None
+    for i, argument in enumerate(sys.argv[1:], 1):
+        if argument == "--":
+            break
+        flag, equals, value = argument.partition("=")
+        if flag in (f"--{holder.name}", f"-{holder.name}"):
+            text = value if equals else (sys.argv[i + 1] if i + 1 < len(sys.argv) else "")
     if text is None:
         return holder.default
     try:
         return flags.FLAGS[holder.name].parser.parse(text)
     except (TypeError, ValueError) as error:
         raise ValueError(f"--{holder.name}={text}: {error}") from None
-
-
-def _on_command_line(name: str, argv: list[str]) -> str | None:
-    """The last `--name=value` or `--name value`, with one dash or two, before a lone `--`."""
-    found = None
-    for i, argument in enumerate(argv):
-        if argument == "--":
-            break
-        flag, equals, value = argument.partition("=")
-        if flag in (f"--{name}", f"-{name}"):
-            found = value if equals else (argv[i + 1] if i + 1 < len(argv) else "")
-    return found

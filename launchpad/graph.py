@@ -50,7 +50,13 @@ class Graph:
     @classmethod
     def of(cls, name: str, groups: Groups) -> Graph:
         """The graph of a program's groups; a handle of a node outside them is an edge to `?`."""
-        nodes = list(_named_nodes(groups))
+        nodes: list[tuple[str, str, Node[Any]]] = []  # label, name, node
+        for label, of_group in groups.items():
+            for index, node in enumerate(of_group):
+                name_of_node = f"{label}-{index}"
+                nodes.append((label, name_of_node, node))
+                members = enumerate(node.members())
+                nodes += [(label, f"{name_of_node}.{i}", member) for i, member in members]
         names = {id(node): worker for _, worker, node in nodes}
         vertices = tuple(
             Vertex(worker, label, repr(node), node.added_at)
@@ -105,16 +111,6 @@ class Graph:
 def _box(label: str) -> str:
     """A Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
     return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
-
-
-def _named_nodes(groups: Groups) -> Iterator[tuple[str, str, Node[Any]]]:
-    """(label, name, node) for every node, the members of colocations after their colocation."""
-    for label, nodes in groups.items():
-        for index, node in enumerate(nodes):
-            name = f"{label}-{index}"
-            yield label, name, node
-            for i, member in enumerate(node.members()):
-                yield label, f"{name}.{i}", member
 
 
 def handles_in(node: Node[Any], name: str) -> Iterator[Found]:

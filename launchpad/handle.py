@@ -62,12 +62,11 @@ class Handle(Dereferenceable[ClientT]):
                 f" then client.{name}(…)."
             )
 
-    def __copy__(self) -> Self:
+    def __copy__(self, memo: object = None) -> Self:
         # Also in a copy of its container (dataclasses.asdict) it stands for the same node.
         return self
 
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
+    __deepcopy__ = __copy__
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.__dict__.get('node', 'a worker')}>"

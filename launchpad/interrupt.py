@@ -50,13 +50,15 @@ class Interruption:
         try:
             yield
         finally:
-            self._forbid()
+            with self._lock:
+                self._allowed = False
 
     @contextlib.contextmanager
     def forbidden(self) -> Iterator[None]:
         """Launchpad's own code runs in this block, inside an `allowed` one."""
         was_allowed = self._allowed
-        self._forbid()
+        with self._lock:
+            self._allowed = False
         try:
             yield
         finally:
@@ -70,10 +72,6 @@ class Interruption:
                 self._done = True
                 raise Stopped
 
-    def _forbid(self) -> None:
-        with self._lock:
-            self._allowed = False
-
 
 def raise_in(thread: threading.Thread) -> None:
     """Raises Stopped in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
@@ -83,21 +81,19 @@ def raise_in(thread: threading.Thread) -> None:
     exception.
     """
     deadline = time.monotonic() + _MAX_WAIT_S
-    while _is_uninterruptible(thread) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        frame = sys._current_frames().get(thread.ident or 0)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename.startswith("<frozen importlib") or code is _START:
+                break
+            frame = frame.f_back
+        else:
+            break
         time.sleep(0.001)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
     )
-
-
-def _is_uninterruptible(thread: threading.Thread) -> bool:
-    frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename.startswith("<frozen importlib") or code is _START:
-            return True
-        frame = frame.f_back
-    return False
 
 
 _START = inspect.unwrap(threading.Thread.start).__code__

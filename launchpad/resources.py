@@ -63,31 +63,45 @@ class Resources:
     placement: str = ""
 
     def __post_init__(self) -> None:
-        enough = self.cpus is None or (_is_number(self.cpus) and self.cpus > 0)
-        self._check("cpus", enough, "more than 0, or None for no limit")
         gpus = self.gpus if _is_number(self.gpus) else -1
-        is_whole = gpus == int(gpus) >= 0
-        expected = "0, a share of one GPU below 1 (such as 0.25), or a whole number"
-        self._check("gpus", is_whole or SMALLEST_SHARE <= gpus < 1, expected)
-        is_size = self.memory is None or _bytes_in(self.memory) > 0
-        expected = "bytes, or text with a unit such as '500MB' or '4GiB', more than 0"
-        self._check("memory", is_size, expected)
-        is_text = isinstance(self.accelerator, str) and self.accelerator != ""
-        expected = "a part of the name of a GPU such as 'A100', together with gpus=…"
-        self._check("accelerator", self.accelerator is None or (is_text and gpus > 0), expected)
-        self._check("python", isinstance(self.python, str), "the path of an interpreter")
-        for name in ("env", "labels"):
-            is_mapping = isinstance(getattr(self, name), Mapping)
-            self._check(name, is_mapping, "names and values, as in a dict")
-        texts = all(isinstance(value, str) for value in self.labels.values())
-        self._check("labels", texts, "text for each label, as in {'zone': 'a'}")
-        is_known = self.placement in ("", *PLACEMENTS)
-        self._check("placement", is_known, f"one of {', '.join(PLACEMENTS)}")
-
-    def _check(self, name: str, is_good: bool, expected: str) -> None:
-        if not is_good:
-            value = getattr(self, name)
-            raise DefinitionError(f"Resources({name}={value!r}): expected {expected}")
+        is_gpu_name = isinstance(self.accelerator, str) and self.accelerator != "" and gpus > 0
+        is_dict = {name: isinstance(getattr(self, name), Mapping) for name in ("env", "labels")}
+        labels = self.labels.values() if is_dict["labels"] else ()
+        rules = (
+            (
+                "cpus",
+                self.cpus is None or (_is_number(self.cpus) and self.cpus > 0),
+                "more than 0, or None for no limit",
+            ),
+            (
+                "gpus",
+                gpus == int(gpus) >= 0 or SMALLEST_SHARE <= gpus < 1,
+                "0, a share of one GPU below 1 (such as 0.25), or a whole number",
+            ),
+            (
+                "memory",
+                self.memory is None or _bytes_in(self.memory) > 0,
+                "bytes, or text with a unit such as '500MB' or '4GiB', more than 0",
+            ),
+            (
+                "accelerator",
+                self.accelerator is None or is_gpu_name,
+                "a part of the name of a GPU such as 'A100', together with gpus=…",
+            ),
+            ("python", isinstance(self.python, str), "the path of an interpreter"),
+            ("env", is_dict["env"], "names and values, as in a dict"),
+            ("labels", is_dict["labels"], "names and values, as in a dict"),
+            (
+                "labels",
+                all(isinstance(value, str) for value in labels),
+                "text for each label, as in {'zone': 'a'}",
+            ),
+            ("placement", self.placement in ("", *PLACEMENTS), f"one of {', '.join(PLACEMENTS)}"),
+        )
+        for name, is_good, expected in rules:
+            if not is_good:
+                value = getattr(self, name)
+                raise DefinitionError(f"Resources({name}={value!r}): expected {expected}")
 
     @property
     def memory_bytes(self) -> int | None:

@@ -55,21 +55,29 @@ class RestartPolicy:
     stop_grace_s: float | None = None
 
     def __post_init__(self) -> None:
-        self._check("mode", self.mode in MODES, f"one of {', '.join(MODES)}")
-        self._check("scope", self.scope in SCOPES, f"one of {', '.join(SCOPES)}")
-        self._check("max_restarts", _is_at_least_0(self.max_restarts), "0 or more")
-        self._check("within_s", _is_above_0(self.within_s), "seconds, more than 0")
-        self._check("backoff", _is_at_least_0(self.backoff), "seconds, 0 or more")
-        for name in ("start_timeout_s", "stop_grace_s"):
-            value = getattr(self, name)
-            self._check(name, value is None or not math.isnan(value), "seconds or None")
-        is_limit = self.start_timeout_s is None or _is_above_0(self.start_timeout_s)
-        self._check("start_timeout_s", is_limit, "seconds, more than 0, or None")
-
-    def _check(self, name: str, is_good: bool, expected: str) -> None:
-        if not is_good:
-            value = getattr(self, name)
-            raise DefinitionError(f"RestartPolicy({name}={value!r}): expected {expected}")
+        timeout_s, grace_s = self.start_timeout_s, self.stop_grace_s
+        rules = (
+            ("mode", self.mode in MODES, f"one of {', '.join(MODES)}"),
+            ("scope", self.scope in SCOPES, f"one of {', '.join(SCOPES)}"),
+            ("max_restarts", _is_at_least_0(self.max_restarts), "0 or more"),
+            (
+                "within_s",
+                _is_at_least_0(self.within_s) and self.within_s != 0,
+                "seconds, more than 0",
+            ),
+            ("backoff", _is_at_least_0(self.backoff), "seconds, 0 or more"),
+            ("start_timeout_s", timeout_s is None or not math.isnan(timeout_s), "seconds or None"),
+            ("stop_grace_s", grace_s is None or not math.isnan(grace_s), "seconds or None"),
+            (
+                "start_timeout_s",
+                timeout_s is None or (_is_at_least_0(timeout_s) and timeout_s != 0),
+                "seconds, more than 0, or None",
+            ),
+        )
+        for name, is_good, expected in rules:
+            if not is_good:
+                value = getattr(self, name)
+                raise DefinitionError(f"RestartPolicy({name}={value!r}): expected {expected}")
 
     def delay_s(self, n_before: int) -> float:
         """How long a restart waits that has had `n_before` others before it within the window."""
@@ -89,10 +97,6 @@ def refuse_endless_main(label: str, policy: RestartPolicy) -> None:
 
 def _is_at_least_0(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-
-
-def _is_above_0(value: object) -> bool:
-    return _is_at_least_0(value) and value != 0
 
 
 NO_RESTARTS = RestartPolicy(mode=NEVER)

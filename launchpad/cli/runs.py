@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
-from launchpad.courier import Client, CourierError
+from launchpad.courier import CourierError
 from launchpad.errors import LaunchError
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.record import RunRecord
-
-T = TypeVar("T")
 
 
 class CommandError(Exception):
@@ -40,14 +39,6 @@ def candidates(wanted: str | None) -> list[RunRecord]:
     """The runs that `wanted` is matched with: a cluster is queried only if it matches none here."""
     here = record.running()
     return here if wanted is not None and matching(here, wanted) else all_running()
-
-
-def find_with_label(wanted: str | None, label: str | None) -> tuple[RunRecord, str | None]:
-    """The run and the label for `[RUN] [LABEL]`: one word alone may be either."""
-    runs = candidates(wanted)
-    if wanted is not None and label is None and len(runs) == 1 and not matching(runs, wanted):
-        return runs[0], wanted
-    return find(wanted), label
 
 
 def all_running() -> list[RunRecord]:
@@ -107,10 +98,13 @@ def only(
     """
     if len(found) == 1:
         return found[0]
+    listed = "".join(
+        f"\n  {run.run_id}  ({run.program}, pid {run.pid})" for run in found or all_runs
+    )
     if found:
         what = "several programs run" if wanted is None else f"several runs are called {wanted!r}"
-        raise CommandError(f"{what}; name one of them:{_listed(found)}")
-    raise CommandError(f"no run is called {wanted!r}; there are:{_listed(all_runs)}")
+        raise CommandError(f"{what}; name one of them:{listed}")
+    raise CommandError(f"no run is called {wanted!r}; there are:{listed}")
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:
@@ -131,14 +125,22 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
 
 
 @contextlib.contextmanager
-def connected(run: RunRecord) -> Iterator[Client[Any] | _DetachedControl]:
+def connected(run: RunRecord) -> Iterator[Any]:
     """A client of the run's control endpoint, or an object with the same methods for a detached run.
 
     Raises:
         CommandError: it ends just now, or does not answer.
     """
     if is_detached(run):
-        yield _DetachedControl(detached_runs()[run.run_id])
+        detached = detached_runs()[run.run_id]
+        try:
+            yield SimpleNamespace(
+                status=lambda: [asdict(row) for row in detached.status()],
+                stop=lambda at_once: detached.stop(at_once=at_once),
+                stacks=detached.stacks,
+            )
+        except LaunchError as error:
+            raise CommandError(str(error)) from error
         return
     try:
         with control_server.connected(Path(run.runtime)) as client:
@@ -147,29 +149,3 @@ def connected(run: RunRecord) -> Iterator[Client[Any] | _DetachedControl]:
         raise CommandError(
             f"{run.run_id} does not answer: {error}. If that stays so, look at its launcher: pid {run.pid}"
         ) from error
-
-
-class _DetachedControl:
-    """The methods of a control endpoint, for a detached run."""
-
-    def __init__(self, detached: Detached) -> None:
-        self._detached = detached
-
-    def status(self) -> list[dict[str, Any]]:
-        return [asdict(row) for row in self._query(self._detached.status)]
-
-    def stop(self, at_once: bool) -> None:
-        self._query(lambda: self._detached.stop(at_once=at_once))
-
-    def stacks(self, workers: Sequence[str]) -> dict[str, str]:
-        return self._query(lambda: self._detached.stacks(list(workers)))
-
-    def _query(self, ask: Callable[[], T]) -> T:
-        try:
-            return ask()
-        except LaunchError as error:
-            raise CommandError(str(error)) from error
-
-
-def _listed(runs: Sequence[RunRecord]) -> str:
-    return "".join(f"\n  {run.run_id}  ({run.program}, pid {run.pid})" for run in runs)

@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints them, worker after worker."""
-    one, label = runs.find_with_label(options.run, options.label)
+    one, label = None, options.label
+    if options.run is not None and label is None:  # one word alone may be either
+        candidates = runs.candidates(options.run)
+        if len(candidates) == 1 and not runs.matching(candidates, options.run):
+            one, label = candidates[0], options.run
+    one = one or runs.find(options.run)
     wanted = set(runs.workers_of(one, label))
     with runs.connected(one) as client:
         running = [row for row in client.status() if row["state"] in _RUNNING]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,10 +14,11 @@ from launchpad.courier import Client, Server, WorkerFailed
 from launchpad.courier.client.client import T
 from launchpad.courier.client.typed import CourierClient
 from launchpad.courier.server.decorators import idempotent_methods
+from launchpad.events import Bound
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
-from launchpad.nodes.python import RunnableNode, call_hook, call_restore, run_method
+from launchpad.nodes.python import RunnableNode, call_hook, run_method
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes"})
@@ -54,7 +56,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         verdict: Callable[[], Exception | None] | None = None
         if me is not None and address.name:
             worker = address.name.partition("/")[0]
-            verdict = _WorkerFailureCheck(me, worker)
+            verdict = functools.partial(_worker_failure, me, worker)
         elif (launched := context.find_published(address.uid)) is not None:
             worker, verdict = launched.worker, launched.verdict
         client = Client(
@@ -135,7 +137,8 @@ class ServeObject(Executable):
     def open(self) -> Run | None:
         """Builds the object, then serves it: no call reaches one that is half built."""
         built = self.constructor(*self.args, **self.kwargs)
-        call_restore(built)
+        if context.current().attempt > 1:
+            call_hook(built, "restore")
         self._built = built
         with context.current().interruption.forbidden():
             server = new_server(self.address, self.server_kwargs)
@@ -175,24 +178,20 @@ def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxy
 def start(server: Server, address: Address) -> None:
     """Starts it, and reports its endpoints for workers that do not have them from the plan."""
     server.start()
-    context.current().note_bound(address.name, server.addresses)
+    me = context.current()
+    if me.listens_at:  # where servers move, the launcher sends the endpoints to the other workers
+        me.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
 
 
-class _WorkerFailureCheck:
+def _worker_failure(me: context.RunContext, worker: str) -> Exception | None:
     """Whether the worker of a server has ended: polled by a client that waits for the server."""
-
-    def __init__(self, me: context.RunContext, worker: str) -> None:
-        self._me, self._worker = me, worker
-
-    def __call__(self) -> Exception | None:
-        why = self._me.gone_reason(self._worker)
-        if why:
-            return WorkerFailed(why, server=self._worker)
-        if self._me.stop_event.is_set():  # a server that is not up by now does not start any more
-            why = f"{self._worker} does not serve, and {self._me.name} was asked to stop"
-            return WorkerFailed(why, server=self._worker)
-        self._me.note_waiting(self._worker)
-        return None
+    why = me.gone_reason(worker)
+    if not why and me.stop_event.is_set():  # a server that is not up by now does not start any more
+        why = f"{worker} does not serve, and {me.name} was asked to stop"
+    if why:
+        return WorkerFailed(why, server=worker)
+    me.note_waiting(worker)
+    return None
 
 
 def _checked(options: dict[str, Any], allowed: frozenset[str], what: str) -> dict[str, Any]:

@@ -120,7 +120,8 @@ class BuildObject(Executable):
     def open(self) -> Run | None:
         """Builds the object."""
         built = self.constructor(*self.args, **self.kwargs)
-        call_restore(built)
+        if context.current().attempt > 1:
+            call_hook(built, "restore")
         self._built = built
         return run_method(built, self.runs)
 
@@ -133,12 +134,6 @@ def run_method(built: object, runs: bool) -> Run | None:
     """The object's `run`, if it has one and it is to be run."""
     run = getattr(built, "run", None) if runs else None
     return run if callable(run) else None
-
-
-def call_restore(built: object) -> None:
-    """Calls `built.restore()`, unless this is the first attempt."""
-    if context.current().attempt > 1:
-        call_hook(built, "restore")
 
 
 def call_hook(built: object, name: str) -> None:

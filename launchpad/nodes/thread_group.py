@@ -69,7 +69,8 @@ class ThreadGroup:
         self._changed = threading.Condition()
         self._errors: list[BaseException] = []
         self._threads = [NodeThread(each, self._me, self._on_end) for each in executables]
-        self._me.add_stop_handler(self._notify)  # so the worker's own thread is never interrupted
+        # so the worker's own thread is never interrupted
+        self._me.add_stop_handler(functools.partial(self._on_end, None))
 
     def open(self) -> bool:
         """Opens all; whether any of them has something to run."""
@@ -141,10 +142,6 @@ class ThreadGroup:
     def _wait(self, until: Callable[[], bool], timeout_s: float | None = None) -> None:
         with self._changed:
             self._changed.wait_for(until, timeout_s)
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     def _on_end(self, error: BaseException | None) -> None:
         with self._changed:

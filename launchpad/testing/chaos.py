@@ -23,7 +23,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.running import Running
 
 _POLL_S = 0.002
@@ -140,8 +139,22 @@ class KillWorkers:
                 attempt = (status.worker, status.attempt)
                 if attempt not in self._decisions:
                     self._decisions[attempt] = _KillDecision(self._draws(*attempt))
-                if self._decisions[attempt].is_due():
-                    self._kill(status)
+                if not self._decisions[attempt].is_due():
+                    continue
+                # nothing happens if it has not started yet, or has ended
+                how = ""
+                if status.pid is None:
+                    why = "killed by lp.testing.KillWorkers, as far as a thread can be"
+                    how = self._running.crash(status.worker, why)
+                else:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(status.pid, self._signal)
+                        how = self._signal.name
+                if how:
+                    self._decisions[attempt].is_final = True
+                    at_s = time.monotonic() - self._began
+                    self.done.append(Kill(*attempt, status.state, at_s, how))
+                    self._left -= 1
 
     def _draws(self, worker: str, attempt: int) -> Iterator[tuple[float, bool]]:
         """In how many seconds each draw is made, and whether it kills."""
@@ -151,22 +164,6 @@ class KillWorkers:
             yield self._after_s + wait_s, rng.random() < self._chance
             if self._every_s is None:
                 return
-
-    def _kill(self, status: WorkerStatus) -> None:
-        """Kills it and notes it; nothing happens if it has not started yet, or has ended."""
-        how = ""
-        if status.pid is None:
-            why = "killed by lp.testing.KillWorkers, as far as a thread can be"
-            how = self._running.crash(status.worker, why)
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(status.pid, self._signal)
-                how = self._signal.name
-        if how:
-            self._decisions[status.worker, status.attempt].is_final = True
-            at_s = time.monotonic() - self._began
-            self.done.append(Kill(status.worker, status.attempt, status.state, at_s, how))
-            self._left -= 1
 
 
 @contextlib.contextmanager
@@ -187,7 +184,15 @@ def freeze(running: Running, worker: str) -> Iterator[None]:
     pid = _process_of(running, worker)
     _send(pid, signal.SIGSTOP)
     try:
-        _wait_until_still(pid)
+        # a thread that runs on another processor stops a little after the signal was sent
+        deadline, states = time.monotonic() + _STILL_S, ["R"]
+        while not all(state in _STILL for state in states) and time.monotonic() < deadline:
+            time.sleep(0.001)
+            states = []
+            for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+                with contextlib.suppress(OSError):  # the thread has ended
+                    # From the right, since a name may contain anything.
+                    states.append(stat.read_text().rpartition(") ")[2][:1])
         yield
     finally:
         _send(pid, signal.SIGCONT)
@@ -262,20 +267,6 @@ def _process_of(running: Running, worker: str) -> int:
             " cannot be stopped from outside: launch with test_mp or local_mp, and wait until it runs."
         )
     return statuses[worker].pid or 0
-
-
-def _wait_until_still(pid: int) -> None:
-    """A thread that runs on another processor stops a little after the signal was sent."""
-    deadline = time.monotonic() + _STILL_S
-    while time.monotonic() < deadline:
-        states = []
-        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-            with contextlib.suppress(OSError):  # the thread has ended
-                # From the right, since a name may contain anything.
-                states.append(stat.read_text().rpartition(") ")[2][:1])
-        if all(state in _STILL for state in states):
-            return
-        time.sleep(0.001)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -65,24 +65,31 @@ def _descendants() -> set[str]:
         return set()
     import psutil
 
-    below = psutil.Process().children(recursive=True)
-    return {f"process {process.pid} {process.name()}" for process in below if _is_running(process)}
-
-
-def _is_running(process: object) -> bool:
-    import psutil
-
-    assert isinstance(process, psutil.Process)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid()
-    return False
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid():
+                found.add(f"process {process.pid} {process.name()}")
+    return found
 
 
 def _descriptors() -> set[str]:
-    """The open descriptors. Those without a name are only counted: gRPC renumbers its own after a fork."""
+    """The open descriptors. Those without a name are only counted: gRPC renumbers its own after a fork.
+
+    Without Ray's connections: those to actors that have ended stay for over half a minute. They are gRPC's,
+    which uses IPv6 sockets for IPv4; launchpad's workers on Ray do not.
+    """
+    numbers = set(os.listdir("/dev/fd"))
+    if "ray" in sys.modules:
+        import psutil
+
+        connections = psutil.Process().net_connections("tcp6")
+        numbers -= {
+            str(each.fd) for each in connections if each.raddr and "::ffff:" in each.raddr.ip
+        }
     named: set[str] = set()
     nameless: Counter[str] = Counter()
-    for fd in set(os.listdir("/dev/fd")) - _connections_of_ray():
+    for fd in numbers:
         with contextlib.suppress(OSError):
             target = os.readlink(f"/dev/fd/{fd}")
             if target.startswith("anon_inode:"):
@@ -90,19 +97,6 @@ def _descriptors() -> set[str]:
             elif not target.startswith("/proc/"):
                 named.add(f"descriptor {fd} {target}")
     return named | _counted("descriptor", nameless)
-
-
-def _connections_of_ray() -> set[str]:
-    """The descriptors of Ray's connections: those to actors that have ended stay for over half a minute.
-
-    They are gRPC's, which uses IPv6 sockets for IPv4; launchpad's workers on Ray do not.
-    """
-    if "ray" not in sys.modules:
-        return set()
-    import psutil
-
-    connections = psutil.Process().net_connections("tcp6")
-    return {str(each.fd) for each in connections if each.raddr and "::ffff:" in each.raddr.ip}
 
 
 def _segments() -> list[Path]:

@@ -90,18 +90,17 @@ class FakeCluster:
         with self._changed:
             self._discard(kind, name, grace_s)
 
-    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
-        """Sets annotations of a pod."""
-        self._knock("patch", "Pod")
+    def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
+        """Merges these into the metadata of an object."""
+        self._knock("patch", kind)
         with self._changed:
-            self._existing("Pod", pod)["metadata"].setdefault("annotations", {}).update(annotations)
-            self._note("MODIFIED", self.objects["Pod", pod])
-
-    def set_owners(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
-        """Sets what a Secret belongs to."""
-        self._knock("patch", "Secret")
-        with self._changed:
-            self._existing("Secret", secret)["metadata"]["ownerReferences"] = list(owners)
+            found = self._existing(kind, name)
+            for field, value in metadata.items():
+                old = found["metadata"].get(field)
+                found["metadata"][field] = (
+                    {**(old or {}), **value} if field == "annotations" else value
+                )
+            self._note("MODIFIED", found)
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
@@ -134,10 +133,15 @@ class FakeCluster:
                 if found["kind"] == kind and _fits(found, selector):
                     yield change, found
 
-    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
-        """The lines of a pod, each after its time, until it is over."""
+    def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
+        """The lines of a pod, each after its time: until it is over, or those that are there now."""
         self._knock("get", "Pod/log")
         shown = 0
+        if not follow:
+            with self._changed:
+                lines = list(self._logs.get(pod, []))
+            yield from lines
+            return
         while True:
             with self._changed:
                 found = self.objects.get(("Pod", pod))
@@ -150,13 +154,6 @@ class FakeCluster:
             yield from (line for line in lines if line.split(b" ")[0].decode() >= since)
             if not lines and (is_over or self._is_closed):
                 return
-
-    def printed(self, pod: str) -> Iterator[bytes]:
-        """The lines that are there now."""
-        self._knock("get", "Pod/log")
-        with self._changed:
-            lines = list(self._logs.get(pod, []))
-        yield from lines
 
     def rules(self) -> Sequence[Manifest]:
         """None: each right is asked for."""

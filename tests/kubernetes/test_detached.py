@@ -23,10 +23,9 @@ from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.detached import (
     detached_run,
-    discovery,
-    launch_detached,
     launcher_manifests,
     launcher_state,
+    runs,
 )
 from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
@@ -67,7 +66,7 @@ def cluster() -> FakeCluster:
 def leave(cluster: FakeCluster) -> Iterator[Callable[[], Leaving]]:
     """Leaves a program of two workers there, in a thread: the test is the cluster meanwhile."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        yield lambda: pool.submit(launch_detached.launch_on, cluster, plan_of_two(), SETTINGS, 5.0)
+        yield lambda: pool.submit(runs.launch, cluster, plan_of_two(), SETTINGS, 5.0)
 
 
 def plan_of_two() -> LaunchPlan:
@@ -99,7 +98,11 @@ def left(begun: tuple[str, Detached]) -> Detached:
 
 
 def tell(cluster: FakeCluster, pod: str, annotation: str, told: Any) -> None:
-    cluster.annotate(pod, {annotation: launcher_state.written(told)})
+    cluster.patch("Pod", pod, {"annotations": {annotation: launcher_state.written(told)}})
+
+
+def annotate(cluster: FakeCluster, pod: str, commands: PodCommands) -> None:
+    cluster.patch("Pod", pod, {"annotations": {"launchpad/orders": commands.text()}})
 
 
 def tell_end(cluster: FakeCluster, pod: str, *failures: Outcome, **states: list[str]) -> None:
@@ -126,7 +129,7 @@ def wishes(cluster: FakeCluster, pod: str) -> PodCommands:
 def test_a_supervisor_is_given_no_code_that_is_not_to_be_sent(cluster: FakeCluster) -> None:
     settings = replace(SETTINGS, send_code=False)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(launch_detached.launch_on, cluster, plan_of_two(), settings, 5.0)
+        future = pool.submit(runs.launch, cluster, plan_of_two(), settings, 5.0)
         pod = cluster.pod(launcher_manifests.NAME)
         packed = base64.b64decode(
             only(cluster, "Secret")["data"][f"worker.{launcher_manifests.NAME}-000"]
@@ -382,7 +385,7 @@ def test_what_is_stopped_by_halves_is_stopped_by_the_next_look(
 def test_who_waits_hears_that_somebody_else_has_stopped_it_and_nothing_worse(
     cluster: FakeCluster, pod: str, left: Detached
 ) -> None:
-    cluster.annotate(pod, {"launchpad/orders": PodCommands(stop=True).text()})
+    annotate(cluster, pod, PodCommands(stop=True))
     assert not left.has_ended()
 
     cluster.delete("Job", only(cluster, "Job")["metadata"]["name"])
@@ -395,7 +398,7 @@ def test_a_stop_is_not_undone_by_who_asks_for_stacks(
     cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detached_run, "_STACKS_S", 0.1)
-    cluster.annotate(pod, {"launchpad/orders": PodCommands(stop=True, kill=True, stacks=4).text()})
+    annotate(cluster, pod, PodCommands(stop=True, kill=True, stacks=4))
 
     left.stacks(["loop-0"])
 
@@ -460,7 +463,7 @@ def test_a_run_whose_supervisor_was_lost_is_found_and_stopped_from_elsewhere(
     cluster.create(_root(cluster, name.removesuffix("-supervisor"), name))
     cluster.evict(pod, "Evicted")
 
-    (found,) = discovery.runs_on(cluster)
+    (found,) = runs.find(cluster)
     assert not found.has_ended()
     found.stop()
 
@@ -474,7 +477,7 @@ def test_it_is_found_from_elsewhere_by_the_root_that_its_supervisor_makes(
     run = name.removesuffix("-supervisor")
     cluster.create(_root(cluster, run, name))
 
-    (found,) = discovery.runs_on(cluster)
+    (found,) = runs.find(cluster)
     found.ask_to_stop()
 
     assert found.record == RunRecord(**RECORD)

@@ -15,7 +15,7 @@ from launchpad.launch.backends.kubernetes import create_run, pod_messages, termi
 from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
-from launchpad.launch.backends.kubernetes.detached import detached_run, discovery
+from launchpad.launch.backends.kubernetes.detached import detached_run, runs
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.backends.launch_origin import RunSecrets
@@ -76,7 +76,7 @@ def left(cluster: FakeCluster) -> Left:
 @pytest.fixture
 def found(cluster: FakeCluster, left: Left) -> Detached:
     """The run, as it is found."""
-    (found,) = discovery.runs_on(cluster)
+    (found,) = runs.find(cluster)
     return found
 
 
@@ -103,7 +103,7 @@ def metadata(cluster: FakeCluster, pod: str) -> Manifest:
 
 
 def test_a_run_is_found_with_its_record(cluster: FakeCluster, left: Left) -> None:
-    (found,) = discovery.runs_on(cluster)
+    (found,) = runs.find(cluster)
 
     assert found.run_id == left.directory.run_id
     assert found.record.program == "left"
@@ -118,7 +118,7 @@ def test_runs_of_one_cluster_are_told_apart(cluster: FakeCluster, left: Left) ->
     other.start("loop-0")
     cluster.run(cluster.pod("loop-0"))
 
-    found = {each.run_id: each for each in discovery.runs_on(cluster)}
+    found = {each.run_id: each for each in runs.find(cluster)}
 
     assert set(found) == {left.directory.run_id, other.directory.run_id}
     found[left.directory.run_id].ask_to_stop(at_once=True)
@@ -127,7 +127,7 @@ def test_runs_of_one_cluster_are_told_apart(cluster: FakeCluster, left: Left) ->
 
 
 def test_on_an_empty_cluster_there_is_none(cluster: FakeCluster) -> None:
-    assert discovery.runs_on(cluster) == []
+    assert runs.find(cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -151,20 +151,20 @@ def test_a_root_of_another_version_is_passed_over(
         root["metadata"]["annotations"] = annotations
     cluster.create(root)
 
-    assert [each.run_id for each in discovery.runs_on(cluster)] == [left.directory.run_id]
+    assert [each.run_id for each in runs.find(cluster)] == [left.directory.run_id]
 
 
 def test_other_secrets_are_passed_over(cluster: FakeCluster, left: Left) -> None:
     theirs = {"data": {"key": base64.b64encode(b"value").decode()}}
     cluster.create({"kind": "Secret", "metadata": {"name": "theirs"}, **theirs})
 
-    assert [each.run_id for each in discovery.runs_on(cluster)] == [left.directory.run_id]
+    assert [each.run_id for each in runs.find(cluster)] == [left.directory.run_id]
 
 
 def test_a_cluster_is_asked_only_where_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
-    assert discovery.detached() == []
+    assert TestKubernetes().detached() == []
 
 
 # What cannot be asked.
@@ -176,7 +176,7 @@ def test_a_cluster_that_does_not_answer_is_an_error_of_the_launch(
     cluster.is_reachable = False
 
     with pytest.raises(lp.LaunchError, match="cannot be listed: the fake cluster does not answer"):
-        discovery.runs_on(cluster)
+        runs.find(cluster)
     with pytest.raises(lp.LaunchError, match="does not tell of this run: the fake cluster"):
         found.status()
 
@@ -185,7 +185,7 @@ def test_the_right_that_is_missing_to_look_is_named(cluster: FakeCluster) -> Non
     cluster.refused = {("list", "Secret")}
 
     with pytest.raises(lp.LaunchError, match="'mine' of the cluster you may not list secrets"):
-        discovery.runs_on(cluster)
+        runs.find(cluster)
 
 
 def test_all_rights_that_are_missing_to_stop_are_named(
@@ -342,7 +342,7 @@ def test_stop_asks_the_pods_and_deletes_everything(
         cluster.end(pod)
     assert found.has_ended()
     assert cluster.objects == {}
-    assert discovery.runs_on(cluster) == []
+    assert runs.find(cluster) == []
 
 
 def test_stop_ends_a_run_whose_workers_have_ended(

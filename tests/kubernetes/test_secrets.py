@@ -35,7 +35,7 @@ def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
             for kind in KINDS
         }
         names = [pod["metadata"]["name"] for pod in api.list("Pod", "launchpad/program=secret")[0]]
-        logs = {name: b"\n".join(api.printed(name)) for name in names}
+        logs = {name: b"\n".join(api.log(name, follow=False)) for name in names}
         of_others = of_processes("cmdline") | of_processes("environ")
         running.stop()
 

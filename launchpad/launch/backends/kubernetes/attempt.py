@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launchpad.launch.backends.kubernetes import pod_status
-from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Manifest
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
-from launchpad.launch.backends.kubernetes.manifests.metadata import Run
-from launchpad.launch.backends.kubernetes.manifests.pod_spec import carries_state
+from launchpad.launch.backends.kubernetes.manifests.names import STATE, Run
+from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, StateChunk
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.plan import WorkerPlan
@@ -50,17 +50,13 @@ class PodAttempt:
         """Empty while it has no pod."""
         return str(self.pod.get("metadata", {}).get("name", ""))
 
-    @property
-    def uid(self) -> str:
-        """Distinguishes its pod from others of that name."""
-        return str(self.pod.get("metadata", {}).get("uid", ""))
 
-
+@dataclass(frozen=True)
 class Jobs:
     """The Jobs of one run. Methods raise ApiError or Unreachable; none waits for a pod."""
 
-    def __init__(self, cluster: Cluster, run: Run) -> None:
-        self._cluster, self._run = cluster, run
+    _cluster: Cluster
+    _run: Run
 
     def create(self, attempt: PodAttempt, plan: WorkerPlan, state: bytes) -> None:
         """Creates the attempt's Job, and the Secrets with its state.
@@ -69,13 +65,22 @@ class Jobs:
             state: What the attempt before has left, packed; or nothing.
         """
         number = attempt.facts.attempt
-        state_parts = packed_secrets.packed(state) if state else []
-        for secret in manifest.state(self._run, plan, number, state_parts):
-            self._create(secret)
-        job = manifest.job(self._run, plan, number, len(state_parts))
-        attempt.commands = replace(attempt.commands, carries=carries_state(job))
-        job["spec"]["template"]["metadata"]["annotations"][names.COMMANDS] = attempt.commands.text()
-        self._create(job)
+        parts = packed_secrets.packed(state) if state else []
+        job = manifest.job(self._run, plan, number, len(parts))
+        template = job["spec"]["template"]
+        # the state directory is deleted with the pod, unless a patch has put a volume there
+        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+        mounts = worker_container(template["spec"])["volumeMounts"]
+        there = [volumes.get(each["name"], ()) for each in mounts if each["mountPath"] == STATE]
+        carries = all("emptyDir" in volume for volume in there)
+        attempt.commands = replace(attempt.commands, carries=carries)
+        template["metadata"]["annotations"][names.COMMANDS] = attempt.commands.text()
+        for each in (*manifest.state(self._run, plan, number, parts), job):
+            try:
+                self._cluster.create(each)
+            except ApiError as error:  # 409: created by a call whose answer was lost
+                if error.status != _EXISTS:
+                    raise
 
     def delete(self, attempt: PodAttempt) -> None:
         """Deletes the Job, and so its pod; a pod that is deleted alone would be replaced by the Job."""
@@ -90,15 +95,8 @@ class Jobs:
 
     def send_commands(self, attempt: PodAttempt) -> None:
         """Writes them into the annotation of its pod."""
-        self._cluster.annotate(attempt.pod_name, {names.COMMANDS: attempt.commands.text()})
-
-    def _create(self, each: Manifest) -> None:
-        try:
-            self._cluster.create(each)
-        # created by a call whose answer was lost
-        except ApiError as error:
-            if error.status != _EXISTS:
-                raise
+        annotations = {names.COMMANDS: attempt.commands.text()}
+        self._cluster.patch("Pod", attempt.pod_name, {"annotations": annotations})
 
 
 def why_no_pod(cluster: Cluster, job: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -14,8 +15,7 @@ from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
-from launchpad.launch.backends.kubernetes.manifests.metadata import Run
-from launchpad.launch.backends.kubernetes.manifests.names import FIRST_PORT
+from launchpad.launch.backends.kubernetes.manifests.names import FIRST_PORT, Run
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -94,15 +94,27 @@ class Kubernetes(Backend):
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
         """Has a launcher pod in the cluster launch and supervise it."""
-        from launchpad.launch.backends.kubernetes.detached import launch_detached
+        from launchpad.launch.backends.kubernetes.api.http_client import Api
+        from launchpad.launch.backends.kubernetes.detached import runs
 
-        return launch_detached.launch_detached(plan, self._settings, grace_s)
+        cluster = Api(self._settings.namespace)
+        try:
+            return runs.launch(cluster, plan, self._settings, grace_s)
+        except BaseException:
+            cluster.close()
+            raise
 
     def detached(self) -> list[Detached]:
-        """Runs on the cluster of $KUBECONFIG whose launchers are elsewhere or were killed."""
-        from launchpad.launch.backends.kubernetes.detached import discovery
+        """Runs on the cluster of $KUBECONFIG whose launchers are elsewhere or were killed.
 
-        return discovery.detached()
+        None if neither that is set nor $LAUNCHPAD_KUBERNETES.
+        """
+        if not os.environ.get("KUBECONFIG") and not os.environ.get(FILE):
+            return []
+        from launchpad.launch.backends.kubernetes.api.http_client import Api
+        from launchpad.launch.backends.kubernetes.detached import runs
+
+        return runs.find(Api(Settings.of({}).namespace))
 
     def start(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
@@ -144,15 +156,13 @@ class ClusterPlan(LaunchPlan):
         others = manifest.others(run, secret_files)
         return [manifest.root(run, first), manifest.service(run), *others, *jobs]
 
-    def shown(self) -> str:
-        """The manifests."""
-        return self.to_yaml()
-
     def to_yaml(self) -> str:
         """The manifests as YAML."""
         import yaml
 
         return str(yaml.safe_dump_all(self.manifests(), sort_keys=False))
+
+    shown = to_yaml
 
 
 def named(plan: _P, service: str) -> _P:

@@ -39,8 +39,7 @@ from launchpad.launch.backends.kubernetes.detached import launcher_manifests, la
 from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
 from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
-from launchpad.launch.backends.kubernetes.manifests.metadata import Owner
-from launchpad.launch.backends.kubernetes.manifests.names import MOUNTED, WRITABLE
+from launchpad.launch.backends.kubernetes.manifests.names import MOUNTED, WRITABLE, Owner
 from launchpad.launch.backends.kubernetes.pod import entrypoint
 from launchpad.launch.backends.kubernetes.pod.entrypoint import ReadinessPort
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
@@ -59,12 +58,15 @@ class LauncherPod:
 
     Args:
         name: The name of the pod in which this runs.
+
+    Attributes:
+        launcher: Runs the program; it has the exit status of the container.
     """
 
     def __init__(self, cluster: Cluster, name: str, spec: LauncherSpec) -> None:
         self._cluster, self._name, self._spec = cluster, name, spec
         self._object_name = launcher_manifests.name(spec.run)
-        self._launcher = RemoteLauncher(sys.stdout)
+        self.launcher = RemoteLauncher(sys.stdout)
         self._readiness = ReadinessPort()
         self._is_terminated = threading.Event()
         self._executor = ThreadPoolExecutor(_AT_ONCE)
@@ -80,23 +82,31 @@ class LauncherPod:
         spec = self._spec
         backend = Kubernetes(**vars(spec.settings))
         backend.submitter = replace(spec.submitter, run=spec.run, owner=self._owner())
-        record = self._launcher.begin(spec.plan, backend, spec.submitter.notice_s)
+        record = self.launcher.begin(spec.plan, backend, spec.submitter.notice_s)
         try:
             self._annotate(launcher_state.LAUNCHED, {**record, "workers": {}})
             self._supervise()
         except BaseException:
-            self._launcher.stop(at_once=True)
-            self._launcher.wait(_END_S)
+            self.launcher.stop(at_once=True)
+            self.launcher.wait(_END_S)
             raise
-        ended = self._how_it_ended()
+        states: dict[str, list[str]] = {}
+        for row in self.launcher.status():
+            states.setdefault(row.state, []).append(row.worker)
+        program, failure = spec.plan.program, self.launcher.failure()
+        if isinstance(failure, ProgramFailed):
+            # logs are in this pod, which ends now; what workers have printed stays in this pod's own log
+            where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
+            failures = [
+                replace(each, log_path=where if each.log_path else "")
+                for each in (failure.outcome, *failure.consequences)
+            ]
+            ended = ProgramEnded(program, failures, states=states)
+        else:
+            ended = ProgramEnded(program, (), "" if failure is None else str(failure), states)
         with contextlib.suppress(ApiError, Unreachable):  # the termination message has it, too
             self._annotate(launcher_state.ENDED, asdict(ended))
         return ended.failure()
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of the container."""
-        return self._launcher.exit_status()
 
     def _owner(self) -> Owner:
         """The owner of the run; there is one run only, though a cluster may start its pod twice.
@@ -108,7 +118,7 @@ class LauncherPod:
         try:
             owner = Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
             run = replace(launcher_manifests.run_of(self._spec, {}), owner=owner)
-            cluster.create(manifest.mark(run))
+            cluster.create(manifest.secret(run, f"{run.name}-begun", {}))
         except (ApiError, Unreachable) as error:
             if isinstance(error, ApiError) and error.status == _EXISTS:
                 raise LaunchError(
@@ -133,46 +143,32 @@ class LauncherPod:
                     text = found["metadata"]["annotations"].get(names.COMMANDS, "")
                     commands = pod_messages.parse_commands(text)
 
-        def get_stacks(worker: str, answers: dict[str, str]) -> None:
-            answers[worker] = self._launcher.stacks([worker])[worker]
-
         # another process may have the port; readiness of this pod is not waited for
         with contextlib.suppress(OSError):
             self._readiness.open()
         selector = f"{names.RUN}={self._object_name}"
         PodInformer(self._cluster, selector, on_pod, lambda trouble: None)
-        while not self._launcher.wait(_POLL_S):
+        while not self.launcher.wait(_POLL_S):
             self._readiness.answer()
             before, done = done, commands
             if self._is_terminated.is_set() or done.stop:
                 self._is_terminated.clear()
                 if not before.stop or (done.kill and not before.kill):
-                    self._launcher.stop(done.kill)
+                    self.launcher.stop(done.kill)
             if done.stacks > before.stacks:
                 stacks = {}
                 for worker in self._spec.plan.workers:
-                    self._executor.submit(get_stacks, worker.name, stacks)
+                    self._executor.submit(
+                        lambda name, found: found.update(self.launcher.stacks([name])),
+                        worker.name,
+                        stacks,
+                    )
             current = (done.stacks, dict(stacks))
             if current != published:
                 published = current
                 texts = {launcher_state.STACKS: launcher_state.written(published)}
                 with contextlib.suppress(ApiError, Unreachable):
-                    self._cluster.annotate(self._name, texts)
-
-    def _how_it_ended(self) -> ProgramEnded:
-        program, failure = self._spec.plan.program, self._launcher.failure()
-        states: dict[str, list[str]] = {}
-        for row in self._launcher.status():
-            states.setdefault(row.state, []).append(row.worker)
-        if not isinstance(failure, ProgramFailed):
-            return ProgramEnded(program, (), "" if failure is None else str(failure), states)
-        # logs are in this pod, which ends now; what workers have printed stays in this pod's own log
-        where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
-        failures = [
-            replace(ended, log_path=where if ended.log_path else "")
-            for ended in (failure.outcome, *failure.consequences)
-        ]
-        return ProgramEnded(program, tuple(failures), states=states)
+                    self._cluster.patch("Pod", self._name, {"annotations": texts})
 
     def _annotate(self, annotation: str, content: Any) -> None:
         """Writes an annotation of this pod; again while the cluster does not answer, up to a minute.
@@ -181,7 +177,7 @@ class LauncherPod:
             ApiError, Unreachable: it was not written.
         """
         texts = {annotation: launcher_state.written(content)}
-        write = partial(self._cluster.annotate, self._name, texts)
+        write = partial(self._cluster.patch, "Pod", self._name, {"annotations": texts})
         retry, is_written = RetryWindow(), False
         while not is_written:
             is_written = retry.call(lambda: write() is None, otherwise=False)
@@ -204,9 +200,9 @@ def main() -> NoReturn:
         spec: Any = pickle.loads(packed_secrets.unpacked(mounted, launcher_manifests.SPEC))
         assert isinstance(spec, LauncherSpec)
         cluster = Api(os.environ[launcher_manifests.NAMESPACE])
-        launcher = LauncherPod(cluster, os.environ[launcher_manifests.POD_NAME], spec)
-        failure = launcher.run()
-        code = launcher.exit_status
+        pod = LauncherPod(cluster, os.environ[launcher_manifests.POD_NAME], spec)
+        failure = pod.run()
+        code = pod.launcher.exit_status()
     except Exception as error:
         failure = error
     if failure is not None:

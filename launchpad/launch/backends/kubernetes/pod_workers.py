@@ -61,6 +61,9 @@ _REPORT_S = 10.0
 _NO_POD_S = 5.0
 """After so long without a pod the reason is reported."""
 
+_JOIN_S = 5.0
+"""How long threads with open connections are waited for."""
+
 _STACKS_S = 10.0
 _REASON = 300
 """Characters of why a worker is gone: the size of annotations is limited, and there may be many."""
@@ -106,7 +109,7 @@ class KubernetesWorkers(Workers):
             cluster,
             f"{RUN}={self._run.name}",
             lambda *event: self._actions.do(self._on_pod, *event),
-            self._note_all,
+            lambda text: report(WorkerNote(plan.workers[0].name, text)),
         )
         self._actions.begin()
 
@@ -158,8 +161,10 @@ class KubernetesWorkers(Workers):
 
     def crash(self, worker: str, why: str) -> str:
         """Has its pod send SIGKILL to its process."""
-        attempt = self._running_attempt(worker)
-        if attempt is None or attempt.follower is None or attempt.facts.reported is not None:
+        attempt = self._attempts.get(worker)
+        if attempt is None or attempt.is_over or attempt.follower is None:
+            return ""
+        if attempt.facts.reported is not None:
             return ""
         self._actions.do(self._terminator.send_commands, attempt, {"crash": True})
         return "SIGKILL"
@@ -168,9 +173,8 @@ class KubernetesWorkers(Workers):
         """Deletes all that belongs to the run, and waits until it is gone."""
         self._actions.end(self._close)
         self._cluster.close()
-        self._informer.join()
-        for follower in self._followers:
-            follower.join()
+        for thread in (self._informer.thread, *(each.thread for each in self._followers)):
+            thread.join(_JOIN_S)
 
     def _start(self, worker: str, number: int) -> None:
         before = self._attempts.get(worker)
@@ -189,30 +193,44 @@ class KubernetesWorkers(Workers):
             self._actions.call_later(self._settings.pending_timeout_s, self._give_up, attempt)
 
     def _if_running(self, worker: str, act: Callable[[PodAttempt], None]) -> None:
-        attempt = self._running_attempt(worker)
-        if attempt is not None:
+        attempt = self._attempts.get(worker)
+        if attempt is not None and not attempt.is_over:
             act(attempt)
 
     def _on_pod(self, kind: str, pod: dict[str, Any]) -> None:
         labels = pod["metadata"]["labels"]
         worker = self._by_label.get(labels.get(WORKER, ""), "")
-        attempt = self._running_attempt(worker)
-        if attempt is None or labels.get(ATTEMPT) != str(attempt.facts.attempt):
+        attempt = self._attempts.get(worker)
+        if attempt is None or attempt.is_over:
             return
-        if attempt.uid and attempt.uid != pod["metadata"]["uid"]:
+        facts, before = attempt.facts, attempt.pod.get("metadata", {}).get("uid", "")
+        if labels.get(ATTEMPT) != str(facts.attempt):
+            return
+        if before and before != pod["metadata"]["uid"]:
             # the Job has replaced a pod that was deleted
-            self._terminator.delete_pod(attempt, pod["metadata"]["name"])
+            self._terminator.delete_pod(attempt, name=pod["metadata"]["name"])
             return
-        is_new = not attempt.uid
         attempt.pod = pod
-        if is_new and attempt.commands.text() != pod["metadata"]["annotations"][COMMANDS]:
+        if not before and attempt.commands.text() != pod["metadata"]["annotations"][COMMANDS]:
             self._terminator.send_commands(attempt, {})  # the commands of the time without a pod
         is_deleted = kind == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if is_deleted and not attempt.was_deleted:
             max_wait_s = grace_s(self._plan.worker(worker), self._run.grace_s)
             self._terminator.on_deleted(attempt, max_wait_s)
         if pod_status.has_started(pod) and attempt.follower is None:
-            self._follow(attempt)
+            log = LogWriter(
+                self._directory.log(worker, facts.attempt),
+                self._directory.rotation,
+                lambda text: self._report(WorkerNote(worker, text)),
+            )
+            attempt.follower = LogFollower(
+                self._cluster,
+                attempt.pod_name,
+                log,
+                partial(self._actions.do, self._on_report, attempt),
+                partial(self._actions.do, self._on_read, attempt),
+            )
+            self._followers.append(attempt.follower)
         if kind == "DELETED" or pod_status.is_over(pod):
             if attempt.follower is None or attempt.is_read:
                 self._finish(attempt)
@@ -226,22 +244,6 @@ class KubernetesWorkers(Workers):
                 self._report(WorkerNote(worker, f"its pod is pending: {why}"))
             if pod_status.cannot_start(pod):
                 self._give_up(attempt)
-
-    def _follow(self, attempt: PodAttempt) -> None:
-        facts = attempt.facts
-        log = LogWriter(
-            self._directory.log(facts.worker, facts.attempt),
-            self._directory.rotation,
-            lambda text: self._report(WorkerNote(facts.worker, text)),
-        )
-        attempt.follower = LogFollower(
-            self._cluster,
-            attempt.pod_name,
-            log,
-            lambda report: self._actions.do(self._on_report, attempt, report),
-            lambda: self._actions.do(self._on_read, attempt),
-        )
-        self._followers.append(attempt.follower)
 
     def _on_report(self, attempt: PodAttempt, report: Any) -> None:
         if isinstance(report, Ended):
@@ -329,20 +331,13 @@ class KubernetesWorkers(Workers):
         self._view.follow(dict.fromkeys(own, ""))
         self._report(Ended(ended))
 
-    def _running_attempt(self, worker: str) -> PodAttempt | None:
-        attempt = self._attempts.get(worker)
-        return None if attempt is None or attempt.is_over else attempt
-
     def _on_error(self, error: Exception) -> None:
         """Reports an error of an action; one that is not the cluster's own ends all attempts as lost."""
         why = f"{type(error).__name__}: {error}"
-        self._note_all(why)
+        self._report(WorkerNote(self._plan.workers[0].name, why))
         if not isinstance(error, (ApiError, Unreachable)):
             for attempt in self._attempts.values():
                 self._terminator.mark_lost(attempt, f"its launcher cannot go on: {why}")
-
-    def _note_all(self, text: str) -> None:
-        self._report(WorkerNote(self._plan.workers[0].name, text))
 
     def _close(self) -> None:
         self._view.close()

@@ -111,9 +111,10 @@ class Terminator:
         """Deletes its Job, so that there will be no further pod."""
         self._retry(attempt, partial(self._jobs.delete, attempt))
 
-    def delete_pod(self, attempt: PodAttempt, pod: str, grace_s: float = 0) -> None:
-        """Deletes the pod of that name."""
-        self._retry(attempt, partial(self._cluster.delete, "Pod", pod, grace_s=grace_s))
+    def delete_pod(self, attempt: PodAttempt, grace_s: float = 0, name: str = "") -> None:
+        """Deletes its pod, if it has one, or another one of that name."""
+        if pod := name or attempt.pod_name:
+            self._retry(attempt, partial(self._cluster.delete, "Pod", pod, grace_s=grace_s))
 
     def mark_lost(self, attempt: PodAttempt, why: str) -> None:
         """Ends it as lost, if it is not over."""
@@ -134,15 +135,11 @@ class Terminator:
     def _end_pod(self, attempt: PodAttempt) -> None:
         if not attempt.is_over:
             later = self._actions.call_later
-            later(_FORGOTTEN_S, self._escalate, attempt, 1)
-            later(_ESCALATE_S, self._escalate, attempt, 0)
+            later(_FORGOTTEN_S, self.delete_pod, attempt, 1)
+            later(_ESCALATE_S, self.delete_pod, attempt, 0)
             why = "it was to end, and the cluster does not say that it has"
             later(_ABANDONED_S, self.mark_lost, attempt, why)
             self._delete(attempt)
-
-    def _escalate(self, attempt: PodAttempt, grace_s: float) -> None:
-        if not attempt.is_over and attempt.pod_name:
-            self.delete_pod(attempt, attempt.pod_name, grace_s)
 
     def _retry(self, attempt: PodAttempt, call: Callable[[], object]) -> None:
         """Calls the cluster; again later if it is out of reach, as long as the attempt is not over."""

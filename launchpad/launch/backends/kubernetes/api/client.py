@@ -38,8 +38,7 @@ def is_retryable(error: ApiError | Unreachable) -> bool:
 class RetryWindow:
     """How long a caller that repeats a request puts up with a cluster that is unreachable or busy."""
 
-    def __init__(self) -> None:
-        self._failing_since: float | None = None
+    _failing_since: float | None = None
 
     def call(self, call: Callable[[], T], otherwise: T) -> T:
         """The result of a call; `otherwise` while calls have failed for less than a minute.
@@ -78,11 +77,8 @@ class Cluster(Protocol):
     ) -> None:
         """Deletes an object; does nothing if it does not exist."""
 
-    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
-        """Sets annotations of a pod."""
-
-    def set_owners(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
-        """Sets the owner references of a Secret."""
+    def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
+        """Merges these into an object's metadata: `{"annotations": {…}}`, `{"ownerReferences": […]}`."""
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """The objects with these labels, and the version from which a watch continues."""
@@ -96,14 +92,14 @@ class Cluster(Protocol):
         ApiError with 410: too much has changed since that version; list them again.
         """
 
-    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
-        """The lines of a worker's container as they are written, each with its timestamp before it.
+    def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
+        """The lines of a worker's container, each with its timestamp before it: as they are written.
 
         Starts with the second in which the timestamp `since` is.
-        """
 
-    def printed(self, pod: str) -> Iterator[bytes]:
-        """The lines that its container has written so far."""
+        Args:
+            follow: False for only those that it has written so far.
+        """
 
     def rules(self) -> Sequence[Manifest]:
         """What this user may do, as rules of a Role, as far as they are known; `may` checks the rest."""

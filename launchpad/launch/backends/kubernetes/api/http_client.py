@@ -22,8 +22,6 @@ from launchpad.launch.backends.kubernetes.api.client import (
     Unreachable,
 )
 
-_LOG = {"timestamps": "true", "container": CONTAINER}
-
 _ANSWER_S = 30.0
 _SILENCE_S = 60.0
 """After so long without a line a log is requested again: a proxy may have dropped the connection."""
@@ -97,15 +95,11 @@ class Api:
             if error.status != 404:
                 raise
 
-    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
-        """Sets annotations of a pod."""
-        body = {"metadata": {"annotations": dict(annotations)}}
-        self._call("PATCH", self._path("Pod", pod), body=body, content=_MERGE)
-
-    def set_owners(self, secret: str, owners: Sequence[Mapping[str, Any]]) -> None:
-        """Sets the owner references of a Secret."""
-        body = {"metadata": {"ownerReferences": list(owners)}}
-        self._call("PATCH", self._path("Secret", secret), body=body, content=_MERGE)
+    def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
+        """Merges these into an object's metadata."""
+        assert name, "without a name it would be all of them"
+        body = {"metadata": dict(metadata)}
+        self._call("PATCH", self._path(kind, name), body=body, content=_MERGE)
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """The objects with these labels, and the version from which a watch continues."""
@@ -135,16 +129,15 @@ class Api:
                 raise ApiError(int(status.get("code", 500)), str(status.get("message", status)))
             yield event["type"], event["object"]
 
-    def log(self, pod: str, since: str = "") -> Iterator[bytes]:
-        """The lines of a worker's container as they are written, each with its timestamp before it."""
-        query = {"follow": "true", **_LOG}
+    def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
+        """The lines of a worker's container, each with its timestamp before it: as they are written."""
+        query = {"timestamps": "true", "container": CONTAINER}
+        if follow:
+            query["follow"] = "true"
         if since:
             query["sinceTime"] = since
-        yield from self._lines(self._path("Pod", pod) + "/log", query, _SILENCE_S)
-
-    def printed(self, pod: str) -> Iterator[bytes]:
-        """The lines that its container has written so far."""
-        yield from self._lines(self._path("Pod", pod) + "/log", _LOG, _ANSWER_S)
+        timeout_s = _SILENCE_S if follow else _ANSWER_S
+        yield from self._lines(self._path("Pod", pod) + "/log", query, timeout_s)
 
     def rules(self) -> Sequence[Manifest]:
         """What this user may do; empty if another authorizer, which may also deny, is involved."""
@@ -185,7 +178,7 @@ class Api:
         return f"{path}/{quote(name)}" if name else path
 
     def _call(self, method: str, path: str, query: _Query = None, **options: Any) -> Any:
-        return _parsed(_whole(self._request(method, path, query, **options)))
+        return _parsed(b"".join(_stream(self._request(method, path, query, **options))))
 
     def _lines(self, path: str, query: Mapping[str, str], timeout_s: float) -> Iterator[bytes]:
         partial = b""
@@ -236,17 +229,13 @@ class Api:
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{self._configuration.host} does not answer: {error}") from error
         if response.status >= 400:
-            data = _whole(response)
+            data = b"".join(_stream(response))
             try:
                 reason = str(json.loads(data)["message"])
             except (ValueError, KeyError, TypeError):
                 reason = data.decode(errors="replace").strip() or "no reason given"
             raise ApiError(response.status, reason)
         return response
-
-
-def _whole(response: Any) -> bytes:
-    return b"".join(_stream(response))
 
 
 def _parsed(text: bytes) -> Any:
@@ -269,7 +258,10 @@ def _stream(response: Any) -> Iterator[bytes]:
 
 
 def _make_client() -> tuple[Any, str]:
-    """A client of the package `kubernetes`, and the namespace where none is named."""
+    """A client of the package `kubernetes`, and the namespace where none is named.
+
+    All its connections use one SSL context; else each would read the certificates from files.
+    """
     try:
         from kubernetes import client
         from kubernetes import config as untyped
@@ -295,20 +287,6 @@ def _make_client() -> tuple[Any, str]:
                 f"no Kubernetes cluster is known here: {not_here}. Set KUBECONFIG, or see whether"
                 " `kubectl get pods` works"
             ) from not_here
-    made = client.ApiClient(configuration)
-    _share_ssl_context(made.rest_client.pool_manager, configuration)
-    return made, namespace
-
-
-class _SharedSslContext(ssl.SSLContext):
-    """A context of connections in many threads, which must not change it (python/cpython#134698)."""
-
-    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
-        """Does nothing: each connection would set HTTP/1.1, which is the default."""
-
-
-def _share_ssl_context(pool: Any, configuration: Any) -> None:
-    """Makes all connections use one context; else each reads the certificates from files."""
     ssl_context = _SharedSslContext(ssl.PROTOCOL_TLS_CLIENT)
     if not configuration.verify_ssl:
         import urllib3
@@ -322,6 +300,16 @@ def _share_ssl_context(pool: Any, configuration: Any) -> None:
         ssl_context.load_default_certs()
     if configuration.cert_file:
         ssl_context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    made = client.ApiClient(configuration)
+    pool_options = made.rest_client.pool_manager.connection_pool_kw
     for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
-        pool.connection_pool_kw.pop(name, None)
-    pool.connection_pool_kw["ssl_context"] = ssl_context
+        pool_options.pop(name, None)
+    pool_options["ssl_context"] = ssl_context
+    return made, namespace
+
+
+class _SharedSslContext(ssl.SSLContext):
+    """A context of connections in many threads, which must not change it (python/cpython#134698)."""
+
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        """Does nothing: each connection would set HTTP/1.1, which is the default."""

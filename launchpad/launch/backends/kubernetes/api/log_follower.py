@@ -18,7 +18,6 @@ from launchpad.launch.backends.kubernetes.api.client import Cluster
 from launchpad.launch.logs.log_writer import LogWriter
 
 _AGAIN_S = 0.5
-_JOIN_S = 5.0
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 
 
@@ -30,6 +29,9 @@ class LogFollower:
     Args:
         on_report: Called with each report; in this thread.
         on_end: Called at the end; in this thread.
+
+    Attributes:
+        thread: May be blocked by an open connection for a while after the end.
     """
 
     def __init__(
@@ -43,14 +45,10 @@ class LogFollower:
         self._cluster, self._pod, self._log = cluster, pod, log
         self._on_report, self._on_end = on_report, on_end
         self.is_over = threading.Event()
-        self._thread = threading.Thread(
+        self.thread = threading.Thread(
             target=self._follow, name=f"launchpad-log-{pod}", daemon=True
         )
-        self._thread.start()
-
-    def join(self) -> None:
-        """Waits until the thread has ended, but not long for an open connection."""
-        self._thread.join(_JOIN_S)
+        self.thread.start()
 
     def _follow(self) -> None:
         """Reads by one connection after the other, and skips lines that an earlier one has brought."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Manifest, Unreachable
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Unreachable
 from launchpad.launch.backends.kubernetes.api.http_client import resource_of
 
 RIGHTS = (
@@ -60,10 +60,17 @@ def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
             rules = cluster.rules()  # one request for most of them
         except ApiError:  # not every user may ask
             rules = []
-        unknown = [right for right in needed if not any(_allows(rule, *right) for rule in rules)]
-        missing = [
-            f"{verb} {kind.lower()}s" for verb, kind in unknown if not cluster.may(verb, kind)
-        ]
+        missing = []
+        for verb, kind in needed:
+            group, resource = resource_of(kind)
+            asked = {"verbs": verb, "apiGroups": group, "resources": resource}
+            is_allowed = any(
+                not rule.get("resourceNames")
+                and all({"*", value} & set(rule.get(of) or ()) for of, value in asked.items())
+                for rule in rules
+            )
+            if not is_allowed and not cluster.may(verb, kind):
+                missing.append(f"{verb} {kind.lower()}s")
     except (ApiError, Unreachable) as error:
         raise LaunchError(f"the cluster cannot be used: {error}") from error
     if missing:
@@ -71,11 +78,3 @@ def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
             f"in the namespace {cluster.namespace!r} of the cluster you may not {', '.join(missing)}. Ask for"
             " a role with these rights; docs/backends/kubernetes.md has one to apply"
         )
-
-
-def _allows(rule: Manifest, verb: str, kind: str) -> bool:
-    group, resource = resource_of(kind)
-    asked = {"verbs": verb, "apiGroups": group, "resources": resource}
-    return not rule.get("resourceNames") and all(
-        {"*", value} & set(rule.get(of) or ()) for of, value in asked.items()
-    )

@@ -15,7 +15,6 @@ from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
 _LEAST_S = 0.01
 _SOON_S, _LATE_S = 0.2, 10.0
 _TOO_OLD = 410
-_JOIN_S = 5.0
 
 
 class PodInformer:
@@ -27,7 +26,8 @@ class PodInformer:
         note: Called with a text when the cluster does not answer, and when it does again.
 
     Attributes:
-        is_over: Set it to end all events. The thread ends when its connection does.
+        is_over: Set it to end all events.
+        thread: Ends when its connection does.
     """
 
     def __init__(
@@ -43,18 +43,19 @@ class PodInformer:
         self.is_over = threading.Event()
         self._version = ""
         self._pause_s = 0.0
-        self._thread = threading.Thread(target=self._watch, name="launchpad-pods", daemon=True)
-        self._thread.start()
-
-    def join(self) -> None:
-        """Waits until the thread has ended, but not long for an open connection."""
-        self._thread.join(_JOIN_S)
+        self.thread = threading.Thread(target=self._watch, name="launchpad-pods", daemon=True)
+        self.thread.start()
 
     def _watch(self) -> None:
         while not self.is_over.wait(self._pause_s or _LEAST_S):
             try:
                 if not self._version:
-                    self._list()
+                    pods, self._version = self._cluster.list("Pod", self._selector)
+                    there = {pod["metadata"]["uid"] for pod in pods}
+                    for uid in [uid for uid in self._known if uid not in there]:
+                        self._handle("DELETED", self._known[uid])
+                    for pod in pods:
+                        self._handle("MODIFIED", pod)
                     self._speed_up()
                 for kind, pod in self._cluster.watch("Pod", self._selector, self._version):
                     if self.is_over.is_set():
@@ -72,14 +73,6 @@ class PodInformer:
                 if not self._pause_s and not self.is_over.is_set():
                     self._note(f"the cluster does not answer: {error}; trying again")
                 self._pause_s = min(_LATE_S, max(_SOON_S, 2 * self._pause_s))
-
-    def _list(self) -> None:
-        pods, self._version = self._cluster.list("Pod", self._selector)
-        there = {pod["metadata"]["uid"] for pod in pods}
-        for uid in [uid for uid in self._known if uid not in there]:
-            self._handle("DELETED", self._known[uid])
-        for pod in pods:
-            self._handle("MODIFIED", pod)
 
     def _handle(self, kind: str, pod: dict[str, Any]) -> None:
         uid = pod["metadata"]["uid"]

@@ -76,11 +76,6 @@ def is_empty(folder: Path) -> bool:
     return not folder.is_dir() or not any(folder.iterdir())
 
 
-def size_of(folder: Path) -> int:
-    """The bytes of all its files, as they are."""
-    return sum(path.lstat().st_size for path in folder.rglob("*"))
-
-
 def packed(folder: Path) -> bytes:
     """The files of a folder; nothing if there are none. OSError: they cannot be read."""
     if is_empty(folder):

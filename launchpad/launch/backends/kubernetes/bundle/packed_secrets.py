@@ -16,7 +16,6 @@ from pathlib import Path
 
 from launchpad.launch.backends import launch_origin
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
-from launchpad.launch.plan import WorkerPlan
 
 PART_BYTES = 1_000_000
 """Of a Secret's 1,048,576 bytes; the rest is for its names."""
@@ -79,11 +78,6 @@ def file_name(name: str, index: int) -> str:
     return f"{name}-{index:03d}"
 
 
-def file_names(name: str, count: int) -> list[str]:
-    """The files of all parts."""
-    return [file_name(name, i) for i in range(count)]
-
-
 @dataclass(frozen=True)
 class RunConfig:
     """The same for all workers of a run.
@@ -113,17 +107,3 @@ def versions_file() -> bytes:
 def differences(mounted: Path) -> str:
     """In what versions this pod differs from the launcher; empty if it does not."""
     return launch_origin.differences(json.loads((mounted / VERSIONS).read_text()))
-
-
-def load_config(mounted: Path) -> RunConfig:
-    """What all pods of the run are given."""
-    config = pickle.loads((mounted / SHARED).read_bytes())
-    assert isinstance(config, RunConfig)
-    return config
-
-
-def load_worker(mounted: Path) -> WorkerPlan:
-    """What this pod runs."""
-    plan = pickle.loads(unpacked(mounted, "worker"))
-    assert isinstance(plan, WorkerPlan)
-    return plan

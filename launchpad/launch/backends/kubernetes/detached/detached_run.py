@@ -80,16 +80,15 @@ class DetachedRun:
         rows: list[WorkerStatus] = []
         pods = self._newest() if ended is None else {}
         for worker, group in self._workers.items():
+            attempt, cause = 0, ""
             if ended is None:
-                rows.append(_pod_status(worker, group, pods.get(names.label(worker))))
-                continue
-            failure = next((each for each in ended.failures if each.worker == worker), None)
-            if failure is not None:
-                row = WorkerStatus(worker, group, failure.kind, failure.attempt, failure.cause, "")
+                state, attempt, cause = _state_of(worker, pods.get(names.label(worker)))
+            elif failures := [each for each in ended.failures if each.worker == worker]:
+                state, attempt, cause = failures[0].kind, failures[0].attempt, failures[0].cause
             else:
                 states = [state for state, those in ended.states.items() if worker in those]
-                row = WorkerStatus(worker, group, states[0] if states else "ended", 0, "", "")
-            rows.append(row)
+                state = states[0] if states else "ended"
+            rows.append(WorkerStatus(worker, group, state, attempt, cause, ""))
         return rows
 
     def stop(self, at_once: bool = False) -> None:
@@ -207,7 +206,8 @@ class DetachedRun:
         """Whether nothing is left; removes pods that have had time enough to end."""
         is_late = time.monotonic() >= self._escalates_at
         for run in filter(None, (self._name, self._launcher)):
-            late = {each["metadata"]["name"] for each in self._pods_of(run)} if is_late else set()
+            pods = self._cluster.list("Pod", f"{names.RUN}={run}")[0] if is_late else ()
+            late = {pod["metadata"]["name"] for pod in pods}
             if not termination.is_gone(self._cluster, run, late):
                 return False
         return True
@@ -224,7 +224,8 @@ class DetachedRun:
                 kill=theirs.kill or commands.kill,
                 stacks=max(theirs.stacks, commands.stacks),
             )
-            self._cluster.annotate(pod["metadata"]["name"], {names.COMMANDS: both.text()})
+            annotations = {names.COMMANDS: both.text()}
+            self._cluster.patch("Pod", pod["metadata"]["name"], {"annotations": annotations})
 
     def _launcher_pod(self) -> Manifest:
         return launcher_pod(self._cluster, self._launcher) if self._is_asked else {}
@@ -235,11 +236,10 @@ class DetachedRun:
 
     def _pods(self) -> list[Manifest]:
         """All pods of the run and of its launcher, the oldest first."""
-        return [p for run in (self._name, self._launcher) if run for p in self._pods_of(run)]
-
-    def _pods_of(self, run: str) -> list[Manifest]:
-        pods, _ = self._cluster.list("Pod", f"{names.RUN}={run}")
-        return sorted(pods, key=_age)
+        pods: list[Manifest] = []
+        for run in filter(None, (self._name, self._launcher)):
+            pods += sorted(self._cluster.list("Pod", f"{names.RUN}={run}")[0], key=_age)
+        return pods
 
     def _printed(self, pod: Mapping[str, Any]) -> list[bytes]:
         """The lines that a pod has printed so far; none if there is no pod, or no log of it any more."""
@@ -247,7 +247,8 @@ class DetachedRun:
             return []
         try:
             lines = [
-                split_timestamp(line) for line in self._cluster.printed(pod["metadata"]["name"])
+                split_timestamp(line)
+                for line in self._cluster.log(pod["metadata"]["name"], follow=False)
             ]
         except ApiError as error:
             if error.status in _NO_LOG:
@@ -288,15 +289,16 @@ def _age(pod: Manifest) -> tuple[int, str]:
     return int(metadata["labels"][names.ATTEMPT]), metadata.get("creationTimestamp", "")
 
 
-def _pod_status(worker: str, group: str, pod: Mapping[str, Any] | None) -> WorkerStatus:
+def _state_of(worker: str, pod: Mapping[str, Any] | None) -> tuple[str, int, str]:
+    """A worker's state, the attempt, and the cause of that state, from its pod."""
     if pod is None:
-        return WorkerStatus(worker, group, "pending", 0, "", "")
+        return "pending", 0, ""
     attempt = int(pod["metadata"]["labels"][names.ATTEMPT])
     if not pod_status.is_over(pod):
         state = "running" if pod_status.has_started(pod) else "starting"
         state = "stopping" if "deletionTimestamp" in pod["metadata"] else state
-        return WorkerStatus(worker, group, state, attempt, pod_status.why_pending(pod), "")
+        return state, attempt, pod_status.why_pending(pod)
     ended = pod_status.ending(pod_status.AttemptFacts(worker, attempt), pod, was_deleted=False)
     if ended.is_failure and pod["status"].get("phase") == "Succeeded":  # its last message was lost
-        return WorkerStatus(worker, group, outcome.SUCCEEDED, attempt, "", "")
-    return WorkerStatus(worker, group, ended.kind, attempt, ended.cause, "")
+        return outcome.SUCCEEDED, attempt, ""
+    return ended.kind, attempt, ended.cause

@@ -23,8 +23,7 @@ from launchpad.launch.backends.kubernetes.api.client import Cluster, Manifest
 from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import manifest
-from launchpad.launch.backends.kubernetes.manifests.metadata import Owner, Run
-from launchpad.launch.backends.kubernetes.manifests.names import grace_s
+from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run, grace_s
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -82,9 +81,21 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
     for each in (*manifest.others(owned, others), *_rights(owned, spec.run)):
         cluster.create(each)
-    job = cluster.create(_job(run))["metadata"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["name"], "uid": job["uid"]}
-    cluster.set_owners(run.name, [owner])
+    # the Job with the one pod has no owner: it owns all else
+    job = manifest.job(run, _POD, 1, module=_MODULE)
+    job["metadata"]["name"] = run.name
+    pod = job["spec"]["template"]["spec"]
+    pod |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
+    container = worker_container(pod)
+    container["resources"].setdefault("requests", _REQUESTS)
+    fields = {POD_NAME: "metadata.name", NAMESPACE: "metadata.namespace"}
+    container["env"] = container.get("env", []) + [
+        {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for variable, path in fields.items()
+    ]
+    made = cluster.create(job)["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": made["name"], "uid": made["uid"]}
+    cluster.patch("Secret", run.name, {"ownerReferences": [owner]})
 
 
 def run_of(spec: LauncherSpec, places: Mapping[str, tuple[tuple[int, str], ...]]) -> Run:
@@ -124,19 +135,3 @@ def _rights(run: Run, program_run: str) -> list[Manifest]:
         {**v1, "kind": "Role", "rules": rules},
         {**v1, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]},
     ]
-
-
-def _job(run: Run) -> Manifest:
-    """The Job with the one pod, which has no owner: it owns all else."""
-    made = manifest.job(replace(run, owner=None), _POD, 1, module=_MODULE)
-    made["metadata"]["name"] = run.name
-    spec = made["spec"]["template"]["spec"]
-    spec |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
-    container = worker_container(spec)
-    container["resources"].setdefault("requests", _REQUESTS)
-    fields = {POD_NAME: "metadata.name", NAMESPACE: "metadata.namespace"}
-    container["env"] = container.get("env", []) + [
-        {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-        for variable, path in fields.items()
-    ]
-    return made

@@ -19,8 +19,7 @@ from typing import Any
 from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.manifests import names
-from launchpad.launch.backends.kubernetes.manifests.metadata import Run
-from launchpad.launch.backends.kubernetes.manifests.names import CODE
+from launchpad.launch.backends.kubernetes.manifests.names import CODE, Run
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod_spec
 from launchpad.launch.plan import WorkerPlan
 
@@ -36,20 +35,34 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "ro
         record: What other scripts learn of the run.
         role: The label by which they find it.
     """
-    secret = _secret(run, run.name, files, {names.ROLE: role})
+    made = secret(run, run.name, files, {names.ROLE: role})
     if record:
-        secret["metadata"]["annotations"] = {names.RECORD: record}
-    return secret
+        made["metadata"]["annotations"] = {names.RECORD: record}
+    return made
 
 
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
     """The Secrets with what did not fit into the root."""
-    return [_secret(run, _secret_name(run, i), each) for i, each in enumerate(files, 1)]
+    return [
+        secret(run, packed_secrets.file_name(run.name, i), each) for i, each in enumerate(files, 1)
+    ]
 
 
-def mark(run: Run) -> Manifest:
-    """Marks a supervisor as launched: a cluster may start its pod a second time."""
-    return _secret(run, f"{run.name}-begun", {})
+def secret(
+    run: Run,
+    name: str,
+    files: Mapping[str, bytes],
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> Manifest:
+    """A Secret of the run with these files; `more` are further labels."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": run.metadata(name, **more),
+        "immutable": True,
+        "type": "Opaque",
+        "data": {file: base64.b64encode(content).decode() for file, content in files.items()},
+    }
 
 
 def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
@@ -73,11 +86,15 @@ def service(run: Run) -> Manifest:
 
 def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
     """The Secrets with what the attempt before has left for this one, a file in each."""
-    secrets = packed_secrets.file_names(_state_name(run, worker, attempt), len(parts))
-    files = packed_secrets.file_names("state", len(parts))
+    name, ours = names.job_name(run.name, worker.name, attempt), names.labels_of(worker)
     return [
-        _secret(run, secret, {file: part}, names.labels_of(worker))
-        for secret, file, part in zip(secrets, files, parts, strict=True)
+        secret(
+            run,
+            packed_secrets.file_name(f"{name}-state", i),
+            {packed_secrets.file_name("state", i): part},
+            ours,
+        )
+        for i, part in enumerate(parts)
     ]
 
 
@@ -92,14 +109,15 @@ def job(
     """
     items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
     for content, path in ((CODE, CODE), (content_of(worker), "worker")):
-        for i, (secret, file) in enumerate(run.places.get(content, ())):
+        for i, (number, file) in enumerate(run.places.get(content, ())):
             item = {"key": file, "path": packed_secrets.file_name(path, i)}
-            items.setdefault(secret, []).append(item)
+            items.setdefault(number, []).append(item)
     given: list[dict[str, Any]] = [
-        {"name": _secret_name(run, secret), "items": found} for secret, found in items.items()
+        {"name": packed_secrets.file_name(run.name, n) if n else run.name, "items": found}
+        for n, found in items.items()
     ]
-    states = packed_secrets.file_names(_state_name(run, worker, attempt), n_state_parts)
-    given += [{"name": name} for name in states]
+    name = names.job_name(run.name, worker.name, attempt)
+    given += [{"name": packed_secrets.file_name(f"{name}-state", i)} for i in range(n_state_parts)]
     ours = {**names.labels_of(worker), names.ATTEMPT: str(attempt)}
     template = {
         "metadata": {
@@ -109,7 +127,7 @@ def job(
         "spec": pod_spec(run, worker, attempt, given, module),
     }
     whole = patched(template, run.settings.pod_patch)
-    metadata = run.metadata(names.job_name(run.name, worker.name, attempt), **ours)
+    metadata = run.metadata(name, **ours)
     metadata["labels"] |= whole["metadata"]["labels"]  # Kueue looks for its own there
     return {
         "apiVersion": "batch/v1",
@@ -122,27 +140,3 @@ def job(
 def content_of(worker: WorkerPlan) -> str:
     """The name of the content that the worker runs."""
     return f"worker.{names.host_name(worker.name)}"
-
-
-def _secret_name(run: Run, number: int) -> str:
-    return packed_secrets.file_name(run.name, number) if number else run.name
-
-
-def _state_name(run: Run, worker: WorkerPlan, attempt: int) -> str:
-    return f"{names.job_name(run.name, worker.name, attempt)}-state"
-
-
-def _secret(
-    run: Run,
-    name: str,
-    files: Mapping[str, bytes],
-    more: Mapping[str, str] = MappingProxyType({}),
-) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": run.metadata(name, **more),
-        "immutable": True,
-        "type": "Opaque",
-        "data": {file: base64.b64encode(content).decode() for file, content in files.items()},
-    }

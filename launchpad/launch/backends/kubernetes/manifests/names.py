@@ -1,4 +1,4 @@
-"""Names of a run's objects, of their labels and annotations, and of what is in a pod. Pure.
+"""A run on a cluster: names of its objects, of their labels and annotations, and of what is in a pod. Pure.
 
 program "My Program"     run      my-program-3f9a02c1      a Service: <worker>.<run> is a worker's DNS name
 worker  trainer-0.1      host     trainer-0-1              at most 63 characters, or cut, with a hash
@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from launchpad.launch.backends.kubernetes.bundle import packed_secrets
+from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import WorkerPlan
 
 RUN, PROGRAM, GROUP, COLOCATION, WORKER, ATTEMPT, ROLE = (
@@ -46,6 +51,53 @@ _SUFFIX = len("-12345")
 
 _RUN_ID = 8
 _PROGRAM = 18
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A Secret; what it owns is deleted with it."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a program on a cluster.
+
+    Attributes:
+        name: As `run_name` gives it.
+        places: Which Secret has which content, as in `PackedSecrets`.
+        owner: The owner of objects made from now on: its root, once that exists.
+        files: What each of its pods gets of the root.
+    """
+
+    program: str
+    name: str
+    settings: Settings
+    places: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    owner: Owner | None = None
+    grace_s: float = 10.0
+    files: tuple[str, ...] = packed_secrets.FILES
+
+    def metadata(self, name: str, **more: str) -> dict[str, Any]:
+        """An object's metadata; `more` are further labels."""
+        ours = {**OURS, RUN: self.name, PROGRAM: label(self.program)}
+        meta: dict[str, Any] = {"name": name, "labels": {**ours, **more}}
+        if self.settings.namespace:
+            meta["namespace"] = self.settings.namespace
+        if self.owner:
+            meta["ownerReferences"] = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "name": self.owner.name,
+                    "uid": self.owner.uid,
+                    "controller": False,
+                    "blockOwnerDeletion": True,
+                }
+            ]
+        return meta
 
 
 def run_name(program: str, run_id: str) -> str:

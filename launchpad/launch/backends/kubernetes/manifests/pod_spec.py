@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.api.client import CONTAINER, Manifest
+from launchpad.launch.backends.kubernetes.api.client import CONTAINER
 from launchpad.launch.backends.kubernetes.manifests import names
-from launchpad.launch.backends.kubernetes.manifests.metadata import Run
 from launchpad.launch.backends.kubernetes.manifests.names import (
     MOUNTED,
     READY_PORT,
     STATE,
     WRITABLE,
+    Run,
     grace_s,
 )
 from launchpad.launch.plan import WorkerPlan
@@ -76,15 +76,6 @@ def pod_spec(
     if worker.colocation or asked.placement:
         spec["affinity"] = _affinity(run, worker)
     return spec
-
-
-def carries_state(job: Manifest) -> bool:
-    """Whether its state directory is deleted with the pod: no patch has put a volume there."""
-    spec = job["spec"]["template"]["spec"]
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    mounts = worker_container(spec)["volumeMounts"]
-    names_there = [mount["name"] for mount in mounts if mount["mountPath"] == STATE]
-    return all("emptyDir" in volumes.get(name, ()) for name in names_there)
 
 
 def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -68,8 +69,7 @@ from launchpad.resources import in_words
 class ReadinessPort:
     """The port that is open when the worker is ready. Used by one thread."""
 
-    def __init__(self) -> None:
-        self._listener: socket.socket | None = None
+    _listener: socket.socket | None = None
 
     def open(self) -> None:
         """Opens the port, until the process ends.
@@ -126,9 +126,11 @@ class WorkerPod:
         os_process.become_subreaper()
         for number in (signal.SIGTERM, signal.SIGINT):  # images may say which of them stops it
             signal.signal(number, self._on_stop_signal)
-        config = packed_secrets.load_config(self._mounted)
+        config = pickle.loads((self._mounted / packed_secrets.SHARED).read_bytes())
         self._unpack()
-        self._make_forkserver(config, packed_secrets.load_worker(self._mounted))
+        self._make_forkserver(
+            config, pickle.loads(packed_secrets.unpacked(self._mounted, "worker"))
+        )
         self._workers.start(self._name, self._attempt)
         self._workers.place({a: e for a, e in config.places.items() if a not in self._endpoints})
         while self._ended is None:
@@ -191,7 +193,7 @@ class WorkerPod:
     def _send_state(self) -> None:
         """For the next attempt, if there is one."""
         try:
-            size = archives.size_of(self._state)
+            size = sum(path.lstat().st_size for path in self._state.rglob("*"))
             content = archives.packed(self._state) if size <= archives.MOST_BYTES else b""
         except OSError as error:
             self._note(f"its state directory cannot be handed on to its next attempt: {error}")
@@ -264,11 +266,12 @@ def main(attempt: int) -> NoReturn:
     """Runs one attempt, writes its termination message, and exits."""
     mounted, writable = Path(MOUNTED), Path(WRITABLE)
     use_writable_dirs(writable)
+    ended: Outcome | None = None
+    inheritance: Any = None
+    cause = hint = ""
     try:
-        differs = packed_secrets.differences(mounted)
-        if differs:
-            ended = _not_started(
-                attempt,
+        if differs := packed_secrets.differences(mounted):
+            cause, hint = (
                 packed_secrets.VERSION_MISMATCH.format(differs),
                 packed_secrets.VERSION_HINT,
             )
@@ -277,22 +280,21 @@ def main(attempt: int) -> NoReturn:
     except InChild as in_child:
         inheritance = in_child.inheritance
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        _exit(_not_started(attempt, why, exit_status.limit_behind(error)))
-    else:
-        _exit(ended)
+        cause, hint = f"{type(error).__name__}: {error}", exit_status.limit_behind(error)
+    if cause:
+        host = socket.gethostname()
+        ended = Outcome("", outcome.FAILED, "start", attempt, cause, hint=hint, host=host)
+        _print([pod_messages.written(Ended(ended))])
+    if ended is not None:
+        with contextlib.suppress(OSError):
+            TERMINATION_LOG.write_bytes(pod_messages.termination_message(ended))
+        os_process.end_children()
+        sys.stdout.flush()
+        os._exit(outcome.exit_status(ended) if ended.is_failure else 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     tempfile.tempdir = None  # a worker may have another $TMPDIR
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     worker_process.forked(*inheritance)
-
-
-def _exit(ended: Outcome) -> NoReturn:
-    with contextlib.suppress(OSError):
-        TERMINATION_LOG.write_bytes(pod_messages.termination_message(ended))
-    os_process.end_children()
-    sys.stdout.flush()
-    os._exit(outcome.exit_status(ended) if ended.is_failure else 0)
 
 
 def use_writable_dirs(writable: Path) -> None:
@@ -300,14 +302,6 @@ def use_writable_dirs(writable: Path) -> None:
     os.environ["TMPDIR"] = str(writable)
     if not os.access(os.path.expanduser("~"), os.W_OK):
         os.environ["HOME"] = str(writable)
-
-
-def _not_started(attempt: int, cause: str, hint: str) -> Outcome:
-    ended = Outcome(
-        "", outcome.FAILED, "start", attempt, cause, hint=hint, host=socket.gethostname()
-    )
-    _print([pod_messages.written(Ended(ended))])
-    return ended
 
 
 def _print(lines: list[bytes]) -> None:

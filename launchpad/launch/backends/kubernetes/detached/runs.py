@@ -1,9 +1,15 @@
-"""Has a launcher pod in the cluster launch a program, and waits until that reports that it has."""
+"""Detached runs on a cluster: launches one by a launcher pod, and finds those that there are by their label.
+
+Without a launcher no worker of a run is restarted; its pods run on meanwhile.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,14 +24,13 @@ from launchpad.launch.backends.kubernetes.api.client import (
     RetryWindow,
     Unreachable,
 )
-from launchpad.launch.backends.kubernetes.api.http_client import Api
 from launchpad.launch.backends.kubernetes.create_run import Submitter
-from launchpad.launch.backends.kubernetes.detached import (
-    discovery,
-    launcher_manifests,
-    launcher_state,
+from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
+from launchpad.launch.backends.kubernetes.detached.detached_run import (
+    DetachedRun,
+    acts,
+    launcher_pod,
 )
-from launchpad.launch.backends.kubernetes.detached.detached_run import DetachedRun, launcher_pod
 from launchpad.launch.backends.kubernetes.detached.launcher_manifests import FACTS, LauncherSpec
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -35,24 +40,16 @@ from launchpad.launch.rundir.record import RunRecord
 
 _POLL_S = 0.2
 _COULD_NOT = "the supervisor in the cluster could not launch"
+_FORBIDDEN = 403
+_ROOTS = f"app.kubernetes.io/managed-by=launchpad,{names.ROLE}=root"
 
 
-def launch_detached(plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
-    """Launches a program that the cluster runs without this process.
+def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
+    """Has a launcher pod launch a program, and waits until that reports that it has.
 
     Raises:
         LaunchError: the cluster refuses, or its launcher pod could not launch; what was created is deleted.
     """
-    cluster = Api(settings.namespace)
-    try:
-        return launch_on(cluster, plan, settings, notice_s)
-    except BaseException:
-        cluster.close()
-        raise
-
-
-def launch_on(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
-    """The same, on this cluster."""
     permissions.check(cluster, permissions.DETACHING)
     run = names.run_name(plan.program, os.urandom(4).hex())
     launcher = launcher_manifests.name(run)
@@ -74,7 +71,7 @@ def launch_on(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: 
         raise
     groups = {worker.name: worker.group for worker in plan.workers}
     detached = DetachedRun(cluster, run, groups, launcher, is_asked=True)
-    return discovery.explained(cluster, RunRecord(**{**record, "workers": groups}), detached)
+    return _detached(cluster, RunRecord(**{**record, "workers": groups}), detached)
 
 
 def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> dict[str, Any]:
@@ -98,3 +95,46 @@ def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> 
             ended = pod_status.not_begun(FACTS, pod, "", max_wait_s, why or pod_status.NO_REASON)
             raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
         time.sleep(_POLL_S)
+
+
+def find(cluster: Cluster) -> list[Detached]:
+    """The runs on a cluster.
+
+    Raises:
+        LaunchError: the cluster does not answer, or this user may not list them; it names the right.
+    """
+    with _explained(cluster, "runs on the cluster cannot be listed"):
+        roots, _ = cluster.list("Secret", _ROOTS)
+    found: list[Detached] = []
+    for root in (each["metadata"] for each in roots):
+        try:
+            record = RunRecord(**json.loads(root["annotations"][names.RECORD]))
+        except (KeyError, TypeError, ValueError):  # of another version, or no run of launchpad
+            continue
+        name, launcher = root["name"], launcher_manifests.name(root["name"])
+        run = DetachedRun(cluster, name, record.workers)
+        if launcher in [each["name"] for each in root.get("ownerReferences", ())]:
+            is_asked = acts(launcher_pod(cluster, launcher))
+            run = DetachedRun(cluster, name, record.workers, launcher, is_asked)
+        found.append(_detached(cluster, record, run))
+    return found
+
+
+def _detached(cluster: Cluster, record: RunRecord, run: DetachedRun) -> Detached:
+    """The run; refusals of the cluster become a LaunchError that names the missing rights."""
+
+    def call(method: str, *arguments: Any) -> Any:
+        with _explained(cluster, "the cluster does not tell of this run"):
+            return getattr(run, method)(*arguments)
+
+    return Detached(record, call)
+
+
+@contextlib.contextmanager
+def _explained(cluster: Cluster, failure: str) -> Iterator[None]:
+    try:
+        yield
+    except (ApiError, Unreachable) as error:
+        if isinstance(error, ApiError) and error.status == _FORBIDDEN:
+            permissions.check(cluster, permissions.DETACHED)
+        raise LaunchError(f"{failure}: {error}") from error
