@@ -159,12 +159,12 @@ def n_begun(client: courier.Client[Any]) -> int:
 
 def judge(found: Findings) -> dict[str, Any]:
     return {
-        "told": dict(found.told),
+        "told": dict(found.acknowledged),
         "told ok, and never run": len(found.lost),
         "run more than once": len(found.repeated),
         "NotSent, and run all the same": len(found.run_all_the_same),
         "never answered": len(found.unanswered),
-        "not completed": found.told.total() - found.told[OK],
+        "not completed": found.acknowledged.total() - found.acknowledged[OK],
     }
 
 

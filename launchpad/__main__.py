@@ -40,7 +40,9 @@ def main(arguments: Sequence[str]) -> int:
         summary = (module.__doc__ or "").split("\n")[0]
         epilog = "" if module is plan else _RUN
         command = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
-        module.add_arguments(command)
+        command.usage = plan.USAGE if module is plan else None
+        for flags, argument in module.ARGUMENTS.items():
+            command.add_argument(*flags.split(), **argument)
         command.set_defaults(command=module.run)
     # What follows `--` are the flags of the program, which `plan` passes on.
     is_plan = arguments[:1] == ["plan"] and "--" in arguments

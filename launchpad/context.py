@@ -278,16 +278,19 @@ class LaunchedAddress:
 _launched: dict[str, LaunchedAddress] = {}
 
 
-def publish(addresses: Mapping[str, LaunchedAddress]) -> None:
-    """Makes these addresses, by uid, resolvable in this process outside workers."""
+@contextlib.contextmanager
+def published(addresses: Mapping[str, LaunchedAddress]) -> Iterator[None]:
+    """Makes these addresses, by uid, resolvable in this process outside workers while the block lasts.
+
+    Those that another launch has published over meanwhile stay.
+    """
     _launched.update(addresses)
-
-
-def unpublish(addresses: Mapping[str, LaunchedAddress]) -> None:
-    """Removes what `publish` added, unless another launch has published over it."""
-    for uid, address in addresses.items():
-        if _launched.get(uid) is address:
-            del _launched[uid]
+    try:
+        yield
+    finally:
+        for uid, address in addresses.items():
+            if _launched.get(uid) is address:
+                del _launched[uid]
 
 
 def find_published(uid: str) -> LaunchedAddress | None:

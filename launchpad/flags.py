@@ -23,12 +23,6 @@ TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
 )
 
 
-def launch_type() -> str | None:
-    """The value of --lp_launch_type; None where it is not given."""
-    value = read(LAUNCH_TYPE)
-    return str(value) if value is not None else None
-
-
 def termination_notice_s() -> float:
     """The value of --lp_termination_notice_secs."""
     return float(read(TERMINATION_NOTICE_SECS))

@@ -76,36 +76,34 @@ class Graph:
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart with one box per group, and one arrow for all edges between two groups."""
+        titles, edges = self._by_group()
         lines = ["flowchart LR"]
-        lines += [f'    {_box(label)}["{title}"]' for label, title in self._titles().items()]
-        lines += [f"    {_box(a)} --> {_box(b)}" for a, b in self._group_edges()]
+        lines += [f'    {_box(label)}["{title}"]' for label, title in titles.items()]
+        lines += [f"    {_box(a)} --> {_box(b)}" for a, b in edges]
         return "\n".join(lines)
 
     def __str__(self) -> str:
+        titles, edges = self._by_group()
         lines = [f"program {self.name!r}: {len(self.nodes)} nodes, {len(self.edges)} edges"]
-        targets: dict[str, list[str]] = {}
-        for source, target in self._group_edges():
-            targets.setdefault(source, []).append(target)
-        for label, title in self._titles().items():
-            arrow = f" → {', '.join(targets[label])}" if label in targets else ""
-            lines.append(f"  {title}{arrow}")
+        for label, title in titles.items():
+            targets = [target for source, target in edges if source == label]
+            lines.append(f"  {title} → {', '.join(targets)}" if targets else f"  {title}")
         return "\n".join(lines)
 
-    def _titles(self) -> dict[str, str]:
-        titles: dict[str, list[str]] = {}
+    def _by_group(self) -> tuple[dict[str, str], list[tuple[str, str]]]:
+        """Label → what its group is, in a few words; and the pairs of groups with an edge."""
+        kinds: dict[str, list[str]] = {}
         for node in self.nodes:
-            titles.setdefault(node.label, []).append(node.kind)
-        return {
-            label: f"{label} ×{len(kinds)}: {', '.join(dict.fromkeys(kinds))}"
-            for label, kinds in titles.items()
+            kinds.setdefault(node.label, []).append(node.kind)
+        titles = {
+            label: f"{label} ×{len(those)}: {', '.join(dict.fromkeys(those))}"
+            for label, those in kinds.items()
         }
-
-    def _group_edges(self) -> list[tuple[str, str]]:
         label_of = {node.name: node.label for node in self.nodes}
         pairs = (
             (label_of[e.source], label_of[e.target]) for e in self.edges if e.target in label_of
         )
-        return list(dict.fromkeys(pairs))
+        return titles, list(dict.fromkeys(pairs))
 
 
 def _box(label: str) -> str:

@@ -43,8 +43,8 @@ def test_no_deposit_is_lost_or_made_twice_although_the_bank_dies(launch_type, tm
     with lp.testing.KillWorkers(running, ["bank"], seed=7, chance=0.5, every_s=0.05):
         running.wait(60)
 
-    told = history.check().told  # an AssertionError if anything was lost, or ran twice
-    assert told.total() == 3000
+    results = history.check().acknowledged  # an AssertionError if anything was lost, or ran twice
+    assert results.total() == 3000
 
 
 # part: stuck

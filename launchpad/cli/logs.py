@@ -23,15 +23,11 @@ _PAUSE_S = 0.1
 _ATTEMPTS_S = 1.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`logs [-f] [RUN] LABEL`."""
-    parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on until the program has ended"
-    )
-    parser.add_argument(
-        "run", metavar="RUN", nargs="?", help="of this run, also of one that has ended"
-    )
-    parser.add_argument("label", metavar="LABEL", help="a group, or one worker of it")
+ARGUMENTS = {
+    "-f --follow": {"action": "store_true", "help": "go on until the program has ended"},
+    "run": {"metavar": "RUN", "nargs": "?", "help": "of this run, also of one that has ended"},
+    "label": {"metavar": "LABEL", "help": "a group, or one worker of it"},
+}
 
 
 def run(options: argparse.Namespace) -> None:

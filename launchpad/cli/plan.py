@@ -13,17 +13,15 @@ from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.launch import plan
 from launchpad.program import Program
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`plan MODULE:NAME [--launch_type TYPE] [--image IMAGE] [-- FLAG …]`."""
-    parser.usage = "%(prog)s MODULE:NAME [--launch_type TYPE] [--image IMAGE] [-- FLAG …]"
-    parser.add_argument(
-        "program",
-        metavar="MODULE:NAME",
-        help="a program, or a function that makes one: examples.hello_world.program:make_program",
-    )
-    parser.add_argument("--launch_type", help="as for lp.launch; else from the flags")
-    parser.add_argument("--image", help="for kubernetes: what the containers run")
+USAGE = "%(prog)s MODULE:NAME [--launch_type TYPE] [--image IMAGE] [-- FLAG …]"
+ARGUMENTS = {
+    "program": {
+        "metavar": "MODULE:NAME",
+        "help": "a program, or a function that makes one: examples.hello_world.program:make_program",
+    },
+    "--launch_type": {"help": "as for lp.launch; else from the flags"},
+    "--image": {"help": "for kubernetes: what the containers run"},
+}
 
 
 def run(options: argparse.Namespace) -> None:

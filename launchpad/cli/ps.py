@@ -25,9 +25,7 @@ _COLORS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`ps [RUN]`."""
-    parser.add_argument("run", metavar="RUN", nargs="?", help="show the workers of this one")
+ARGUMENTS = {"run": {"metavar": "RUN", "nargs": "?", "help": "show the workers of this one"}}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -50,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         ]
         _show(header, rows, [worker["gpus"] for worker in workers])
         return
-    found = runs.all_running()
+    found = runs.candidates(None)
     if not found:
         print("no program of yours runs on this machine now")
         return

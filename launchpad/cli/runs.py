@@ -36,14 +36,13 @@ def find(wanted: str | None) -> RunRecord:
 
 
 def candidates(wanted: str | None) -> list[RunRecord]:
-    """The runs that `wanted` is matched with: a cluster is queried only if it matches none here."""
-    here = record.running()
-    return here if wanted is not None and matching(here, wanted) else all_running()
+    """The runs that have not ended and with which `wanted` is matched.
 
-
-def all_running() -> list[RunRecord]:
-    """The runs that have not ended: on this machine, and the detached ones that are recorded here."""
+    Those on this machine, and the detached ones; a cluster is queried only if `wanted` matches none here.
+    """
     here = record.running()
+    if wanted is not None and matching(here, wanted):
+        return here
     known = {run.run_id for run in here}
     return here + [each.record for run_id, each in detached_runs().items() if run_id not in known]
 
@@ -51,10 +50,7 @@ def all_running() -> list[RunRecord]:
 @functools.cache
 def detached_runs() -> dict[str, Detached]:
     """Run id → the detached run, for those that have not ended."""
-
-    def warn(why: str) -> None:
-        print(f"launchpad: {why}", file=sys.stderr)
-
+    warn = functools.partial(print, "launchpad:", file=sys.stderr)
     found = {}
     for each in registry.detached(warn):
         try:

@@ -17,11 +17,11 @@ _OURS = str(Path(launchpad.__file__).parent)
 _LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/(?!site-packages|dist-packages)|^<")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`stacks [--all] [RUN] [LABEL]`."""
-    parser.add_argument("run", metavar="RUN", nargs="?", help="which")
-    parser.add_argument("label", metavar="LABEL", nargs="?", help="only of this group or worker")
-    parser.add_argument("--all", action="store_true", help="launchpad's own threads, too")
+ARGUMENTS = {
+    "run": {"metavar": "RUN", "nargs": "?", "help": "which"},
+    "label": {"metavar": "LABEL", "nargs": "?", "help": "only of this group or worker"},
+    "--all": {"action": "store_true", "help": "launchpad's own threads, too"},
+}
 
 
 def run(options: argparse.Namespace) -> None:

@@ -9,13 +9,10 @@ from pathlib import Path
 from launchpad.cli import runs
 from launchpad.launch.rundir import locations
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`stop [--now] [RUN]`."""
-    parser.add_argument("run", metavar="RUN", nargs="?", help="which")
-    parser.add_argument(
-        "--now", action="store_true", help="by force, as two Ctrl-C: workers get no time"
-    )
+ARGUMENTS = {
+    "run": {"metavar": "RUN", "nargs": "?", "help": "which"},
+    "--now": {"action": "store_true", "help": "by force, as two Ctrl-C: workers get no time"},
+}
 
 
 def run(options: argparse.Namespace) -> None:

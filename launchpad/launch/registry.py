@@ -55,7 +55,7 @@ def launch_type_name(given: LaunchType | str | None) -> str:
     """The launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
     if isinstance(given, LaunchType):
         return str(given.value)
-    return given or flags.launch_type() or os.environ.get("LP_LAUNCH_TYPE") or "local_mt"
+    return given or flags.read(flags.LAUNCH_TYPE) or os.environ.get("LP_LAUNCH_TYPE") or "local_mt"
 
 
 def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> Backend:

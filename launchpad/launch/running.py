@@ -102,9 +102,8 @@ class Running:
             runner = Runner(plan, run, workers, output, inbox, undo, grace_s)
             undo.callback(runner.own.close)
             running = cls(plan, run, runner, backend.is_test)
-            find_published = {uid: running._place(address) for uid, address in plan.uids.items()}
-            context.publish(find_published)
-            undo.callback(context.unpublish, find_published)
+            reachable = {uid: running._place(address) for uid, address in plan.uids.items()}
+            undo.enter_context(context.published(reachable))
             by_cli = "stopped by `python -m launchpad stop`"
             control = Control(
                 run.runtime,

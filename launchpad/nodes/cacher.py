@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from launchpad import context
 from launchpad.address import COURIER, Address
-from launchpad.courier import Client, Server, close, list_methods
+from launchpad.courier import Client, close, list_methods
 from launchpad.courier.client.stream import Stream
 from launchpad.errors import StaleError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
-from launchpad.nodes.courier import CourierHandle, new_server, start
+from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -194,14 +194,13 @@ def _check(value: Any, method: str) -> Any:
 
 
 @dataclass
-class ServeCache(Executable):
+class ServeCache(Serving):
     """Serves a Cache in front of the target."""
 
     target: Any
     address: Address
     refresh_s: float
     stale_s: float
-    _server: Server | None = field(default=None, init=False)
 
     def open(self) -> None:
         """Starts the server and the refreshing thread."""
@@ -216,13 +215,7 @@ class ServeCache(Executable):
             )
             refresher.start()
 
-    def abandon(self) -> None:
-        """Gives up the calls that run."""
-        if self._server is not None:
-            self._server.stop(0.0)
-
     def close(self) -> None:
         """Stops serving and refreshing; the thread ends with the worker."""
-        if self._server is not None:
-            self._server.stop()
+        super().close()
         close(self.target)

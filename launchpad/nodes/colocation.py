@@ -9,12 +9,12 @@ from typing import Any
 from launchpad.errors import DefinitionError
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
-from launchpad.nodes.python import PyHandle
+from launchpad.nodes.python import UnservedNode
 from launchpad.nodes.thread_group import RunColocated
 from launchpad.restart_policy import RestartPolicy
 
 
-class Colocation(Node[PyHandle]):
+class Colocation(UnservedNode):
     """Nodes that run together. Their handles are made by the nodes in it, not by the colocation."""
 
     def __init__(self, nodes: Sequence[Node[Any]]) -> None:
@@ -37,10 +37,6 @@ class Colocation(Node[PyHandle]):
     def members(self) -> tuple[Node[Any], ...]:
         """The nodes in it."""
         return self._nodes
-
-    def create_handle(self) -> PyHandle:
-        """A handle that marks the colocation and cannot be dereferenced."""
-        return PyHandle(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._nodes))})"

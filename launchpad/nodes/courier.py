@@ -18,7 +18,7 @@ from launchpad.events import Bound
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
-from launchpad.nodes.python import RunnableNode, call_hook, run_method
+from launchpad.nodes.python import RunnableNode, call_hook
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes"})
@@ -121,8 +121,24 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         )
 
 
+class Serving(Executable):
+    """What all that serve have in common: they stop their server."""
+
+    _server: Server | None = None
+
+    def abandon(self) -> None:
+        """Gives up the calls that run."""
+        if self._server is not None:
+            self._server.stop(0.0)
+
+    def close(self) -> None:
+        """Stops serving."""
+        if self._server is not None:
+            self._server.stop()
+
+
 @dataclass
-class ServeObject(Executable):
+class ServeObject(Serving):
     """Builds an object, serves it at an address, runs it."""
 
     constructor: Code
@@ -131,7 +147,6 @@ class ServeObject(Executable):
     runs: bool
     address: Address
     server_kwargs: Mapping[str, Any]
-    _server: Server | None = field(default=None, init=False)
     _built: object = field(default=None, init=False)
 
     def open(self) -> Run | None:
@@ -148,22 +163,13 @@ class ServeObject(Executable):
                 hook(server)
             start(server, self.address)
             self._server = server
-        return run_method(built, self.runs)
+        run = getattr(built, "run", None) if self.runs else None
+        return run if callable(run) else None
 
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""
         self.close()
         call_hook(self._built, "save")
-
-    def abandon(self) -> None:
-        """Gives up the calls that run."""
-        if self._server is not None:
-            self._server.stop(0.0)
-
-    def close(self) -> None:
-        """Stops serving."""
-        if self._server is not None:
-            self._server.stop()
 
 
 def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxyType({})) -> Server:

@@ -27,6 +27,14 @@ class PyHandle(Handle[NoReturn]):
         )
 
 
+class UnservedNode(Node[PyHandle]):
+    """A node that serves no calls."""
+
+    def create_handle(self) -> PyHandle:
+        """A handle that marks the node and cannot be dereferenced."""
+        return PyHandle(self)
+
+
 class ConstructorNode(Node[HandleT]):
     """A node described by a constructor and its arguments: the base of the common kinds."""
 
@@ -48,16 +56,12 @@ class ConstructorNode(Node[HandleT]):
         return f"{type(self).__name__}({self._code.name})"
 
 
-class PyNode(ConstructorNode[PyHandle]):
+class PyNode(UnservedNode, ConstructorNode[PyHandle]):
     """Runs a function once.
 
     Example:
         program.add_node(lp.PyNode(train, learner, num_steps=1000), label="trainer")
     """
-
-    def create_handle(self) -> PyHandle:
-        """A handle that marks the node and cannot be dereferenced."""
-        return PyHandle(self)
 
     def to_executable(self) -> Executable:
         """The call."""
@@ -78,16 +82,12 @@ class RunnableNode(ConstructorNode[HandleT]):
         self._runs = True
 
 
-class PyClassNode(RunnableNode[PyHandle]):
+class PyClassNode(UnservedNode, RunnableNode[PyHandle]):
     """Builds an object, then calls its `run()` if there is one.
 
     Example:
         program.add_node(lp.PyClassNode(Actor, learner, seed=1), label="actor")
     """
-
-    def create_handle(self) -> PyHandle:
-        """A handle that marks the node and cannot be dereferenced."""
-        return PyHandle(self)
 
     def to_executable(self) -> Executable:
         """The construction and the run."""
@@ -123,17 +123,12 @@ class BuildObject(Executable):
         if context.current().attempt > 1:
             call_hook(built, "restore")
         self._built = built
-        return run_method(built, self.runs)
+        run = getattr(built, "run", None) if self.runs else None
+        return run if callable(run) else None
 
     def save(self) -> None:
         """Lets the object save itself."""
         call_hook(self._built, "save")
-
-
-def run_method(built: object, runs: bool) -> Run | None:
-    """The object's `run`, if it has one and it is to be run."""
-    run = getattr(built, "run", None) if runs else None
-    return run if callable(run) else None
 
 
 def call_hook(built: object, name: str) -> None:

@@ -68,6 +68,7 @@ class ThreadGroup:
         self._me = context.current()
         self._changed = threading.Condition()
         self._errors: list[BaseException] = []
+        self._own_errors: list[BaseException] = []
         self._threads = [NodeThread(each, self._me, self._on_end) for each in executables]
         # so the worker's own thread is never interrupted
         self._me.add_stop_handler(functools.partial(self._on_end, None))
@@ -88,11 +89,10 @@ class ThreadGroup:
     def close(self) -> None:
         """Interrupts those that still run, waits a moment for them, and closes all, the last one first."""
         errors = []
-        self._interrupt()
-        self._wait(lambda: not self._busy(), _STOP_TIMEOUT_S)
+        self._interrupt(lambda: not self._busy())
         for node_thread in self._busy():
-            text = f"{node_thread!r} did not stop in time; its thread is left behind"
-            print(text, file=sys.stderr)
+            what = f"{type(node_thread.executable).__name__} in {node_thread.context.name}"
+            print(f"{what} did not stop in time; its thread is left behind", file=sys.stderr)
         for node_thread in reversed(self._threads):
             try:
                 node_thread.close()
@@ -116,25 +116,21 @@ class ThreadGroup:
         self._wait(lambda: stop.is_set() or bool(self._errors) or len(self._busy()) <= may_run)
         if stop.is_set():
             self._me.ask_to_stop()  # that has begun; this waits for the handlers
-            self._interrupt()
-            self._wait(lambda: all(t.context.handles_stop for t in self._busy()), _STOP_TIMEOUT_S)
+            self._interrupt(lambda: all(t.context.handles_stop for t in self._busy()))
             self._wait(
                 lambda: (
-                    bool(self._own_errors())
-                    or not any(t.context.handles_stop for t in self._busy())
+                    bool(self._own_errors) or not any(t.context.handles_stop for t in self._busy())
                 )
             )
         if self._errors:
-            raise (self._own_errors() or self._errors)[0]
+            raise (self._own_errors or self._errors)[0]
 
-    def _own_errors(self) -> list[BaseException]:
-        """What the threads raised, other than because they were interrupted."""
-        return [error for error in self._errors if not isinstance(error, Stopped)]
-
-    def _interrupt(self) -> None:
+    def _interrupt(self, until: Callable[[], bool]) -> None:
+        """Interrupts those that do not watch for the stop, and waits a moment for the condition."""
         for node_thread in self._busy():
             if not node_thread.context.handles_stop:
                 node_thread.context.interruption.request()
+        self._wait(until, _STOP_TIMEOUT_S)
 
     def _busy(self) -> list[NodeThread]:
         return [node_thread for node_thread in self._threads if node_thread.is_busy]
@@ -145,7 +141,10 @@ class ThreadGroup:
 
     def _on_end(self, error: BaseException | None) -> None:
         with self._changed:
-            self._errors += [error] if error is not None else []
+            if error is not None:
+                self._errors.append(error)
+                if not isinstance(error, Stopped):  # not because it was interrupted
+                    self._own_errors.append(error)
             self._changed.notify_all()
 
 
@@ -164,12 +163,12 @@ class NodeThread:
         worker: RunContext,
         on_end: Callable[[BaseException | None], None],
     ) -> None:
-        self.context = worker.child(Interruption(self._interrupt))
+        self.context = worker.child(Interruption(lambda: raise_in(self._thread)))
         self.is_busy = False
         self.has_run = False
-        self._executable, self._on_end = executable, on_end
+        self.executable, self._on_end = executable, on_end
         self._run: Run | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread  # from the first start on
         self._lock = threading.Lock()
         self._is_open = self._is_closed = False
 
@@ -188,14 +187,14 @@ class NodeThread:
     def open(self) -> None:
         """Opens the executable; closes it again if the worker has been closed meanwhile."""
         try:
-            self._run = self._executable.open()
+            self._run = self.executable.open()
             self.has_run = self._run is not None
         finally:
             with self._lock:
                 self._is_open = True
                 is_late = self._is_closed
             if is_late:
-                self._executable.close()
+                self.executable.close()
 
     def run(self) -> None:
         """Runs it."""
@@ -209,10 +208,7 @@ class NodeThread:
             self._is_closed = True
             if not self._is_open:
                 return
-        self._executable.close()
-
-    def __repr__(self) -> str:
-        return f"{type(self._executable).__name__} in {self.context.name}"
+        self.executable.close()
 
     def _run_call(self, call: Callable[[NodeThread], None]) -> None:
         error: BaseException | None = None
@@ -224,7 +220,3 @@ class NodeThread:
         finally:
             self.is_busy = False
             self._on_end(error)
-
-    def _interrupt(self) -> None:
-        assert self._thread is not None
-        raise_in(self._thread)

@@ -2,9 +2,9 @@
 
 A file of lines, appended to by any number of threads and processes, also by those that are killed:
 
-    ["begun", id, time]           the caller is about to call
-    ["told", id, time, outcome]   the call has returned, `ok`, or raised, the exception's type
-    ["ran", id, time]             the server has run it
+    ["begun", id, time]                   the caller is about to call
+    ["acknowledged", id, time, outcome]   the call has returned, `ok`, or raised, the exception's type
+    ["ran", id, time]                     the server has run it
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Findings:
     """What a history shows. Each list is of calls, by their ids.
 
     Attributes:
-        told: How often each result was seen by callers: `ok`, `OutcomeUnknown`, …
+        acknowledged: How often each result was seen by callers: `ok`, `OutcomeUnknown`, …
         lost: `ok`, but never run.
         repeated: Run more than once.
         run_all_the_same: `NotSent`, but run.
         unanswered: Begun, without a result.
     """
 
-    told: Counter[str] = field(default_factory=Counter)
+    acknowledged: Counter[str] = field(default_factory=Counter)
     lost: list[CallId] = field(default_factory=list)
     repeated: list[CallId] = field(default_factory=list)
     run_all_the_same: list[CallId] = field(default_factory=list)
@@ -82,9 +82,9 @@ class History:
         try:
             yield
         except Exception as error:
-            self._write("told", call, type(error).__name__)
+            self._write("acknowledged", call, type(error).__name__)
             raise
-        self._write("told", call, OK)
+        self._write("acknowledged", call, OK)
 
     def follow(self, call: CallId, future: Future[Any]) -> None:
         """The same for a future. One that is cancelled counts as `CancelledError`."""
@@ -92,14 +92,14 @@ class History:
 
         def write(done: Future[Any]) -> None:
             error = CancelledError() if done.cancelled() else done.exception()
-            self._write("told", call, OK if error is None else type(error).__name__)
+            self._write("acknowledged", call, OK if error is None else type(error).__name__)
 
         future.add_done_callback(write)
 
     def read(self) -> Findings:
         """What the file shows."""
         begun: dict[CallId, None] = {}
-        told: dict[CallId, str] = {}
+        results: dict[CallId, str] = {}
         ran: Counter[CallId] = Counter()
         lines = Path(self.path).read_text().splitlines() if Path(self.path).exists() else []
         for event, call, _, *outcome in map(json.loads, lines):
@@ -108,13 +108,13 @@ class History:
             elif event == "begun":
                 begun[call] = None
             else:
-                told[call] = outcome[0]
+                results[call] = outcome[0]
         return Findings(
-            told=Counter(told.values()),
-            lost=[call for call, what in told.items() if what == OK and not ran[call]],
+            acknowledged=Counter(results.values()),
+            lost=[call for call, what in results.items() if what == OK and not ran[call]],
             repeated=[call for call, times in ran.items() if times > 1],
-            run_all_the_same=[c for c, what in told.items() if what == "NotSent" and ran[c]],
-            unanswered=[call for call in begun if call not in told],
+            run_all_the_same=[c for c, what in results.items() if what == "NotSent" and ran[c]],
+            unanswered=[call for call in begun if call not in results],
         )
 
     def check(self, *, may_repeat: bool = False, may_be_unanswered: bool = False) -> Findings:
@@ -129,9 +129,9 @@ class History:
         """
         found = self.read()
         wrong = {
-            "told ok, and never run": found.lost,
+            "acknowledged, and never run": found.lost,
             "run more than once": [] if may_repeat else found.repeated,
-            "told NotSent, and run all the same": found.run_all_the_same,
+            "not sent, and run all the same": found.run_all_the_same,
             "never answered": [] if may_be_unanswered else found.unanswered,
         }
         parts = []
@@ -139,7 +139,7 @@ class History:
             shown = ", ".join(map(str, calls[:_SHOWN]))
             more = f" and {len(calls) - _SHOWN:,} more" if len(calls) > _SHOWN else ""
             parts += [f"{what}: {shown}{more}"] if calls else []
-        assert not parts, f"{'; '.join(parts)} (of {found.told.total():,} calls)"
+        assert not parts, f"{'; '.join(parts)} (of {found.acknowledged.total():,} calls)"
         return found
 
     def _write(self, event: str, call: CallId, *more: str) -> None:

@@ -41,19 +41,36 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
 
 
 def _inventory() -> set[str]:
-    threads = {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
+    found = _descendants() | {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
+    nameless: Counter[str] = Counter()  # only counted: gRPC renumbers its descriptors after a fork
+    descriptors = set(os.listdir("/dev/fd"))
+    if "ray" in sys.modules:
+        # Its connections to actors that have ended stay for over half a minute. They are gRPC's, which uses
+        # IPv6 sockets for IPv4; launchpad's workers on Ray do not.
+        import psutil
+
+        theirs = psutil.Process().net_connections("tcp6")
+        descriptors -= {
+            str(each.fd) for each in theirs if each.raddr and "::ffff:" in each.raddr.ip
+        }
+    for fd in descriptors:
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/dev/fd/{fd}")
+            if target.startswith("anon_inode:"):
+                nameless[f"descriptor {target}"] += 1
+            elif not target.startswith("/proc/"):
+                found.add(f"descriptor {fd} {target}")
     # Mappings of this process that other processes may share.
-    lines = [line.split(maxsplit=5) for line in _text(Path("/proc/self/maps")).splitlines()]
-    mapped = Counter(
-        line[5] if len(line) > 5 else "memory" for line in lines if line[1].endswith("s")
-    )
-    segments = {f"segment {path}" for path in _segments()}
+    for line in (line.split(maxsplit=5) for line in _text(Path("/proc/self/maps")).splitlines()):
+        if line[1].endswith("s"):
+            nameless[f"mapping of {line[5] if len(line) > 5 else 'memory'}"] += 1
+    found |= {f"{what}, the {i + 1}." for what, n in nameless.items() for i in range(n)}
+    found |= {f"segment {path}" for path in _segments()}
     # Runs that this process has launched, whose launcher does not hold the directory any more.
-    records = [path for base in locations.runtime_bases() for path in base.glob(f"*/{record.NAME}")]
-    launched = [path.parent for path in records if f'"pid": {os.getpid()},' in _text(path)]
-    runs = {f"run directory {each}" for each in launched if not locations.is_held(each)}
-    memory = _counted("mapping of", mapped) | segments
-    return _descendants() | threads | _descriptors() | memory | runs
+    for path in (p for base in locations.runtime_bases() for p in base.glob(f"*/{record.NAME}")):
+        if f'"pid": {os.getpid()},' in _text(path) and not locations.is_held(path.parent):
+            found.add(f"run directory {path.parent}")
+    return found
 
 
 def _descendants() -> set[str]:
@@ -71,32 +88,6 @@ def _descendants() -> set[str]:
             if process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid():
                 found.add(f"process {process.pid} {process.name()}")
     return found
-
-
-def _descriptors() -> set[str]:
-    """The open descriptors. Those without a name are only counted: gRPC renumbers its own after a fork.
-
-    Without Ray's connections: those to actors that have ended stay for over half a minute. They are gRPC's,
-    which uses IPv6 sockets for IPv4; launchpad's workers on Ray do not.
-    """
-    numbers = set(os.listdir("/dev/fd"))
-    if "ray" in sys.modules:
-        import psutil
-
-        connections = psutil.Process().net_connections("tcp6")
-        numbers -= {
-            str(each.fd) for each in connections if each.raddr and "::ffff:" in each.raddr.ip
-        }
-    named: set[str] = set()
-    nameless: Counter[str] = Counter()
-    for fd in numbers:
-        with contextlib.suppress(OSError):
-            target = os.readlink(f"/dev/fd/{fd}")
-            if target.startswith("anon_inode:"):
-                nameless[target] += 1
-            elif not target.startswith("/proc/"):
-                named.add(f"descriptor {fd} {target}")
-    return named | _counted("descriptor", nameless)
 
 
 def _segments() -> list[Path]:
@@ -118,7 +109,3 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _counted(what: str, counts: Counter[str]) -> set[str]:
-    return {f"{what} {name}, the {i + 1}." for name, n in counts.items() for i in range(n)}

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 import launchpad as lp
-from launchpad.cli import logs, main, ps, runs, stacks
+from launchpad import __main__ as main
+from launchpad.cli import logs, ps, runs, stacks
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import locations
@@ -183,7 +184,7 @@ def test_a_run_whose_launcher_was_killed_is_not_listed(launch: Launch, launch_ty
 def test_a_launcher_that_does_not_answer_is_listed_as_such(
     launch: Launch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from launchpad.cli.main import main
+    from launchpad.__main__ import main
     from launchpad.launch.rundir import control_server
 
     monkeypatch.setattr(control_server, "_CALL_S", 0.2)

@@ -314,7 +314,7 @@ def test_what_the_kubelet_says_itself_is_no_line_of_the_users(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = b"unable to retrieve container logs for containerd://3f9a"
-    monkeypatch.setattr(cluster, "printed", lambda pod: iter([words]))
+    monkeypatch.setattr(cluster, "log", lambda pod, follow: iter([words]))
 
     assert found.logs("loop-0") == ""
 

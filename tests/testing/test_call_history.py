@@ -38,17 +38,17 @@ def test_calls_that_ran_once_are_well(history: History) -> None:
 
     found = history.check()
 
-    assert found.told == {"ok": 10}
+    assert found.acknowledged == {"ok": 10}
 
 
 def test_a_history_without_calls_is_well(history: History) -> None:
-    assert history.check().told == {}
+    assert history.check().acknowledged == {}
 
 
 def test_a_lost_call_is_found(history: History) -> None:
     make(history, "a", runs=0)
 
-    with pytest.raises(AssertionError, match=r"told ok, and never run: a \(of 1 calls\)"):
+    with pytest.raises(AssertionError, match=r"acknowledged, and never run: a \(of 1 calls\)"):
         history.check()
 
 
@@ -62,7 +62,7 @@ def test_a_call_that_ran_twice_is_found_unless_it_may_repeat(history: History) -
 
 def test_a_call_that_was_not_sent_must_not_have_run(history: History) -> None:
     fail(history, 1, lp.courier.NotSent("no"))
-    assert history.check().told == {"NotSent": 1}
+    assert history.check().acknowledged == {"NotSent": 1}
 
     fail(history, 2, lp.courier.NotSent("no"), runs=1)
     with pytest.raises(AssertionError, match="NotSent, and run all the same: 2"):
@@ -73,7 +73,7 @@ def test_a_call_of_unknown_outcome_may_have_run_once_or_not_at_all(history: Hist
     fail(history, 1, lp.courier.OutcomeUnknown("?"), runs=1)
     fail(history, 2, lp.courier.OutcomeUnknown("?"))
 
-    assert history.check().told == {"OutcomeUnknown": 2}
+    assert history.check().acknowledged == {"OutcomeUnknown": 2}
 
 
 def test_a_call_that_was_never_answered_is_found_unless_clients_die(history: History) -> None:
@@ -93,7 +93,7 @@ def test_futures_are_followed_to_their_end(history: History) -> None:
     history.follow("cancelled", cancelled)
     cancelled.cancel()
 
-    assert history.check().told == {"ok": 20, "ValueError": 1, "CancelledError": 1}
+    assert history.check().acknowledged == {"ok": 20, "ValueError": 1, "CancelledError": 1}
 
 
 def test_many_wrong_calls_are_counted_and_few_shown(history: History) -> None:
@@ -112,4 +112,4 @@ def test_what_a_process_wrote_before_it_was_killed_is_there(history: History) ->
     os.waitpid(pid, 0)
     make(history, "x", runs=0)
 
-    assert history.check().told == {"ok": 1}
+    assert history.check().acknowledged == {"ok": 1}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launchpad.launch.backends.kubernetes import pod_status
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.bundle import packed_secrets
@@ -25,7 +24,7 @@ class PodAttempt:
 
     Attributes:
         facts: What the launcher itself has recorded.
-        pod: Its pod as the cluster has it; empty while there is none.
+        pod: Its pod as the cluster has it; empty while there is none, and so is `pod_name`.
         follower: Reads its log, once it runs.
         is_read: All of its log was read.
         commands: The commands for its pod.
@@ -37,6 +36,7 @@ class PodAttempt:
 
     facts: AttemptFacts
     pod: dict[str, Any] = field(default_factory=dict)
+    pod_name: str = ""
     follower: LogFollower | None = None
     is_read: bool = False
     commands: PodCommands = field(default_factory=PodCommands)
@@ -44,11 +44,6 @@ class PodAttempt:
     state: list[StateChunk] = field(default_factory=list)
     is_over: bool = False
     was_deleted: bool = False
-
-    @property
-    def pod_name(self) -> str:
-        """Empty while it has no pod."""
-        return str(self.pod.get("metadata", {}).get("name", ""))
 
 
 @dataclass(frozen=True)
@@ -86,12 +81,6 @@ class Jobs:
         """Deletes the Job, and so its pod; a pod that is deleted alone would be replaced by the Job."""
         facts = attempt.facts
         self._cluster.delete("Job", names.job_name(self._run.name, facts.worker, facts.attempt))
-
-    def remove(self, attempt: PodAttempt) -> None:
-        """Deletes what is left of an attempt, which must not answer in place of the next one."""
-        self.delete(attempt)
-        if attempt.pod_name and not pod_status.is_over(attempt.pod):
-            self._cluster.delete("Pod", attempt.pod_name, grace_s=0)
 
     def send_commands(self, attempt: PodAttempt) -> None:
         """Writes them into the annotation of its pod."""

@@ -182,8 +182,10 @@ class KubernetesWorkers(Workers):
             AttemptFacts(worker, number), commands=PodCommands(gone=dict(self._gone))
         )
         try:
-            if before is not None:
-                self._jobs.remove(before)
+            if before is not None:  # what is left of it must not answer in place of this one
+                self._jobs.delete(before)
+                if before.pod_name and not pod_status.is_over(before.pod):
+                    self._cluster.delete("Pod", before.pod_name, grace_s=0)
             self._jobs.create(attempt, self._plan.worker(worker), self._states.get(worker, b""))
         except (ApiError, Unreachable) as error:
             cause = f"the cluster does not take its pod: {error}"
@@ -210,7 +212,7 @@ class KubernetesWorkers(Workers):
             # the Job has replaced a pod that was deleted
             self._terminator.delete_pod(attempt, name=pod["metadata"]["name"])
             return
-        attempt.pod = pod
+        attempt.pod, attempt.pod_name = pod, pod["metadata"]["name"]
         if not before and attempt.commands.text() != pod["metadata"]["annotations"][COMMANDS]:
             self._terminator.send_commands(attempt, {})  # the commands of the time without a pod
         is_deleted = kind == "DELETED" or "deletionTimestamp" in pod["metadata"]

@@ -38,8 +38,9 @@ _PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "SelfSubjectRulesReview": "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+    "SelfSubjectAccessReview": "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 }
-_Query = Mapping[str, str] | None
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 """All that is read of Secrets, which are large."""
@@ -71,14 +72,14 @@ class Api:
 
     def create(self, manifest: Manifest) -> Manifest:
         """Creates an object and returns it as the cluster has it."""
-        made: Manifest = self._call("POST", self._path(manifest["kind"]), body=manifest)
+        made: Manifest = self._call("POST", manifest["kind"], body=manifest)
         return made
 
     def read(self, kind: str, name: str) -> Manifest:
         """An object; ApiError with 404 if there is none."""
         assert name, "without a name it would be all of them"
         accept = _METADATA.format("") if kind == "Secret" else _JSON
-        found: Manifest = self._call("GET", self._path(kind, name), accept=accept)
+        found: Manifest = self._call("GET", kind, name, accept=accept)
         return found
 
     def delete(
@@ -90,7 +91,7 @@ class Api:
         if grace_s is not None:
             body["gracePeriodSeconds"] = int(grace_s)
         try:
-            self._call("DELETE", self._path(kind, name), body=body)
+            self._call("DELETE", kind, name, body=body)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -99,18 +100,18 @@ class Api:
         """Merges these into an object's metadata."""
         assert name, "without a name it would be all of them"
         body = {"metadata": dict(metadata)}
-        self._call("PATCH", self._path(kind, name), body=body, content=_MERGE)
+        self._call("PATCH", kind, name, body=body, content=_MERGE)
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """The objects with these labels, and the version from which a watch continues."""
         accept = _METADATA.format("List") if kind == "Secret" else _JSON
-        found = self._call("GET", self._path(kind), {"labelSelector": selector}, accept=accept)
+        found = self._call("GET", kind, query={"labelSelector": selector}, accept=accept)
         return found["items"] or [], found["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
         """The Events about an object."""
         about = f"involvedObject.kind={kind},involvedObject.name={name}"
-        found = self._call("GET", self._path("Event"), {"fieldSelector": about})
+        found = self._call("GET", "Event", query={"fieldSelector": about})
         items: Sequence[Manifest] = found["items"]
         return items
 
@@ -122,7 +123,7 @@ class Api:
             "watch": "true",
             "timeoutSeconds": str(_WATCH_S),
         }
-        for line in self._lines(self._path(kind), query, _WATCH_S + _ANSWER_S):
+        for line in self._lines(kind, "", query, _WATCH_S + _ANSWER_S):
             event = _parsed(line)
             if event["type"] == "ERROR":
                 status = event["object"]
@@ -137,11 +138,17 @@ class Api:
         if since:
             query["sinceTime"] = since
         timeout_s = _SILENCE_S if follow else _ANSWER_S
-        yield from self._lines(self._path("Pod", pod) + "/log", query, timeout_s)
+        yield from self._lines("Pod/log", pod, query, timeout_s)
 
     def rules(self) -> Sequence[Manifest]:
         """What this user may do; empty if another authorizer, which may also deny, is involved."""
-        review = self._review("SelfSubjectRulesReview", {"namespace": self.namespace})
+        review = self.create(
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectRulesReview",
+                "spec": {"namespace": self.namespace},
+            }
+        )["status"]
         rules: Sequence[Manifest] = review.get("resourceRules") or []
         return [] if review.get("incomplete") else rules
 
@@ -156,8 +163,14 @@ class Api:
             "resource": resource,
             "subresource": subresource,
         }
-        review = self._review("SelfSubjectAccessReview", {"resourceAttributes": asked})
-        return bool(review["allowed"])
+        review = self.create(
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": asked},
+            }
+        )
+        return bool(review["status"]["allowed"])
 
     def close(self) -> None:
         """Ends all reads, in whatever thread they are, and closes all connections."""
@@ -168,21 +181,14 @@ class Api:
         self._pool.clear()
         self._close()
 
-    def _review(self, kind: str, spec: Mapping[str, Any]) -> Any:
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-        path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
-        return self._call("POST", path, body=review)["status"]
+    def _call(self, method: str, kind: str, name: str = "", **options: Any) -> Any:
+        return _parsed(b"".join(_stream(self._request(method, kind, name, **options))))
 
-    def _path(self, kind: str, name: str = "") -> str:
-        path = _PATHS[kind].format(namespace=quote(self.namespace))
-        return f"{path}/{quote(name)}" if name else path
-
-    def _call(self, method: str, path: str, query: _Query = None, **options: Any) -> Any:
-        return _parsed(b"".join(_stream(self._request(method, path, query, **options))))
-
-    def _lines(self, path: str, query: Mapping[str, str], timeout_s: float) -> Iterator[bytes]:
+    def _lines(
+        self, kind: str, name: str, query: Mapping[str, str], timeout_s: float
+    ) -> Iterator[bytes]:
         partial = b""
-        response = self._request("GET", path, query, timeout_s=timeout_s)
+        response = self._request("GET", kind, name, query=query, timeout_s=timeout_s)
         try:
             self._streams.add(response)
             if self._is_closed:
@@ -199,14 +205,16 @@ class Api:
     def _request(
         self,
         method: str,
-        path: str,
-        query: _Query,
+        kind: str,
+        name: str,
         *,
+        query: Mapping[str, str] | None = None,
         body: Any = None,
         content: str = _JSON,
         accept: str = _JSON,
         timeout_s: float = _ANSWER_S,
     ) -> Any:
+        """The response. `kind` is one of _PATHS, or `Pod/log`; without a name it is all of them."""
         import urllib3
 
         if self._is_closed:
@@ -215,6 +223,9 @@ class Api:
             logins = self._configuration.auth_settings().values()
         except Exception as error:  # a login plugin may be any program
             raise Unreachable(f"cannot log in: {type(error).__name__}: {error}") from error
+        kind, _, subresource = kind.partition("/")
+        folder = _PATHS[kind].format(namespace=quote(self.namespace))
+        path = "/".join(filter(None, (folder, quote(name), subresource)))
         login = {each["key"]: each["value"] for each in logins if each.get("in") == "header"}
         try:
             response = self._pool.request(

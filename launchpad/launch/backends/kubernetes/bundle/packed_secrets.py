@@ -21,7 +21,8 @@ PART_BYTES = 1_000_000
 """Of a Secret's 1,048,576 bytes; the rest is for its names."""
 
 VERSIONS, SHARED = "versions", "shared"
-"""Files of the root Secret that every pod gets. The first is text, which any Python can read."""
+"""Files of the root Secret that every pod gets. The first is text, which any Python can read: the launcher's
+versions, which a pod checks before it unpickles anything."""
 FILES = (VERSIONS, SHARED)
 
 VERSION_MISMATCH = "the image is not like the launcher: {}"
@@ -96,12 +97,8 @@ class RunConfig:
 
     def files(self) -> dict[str, bytes]:
         """The files of the root Secret that every pod gets."""
-        return {VERSIONS: versions_file(), SHARED: pickle.dumps(self, protocol=5)}
-
-
-def versions_file() -> bytes:
-    """The launcher's versions, which a pod checks before it unpickles anything."""
-    return json.dumps(launch_origin.versions()).encode()
+        versions = json.dumps(launch_origin.versions()).encode()
+        return {VERSIONS: versions, SHARED: pickle.dumps(self, protocol=5)}
 
 
 def differences(mounted: Path) -> str:

@@ -37,6 +37,7 @@ _LAUNCHER_KILL_S = 30.0
 _NO_LOG = (400, 404)
 """Statuses of requests for the log of a container that does not exist, yet or any more."""
 
+_GRACE_S = "terminationGracePeriodSeconds"
 _SEPARATOR = " | "
 _DELETED = "its supervisor was deleted, and it is unknown how the program has ended"
 
@@ -78,11 +79,12 @@ class DetachedRun:
             else:
                 ended = launcher_state.ended_in(self._launcher_pod())
         rows: list[WorkerStatus] = []
-        pods = self._newest() if ended is None else {}
+        pods = [] if ended is not None else self._pods()
+        newest = {pod["metadata"]["labels"][names.WORKER]: pod for pod in pods}
         for worker, group in self._workers.items():
             attempt, cause = 0, ""
             if ended is None:
-                state, attempt, cause = _state_of(worker, pods.get(names.label(worker)))
+                state, attempt, cause = _state_of(worker, newest.get(names.label(worker)))
             elif failures := [each for each in ended.failures if each.worker == worker]:
                 state, attempt, cause = failures[0].kind, failures[0].attempt, failures[0].cause
             else:
@@ -101,7 +103,7 @@ class DetachedRun:
         pod = self._launcher_pod()
         if acts(pod):
             self._send_commands(replace(self._sent_commands, stop=True, kill=at_once))
-            grace_s = 0.0 if at_once else _grace_s(pod)
+            grace_s = 0.0 if at_once else float(pod["spec"].get(_GRACE_S, 0))
             self._gives_up_at = time.monotonic() + _LAUNCHER_KILL_S + grace_s
         elif self._is_asked:
             self._has_ended()
@@ -128,7 +130,9 @@ class DetachedRun:
             parts = [line.partition(_SEPARATOR) for line in lines]
             texts = [f"{text}\n" for name, _, text in parts if name.rstrip() == worker]
             return "".join(texts)[offset:]
-        printed = self._printed(self._newest().get(names.label(worker), {}))
+        wanted = names.label(worker)
+        pods = [p for p in self._pods() if p["metadata"]["labels"][names.WORKER] == wanted]
+        printed = self._printed(pods[-1] if pods else {})
         users = [
             pod_messages.unescaped(line) for line in printed if pod_messages.report_in(line) is None
         ]
@@ -190,8 +194,10 @@ class DetachedRun:
         if self._launcher:
             self._cluster.delete("Job", self._launcher, policy="Foreground")
             self._cluster.delete("Secret", self._launcher, policy="Foreground")
-        grace_s = 0.0 if at_once else max(map(_grace_s, self._pods()), default=0.0)
-        self._escalates_at = time.monotonic() + grace_s + _ESCALATE_S
+        graces_s = [0.0]
+        if not at_once:
+            graces_s += [float(pod["spec"].get(_GRACE_S, 0)) for pod in self._pods()]
+        self._escalates_at = time.monotonic() + max(graces_s) + _ESCALATE_S
         self._cluster.delete("Secret", self._name, policy="Foreground")
         if at_once:
             pods = self._pods()
@@ -229,10 +235,6 @@ class DetachedRun:
 
     def _launcher_pod(self) -> Manifest:
         return launcher_pod(self._cluster, self._launcher) if self._is_asked else {}
-
-    def _newest(self) -> dict[str, Manifest]:
-        """Label of a worker → its newest pod."""
-        return {pod["metadata"]["labels"][names.WORKER]: pod for pod in self._pods()}
 
     def _pods(self) -> list[Manifest]:
         """All pods of the run and of its launcher, the oldest first."""
@@ -276,11 +278,6 @@ def _commands_of(pod: Manifest) -> PodCommands:
     if not pod:
         return PodCommands()
     return pod_messages.parse_commands(pod["metadata"]["annotations"].get(names.COMMANDS, ""))
-
-
-def _grace_s(pod: Manifest) -> float:
-    """How long a pod may take to end."""
-    return float(pod["spec"].get("terminationGracePeriodSeconds", 0))
 
 
 def _age(pod: Manifest) -> tuple[int, str]:

@@ -14,11 +14,13 @@ but `create` is pure.
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from launchpad.launch.backends import launch_origin
 from launchpad.launch.backends.kubernetes.api.client import Cluster, Manifest
 from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.create_run import Submitter
@@ -72,7 +74,7 @@ def name(run: str) -> str:
 
 def create(cluster: Cluster, spec: LauncherSpec) -> None:
     """Creates all objects of a launcher pod."""
-    versions = {packed_secrets.VERSIONS: packed_secrets.versions_file()}
+    versions = {packed_secrets.VERSIONS: json.dumps(launch_origin.versions()).encode()}
     content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
     packing = packed_secrets.pack_secrets(versions, content)
     run = run_of(spec, packing.places)

@@ -5,11 +5,10 @@ Without a launcher no worker of a run is restarted; its pods run on meanwhile.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,6 +21,7 @@ from launchpad.launch.backends.kubernetes.api.client import (
     Cluster,
     Manifest,
     RetryWindow,
+    T,
     Unreachable,
 )
 from launchpad.launch.backends.kubernetes.create_run import Submitter
@@ -103,8 +103,8 @@ def find(cluster: Cluster) -> list[Detached]:
     Raises:
         LaunchError: the cluster does not answer, or this user may not list them; it names the right.
     """
-    with _explained(cluster, "runs on the cluster cannot be listed"):
-        roots, _ = cluster.list("Secret", _ROOTS)
+    failure = "runs on the cluster cannot be listed"
+    roots, _ = _explained(cluster, failure, cluster.list, "Secret", _ROOTS)
     found: list[Detached] = []
     for root in (each["metadata"] for each in roots):
         try:
@@ -121,19 +121,16 @@ def find(cluster: Cluster) -> list[Detached]:
 
 
 def _detached(cluster: Cluster, record: RunRecord, run: DetachedRun) -> Detached:
-    """The run; refusals of the cluster become a LaunchError that names the missing rights."""
-
-    def call(method: str, *arguments: Any) -> Any:
-        with _explained(cluster, "the cluster does not tell of this run"):
-            return getattr(run, method)(*arguments)
-
-    return Detached(record, call)
+    failure = "the cluster does not tell of this run"
+    return Detached(
+        record, lambda name, *args: _explained(cluster, failure, getattr(run, name), *args)
+    )
 
 
-@contextlib.contextmanager
-def _explained(cluster: Cluster, failure: str) -> Iterator[None]:
+def _explained(cluster: Cluster, failure: str, call: Callable[..., T], *args: Any) -> T:
+    """The result of a call; a refusal of the cluster becomes a LaunchError that names the missing rights."""
     try:
-        yield
+        return call(*args)
     except (ApiError, Unreachable) as error:
         if isinstance(error, ApiError) and error.status == _FORBIDDEN:
             permissions.check(cluster, permissions.DETACHED)

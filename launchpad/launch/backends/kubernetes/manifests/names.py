@@ -49,6 +49,7 @@ _ATTEMPT = len("-10000")
 _SUFFIX = len("-12345")
 """What the Job controller appends to the name of a Job for that of its pod."""
 
+_NO_DNS = re.compile(r"[^a-z0-9]+")
 _RUN_ID = 8
 _PROGRAM = 18
 
@@ -106,7 +107,7 @@ def run_name(program: str, run_id: str) -> str:
     Args:
         run_id: Distinguishes it from other runs of the program; its first 8 characters count.
     """
-    prefix = _dns(program)[:_PROGRAM].strip("-") or "program"
+    prefix = _NO_DNS.sub("-", program.lower()).strip("-")[:_PROGRAM].strip("-") or "program"
     prefix = prefix if prefix[0].isalpha() else f"p-{prefix}"  # as a Service's name has to be
     return f"{prefix}-{run_id[:_RUN_ID]}"
 
@@ -114,7 +115,7 @@ def run_name(program: str, run_id: str) -> str:
 def host_name(worker: str) -> str:
     """The host name of a worker's pod, unique in its run."""
     longest = _LONGEST - _PROGRAM - len("p--") - _RUN_ID - _ATTEMPT - _SUFFIX
-    return _cut(_dns(worker), longest, worker)
+    return _cut(_NO_DNS.sub("-", worker.lower()).strip("-"), longest, worker)
 
 
 def job_name(run: str, worker: str, attempt: int) -> str:
@@ -139,10 +140,6 @@ def grace_s(worker: WorkerPlan, usual_s: float) -> float:
     own_s = worker.restart.stop_grace_s
     seconds = usual_s if own_s is None else own_s
     return UNLIMITED_S if seconds < 0 else min(seconds, UNLIMITED_S)
-
-
-def _dns(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _cut(plain: str, longest: int, text: str) -> str:
