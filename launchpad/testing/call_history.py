@@ -131,7 +131,7 @@ class History:
         wrong = {
             "acknowledged, and never run": found.lost,
             "run more than once": [] if may_repeat else found.repeated,
-            "not sent, and run all the same": found.run_all_the_same,
+            "NotSent, and run all the same": found.run_all_the_same,
             "never answered": [] if may_be_unanswered else found.unanswered,
         }
         parts = []
