@@ -16,7 +16,9 @@ import os
 import re
 from pathlib import Path
 
-_HEADER = "--- launchpad: what came before is in "
+HEADER = b"--- launchpad: what came before is in "
+"""How a part begins that has others before it; then comes the name of the one before."""
+
 _TAIL_BYTES = 16384
 
 
@@ -48,9 +50,8 @@ class LogFiles:
         logs = [self.path(worker, attempt) for attempt in self.attempts(worker)]
         contents: list[bytes] = []
         for part in (part for log in logs for part in parts(log)):
-            with contextlib.suppress(
-                OSError
-            ):  # deleted meanwhile, or rotated: the next call finds it
+            # An OSError: deleted meanwhile, or rotated; the next call finds it.
+            with contextlib.suppress(OSError):
                 contents.append(without_header(part.read_bytes()))
         return b"".join(contents).decode(errors="replace")
 
@@ -68,24 +69,9 @@ def numbers(log: Path) -> list[int]:
     return sorted(int(ending) for ending in endings if ending.isdigit())
 
 
-def header(older: Path, deleted: bool) -> bytes:
-    """The first line of a part that has others before it."""
-    note = "; still older parts have been deleted" if deleted else ""
-    return f"{_HEADER}{older.name}{note} ---\n".encode()
-
-
 def without_header(beginning: bytes) -> bytes:
     """The beginning of a part without the line that is ours."""
-    return beginning.partition(b"\n")[2] if beginning.startswith(_HEADER.encode()) else beginning
-
-
-def has_header(log: Path) -> bool:
-    """Whether it is a part that has others before it."""
-    try:
-        with log.open("rb") as file:
-            return file.read(len(_HEADER)) == _HEADER.encode()
-    except OSError:
-        return False
+    return beginning.partition(b"\n")[2] if beginning.startswith(HEADER) else beginning
 
 
 def last_lines(log: Path, count: int = 20) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
     LogWriter    of a worker that is a thread here, or runs on another host, and whose output comes by write()
     ProcessLog   of a worker that is this process: descriptors 1 and 2, and Python's streams, are the log
+    LossyWriter  the buffer below both: what a full disk does not take is lost, and is not an error
 
     print, logging ──▶ sys.stdout ──▶ descriptor 1 ──┐
     C, subprocesses ───────────────▶ 1 and 2 ────────┼──▶ learner-0.log
@@ -13,11 +14,16 @@ two lines of Python's streams: a line that is written in pieces, as by print() u
 else be in two files. Where write() is the only way, the size is checked after each line.
 
 A log is rotated by moving its descriptors to a new file, so that all streams over them stay.
+
+A worker's output is no part of its work: a program that has trained for a week must not fail at a print()
+because a disk is full.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import io
 import os
 import sys
@@ -26,15 +32,77 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from launchpad.launch.logs.lossy_writer import UNGUARDED, LossyWriter
-from launchpad.launch.logs.rotation import Rotation, first_part
+from launchpad.launch.logs.rotation import FULL, Rotation, first_part
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _STANDARD = (1, 2)
+_UNGUARDED = contextlib.nullcontext()
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 _LONGEST_LINE_S = 1.0
 """How long the end of a line is waited for: a progress bar has none."""
+
+
+class LossyWriter(io.BufferedWriter):
+    """A buffered file that takes all that is written, and drops what the disk does not take.
+
+    Nor is a print() in a signal's handler an error, which may come while another is being written: Python's
+    own buffer calls that reentrant.
+
+    Args:
+        fd: A descriptor of the file.
+        spare: Another one, for when user code has closed the first. Then `fd` is not closed with this object.
+
+    Attributes:
+        trouble: Why something was dropped; None as long as nothing was.
+        is_unbuffered: Whether everything is written at once.
+        guard: Held while something is written; reentrant, for a signal's handler. At first it does nothing.
+        is_mid_line: Whether the last thing written left a line open.
+    """
+
+    trouble: OSError | None = None
+    is_unbuffered = False
+    is_mid_line = False
+    guard: AbstractContextManager[Any] = _UNGUARDED
+
+    def __init__(self, fd: int, spare: int | None = None) -> None:
+        super().__init__(io.FileIO(fd, "w", closefd=spare is None))
+        self._fd, self._spare = fd, spare
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Writes; all of it, as far as the caller can see."""
+        with self.guard:
+            try:
+                self._try(super().write, data)
+                if self.is_unbuffered:
+                    self.flush()
+            except RuntimeError:  # in a signal's handler
+                self._try(lambda: os.write(self._fd, data))
+            if last := bytes(memoryview(data)[-1:]):
+                self.is_mid_line = last != b"\n"
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        """Writes what is kept, or keeps it for the next time."""
+        # A RuntimeError is one in a signal's handler: the code that it has interrupted flushes.
+        with self.guard, contextlib.suppress(RuntimeError):
+            self._try(super().flush)
+
+    def _try(self, do: Callable[..., object], *arguments: ReadableBuffer) -> None:
+        try:
+            do(*arguments)
+        except OSError as error:
+            if error.errno == errno.EBADF and self._spare is not None:
+                os.dup2(self._spare, self._fd)
+                do(*arguments)
+            elif error.errno in FULL:
+                self.trouble = error
+            else:
+                raise
 
 
 class LogWriter:
@@ -66,17 +134,22 @@ class LogWriter:
 
     def write(self, text: str) -> int:
         """Adds to the log; what ends a line is written at once."""
-        with self._lock:
-            self._buffers[0].write(text.encode(errors="backslashreplace"))
-            if "\n" in text:
-                self._rotate_if_due()
+        data = text.encode(errors="backslashreplace")
+        if "\n" in text:
+            self.write_bytes(data)
+        else:
+            with self._lock:
+                self._buffers[0].write(data)
         return len(text)
 
     def write_bytes(self, data: bytes) -> None:
-        """Adds what is encoded already; it is written at once."""
+        """Adds what is encoded already; it is written at once, and the log rotated when it is too large."""
         with self._lock:
             self._buffers[0].write(data)
-            self._rotate_if_due()
+            self._buffers[0].flush()
+            if self._rotation.is_due(os.fstat(self.fd).st_size):
+                self._rotate()
+            self.report_trouble()
 
     def flush(self) -> None:
         """Writes what was begun."""
@@ -101,12 +174,6 @@ class LogWriter:
                 f"the logs in {self._path.parent} cannot grow ({trouble.strerror}); what workers print from"
                 " now on may be missing there, and the program runs on"
             )
-
-    def _rotate_if_due(self) -> None:
-        self._buffers[0].flush()
-        if self._rotation.is_due(os.fstat(self.fd).st_size):
-            self._rotate()
-        self.report_trouble()
 
     def _rotate(self) -> bool:
         """Rotates the log; False if that cannot be done now, and is to be tried again."""
@@ -145,14 +212,11 @@ class ProcessLog(LogWriter):
 
     def watch(self) -> None:
         """Rotates it from now on, in a thread of its own."""
-
-        def guard_by(guard: AbstractContextManager[Any]) -> None:
-            for buffer in self._buffers:
-                buffer.guard = guard
-
-        guard_by(self._lock)
-        # A forked child has no such thread, and the fork may have been made while that one held the lock.
-        os.register_at_fork(after_in_child=lambda: guard_by(UNGUARDED))
+        for buffer in self._buffers:
+            buffer.guard = self._lock
+            # A forked child has no such thread, and the fork may have been made while that one held the lock.
+            unguard = functools.partial(setattr, buffer, "guard", _UNGUARDED)
+            os.register_at_fork(after_in_child=unguard)
         threading.Thread(target=self._watch, name="launchpad-log", daemon=True).start()
 
     def print(self, text: str) -> None:
@@ -169,16 +233,17 @@ class ProcessLog(LogWriter):
             time.sleep(pause_s)
             before, size = size, os.fstat(self.fd).st_size
             growth = size - before
-            if self._rotation.is_due(size) and self._rotate_between_lines():
-                size = 0
+            rotate_by = time.monotonic() + _LONGEST_LINE_S
+            while self._rotation.is_due(size):
+                with self._lock:
+                    is_mid_line = any(buffer.is_mid_line for buffer in self._buffers)
+                    if not is_mid_line or time.monotonic() > rotate_by:
+                        size = 0 if self._rotate() else size
+                        break
+                time.sleep(0.001)
             self.report_trouble()
-            pause_s = self._rotation.check_after_s(size, growth, pause_s)
-
-    def _rotate_between_lines(self) -> bool:
-        check_at = time.monotonic() + _LONGEST_LINE_S
-        while True:
-            with self._lock:
-                is_mid_line = any(buffer.is_mid_line for buffer in self._buffers)
-                if not is_mid_line or time.monotonic() > check_at:
-                    return self._rotate()
-            time.sleep(0.001)
+            if growth <= 0 or not self._rotation.max_bytes:
+                pause_s = _LONGEST_PAUSE_S
+            else:  # half the time in which it is full, if it goes on like this
+                until_full_s = (self._rotation.max_bytes - size) / growth * pause_s
+                pause_s = min(max(until_full_s / 2, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)

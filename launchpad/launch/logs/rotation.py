@@ -11,19 +11,23 @@ What is written between two of these steps is in one part or the other. The writ
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from launchpad.errors import LaunchError
 from launchpad.launch.logs import log_files
-from launchpad.launch.logs.lossy_writer import is_full
 
 _MIB = 1 << 20
 _MAX_MB = "LAUNCHPAD_LOG_MAX_MB"
 _FILES = "LAUNCHPAD_LOG_FILES"
 
-_SHORTEST_S, _LONGEST_S = 0.02, 1.0
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk that takes no more: no space, a quota, the largest file that is allowed; and one that has
+failed altogether."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,6 @@ class Rotation:
         """Whether a log of that size has to be rotated."""
         return 0 < self.max_bytes < size
 
-    def check_after_s(self, size: int, growth: int, waited_s: float) -> float:
-        """When to check the size again, after `growth` in `waited_s`."""
-        if growth <= 0 or not self.max_bytes:
-            return _LONGEST_S
-        until_full_s = (self.max_bytes - size) / growth * waited_s
-        return min(max(until_full_s / 2, _SHORTEST_S), _LONGEST_S)
-
     def rotate(self, log: Path) -> int:
         """Rotates a log; the descriptor of the new part. OSError: nothing has changed."""
         numbers = log_files.numbers(log)
@@ -68,7 +65,7 @@ class Rotation:
         older = log.with_name(f"{log.name}.{numbers[-1]}")
         os.rename(log, older)
         try:
-            new = _opened(log)
+            new = os.open(log, _APPEND, 0o600)
         except OSError:
             os.rename(older, log)
             raise
@@ -77,22 +74,20 @@ class Rotation:
             with contextlib.suppress(OSError):
                 os.unlink(log.with_name(f"{log.name}.{number}"))
         with contextlib.suppress(OSError):  # a full disk has no room for it
-            os.write(new, log_files.header(older, bool(too_many) or min(numbers) > 1))
+            is_first_gone = bool(too_many) or min(numbers) > 1
+            note = "; still older parts have been deleted" if is_first_gone else ""
+            os.write(new, log_files.HEADER + f"{older.name}{note} ---\n".encode())
         return new
 
 
 def first_part(log: Path) -> int:
     """A descriptor that adds to a log; to nothing where the disk is full, which is no reason not to run."""
     try:
-        return _opened(log)
+        return os.open(log, _APPEND, 0o600)
     except OSError as error:
-        if not is_full(error):
+        if error.errno not in FULL:
             raise
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-
-
-def _opened(log: Path) -> int:
-    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def number_of(variable: str, default: float) -> float:

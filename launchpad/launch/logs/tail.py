@@ -10,6 +10,7 @@ write to that part for a little longer, so the last one is looked at again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from dataclasses import dataclass, replace
@@ -36,10 +37,6 @@ class _LogPosition:
     beginning: bytes = b""
     """Its first bytes: another file may have the inode of one that was deleted."""
     is_another: bool = False
-
-    def left(self, status: os.stat_result | None) -> int:
-        """How much there is to read."""
-        return max(0, status.st_size - self.offset) if status is not None else 0
 
     def read(self, most: int = _CHUNK) -> bytes:
         """The next bytes; none at the end, and none if this is another file than it was."""
@@ -84,8 +81,9 @@ class Tail:
 
     def backlog(self) -> int:
         """How many bytes there are to read, of the attempt at which it is."""
-        left = self._live.left(self._notice()) + self._late_left()
-        left += sum(part.left(_status(part.path)) for part in self._closed)
+        left = max(0, self._notice() - self._live.offset)
+        for part in (*self._closed, *([self._late] if self._late is not None else ())):
+            left += max(0, _inode_and_size(part.path)[1] - part.offset)
         if left or not self._coming:
             return left
         self._partial += b"\n" if self._partial else b""
@@ -130,23 +128,23 @@ class Tail:
         self._closed: deque[_LogPosition] = deque()
         self._late: _LogPosition | None = None
 
-    def _notice(self) -> os.stat_result | None:
-        """Sees whether the log was rotated since the last look; its status now."""
+    def _notice(self) -> int:
+        """Sees whether the log was rotated since the last look; its size now."""
         while True:
-            status = _status(self._live.path)
-            has_shrunk = status is not None and status.st_size < self._live.offset
-            inode = _inode(status)
+            inode, size = _inode_and_size(self._live.path)
+            has_shrunk = inode != _MISSING and size < self._live.offset
             if inode == self._inode and not has_shrunk:
-                return status
+                return size
             full = [n for n in log_files.numbers(self._log) if n >= self._number]
-            if _inode(_status(self._live.path)) != inode:  # it was rotated just now
+            if _inode_and_size(self._live.path)[0] != inode:  # it was rotated just now
                 continue
             # What was read so far is the first of the full parts, if it is still there.
             parts = {n: _LogPosition(f"{self._live.path}.{n}") for n in full}
             if self._inode > 0 and self._number in parts:
                 parts[self._number] = replace(self._live, path=parts[self._number].path)
-            elif self._inode > 0 and log_files.has_header(self._log):
-                self._has_gap = True
+            elif self._inode > 0:
+                with contextlib.suppress(OSError), self._log.open("rb") as file:
+                    self._has_gap |= file.read(len(log_files.HEADER)) == log_files.HEADER
             if full or self._inode > 0:
                 self._live = _LogPosition(self._live.path)
             self._closed += parts.values()
@@ -163,18 +161,12 @@ class Tail:
             self._inode = _ANOTHER
             self._notice()
             return self._read(most)
-        return (self._late.read() if self._late_left() and self._late else b"") + new
-
-    def _late_left(self) -> int:
-        return self._late.left(_status(self._late.path)) if self._late is not None else 0
+        return (self._late.read() if self._late is not None else b"") + new
 
 
-def _status(path: str) -> os.stat_result | None:
+def _inode_and_size(path: str) -> tuple[int, int]:
     try:
-        return os.stat(path)
+        status = os.stat(path)
     except OSError:
-        return None
-
-
-def _inode(status: os.stat_result | None) -> int:
-    return status.st_ino if status is not None else _MISSING
+        return _MISSING, 0
+    return status.st_ino, status.st_size
