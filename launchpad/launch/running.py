@@ -117,7 +117,7 @@ class Running:
             except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
                 output.note(f"`python -m launchpad` cannot reach this program: {error}")
 
-            output.show(Progress(runner.states))
+            output.progress = Progress(runner.states)
             try:
                 output.start()
                 runner.thread.start()
@@ -184,7 +184,8 @@ class Running:
             at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
         """
         with KeyboardInterruptHandler(self.ask_to_stop, is_stopping=True):
-            self._request_stop(StopRequest(reason, at_once))
+            self.is_asked, self.skips_grace = True, self.skips_grace or at_once
+            self._runner.inbox.put(StopRequest(reason, at_once))
             self._runner.done.wait()
 
     def ask_to_stop(self, at_once: bool = False) -> None:
@@ -193,12 +194,10 @@ class Running:
         Args:
             at_once: Workers get no time to stop by themselves.
         """
+        self.is_asked, self.skips_grace = True, self.skips_grace or at_once
         note = "" if at_once else "stopping … (Ctrl-C again: by force)"
-        self._request_stop(StopRequest("interrupted by Ctrl-C or a signal", at_once, note))
-
-    def _request_stop(self, request: StopRequest) -> None:
-        self.is_asked, self.skips_grace = True, self.skips_grace or request.at_once
-        self._runner.inbox.put(request)
+        reason = "interrupted by Ctrl-C or a signal"
+        self._runner.inbox.put(StopRequest(reason, at_once, note))
 
     def abandon(self) -> None:
         """Removes what nothing else would remove, for a script that leaves at once."""

@@ -77,13 +77,14 @@ def call_before(at_end: Callable[[BaseException | None], None]) -> None:
     monitoring.set_events(_TOOL, unwinds)
 
 
-def _is_completed(running: Running) -> bool:
-    """Whether nothing is left to wait for or to report."""
-    return running.is_done and (running.is_test or running.is_reported or running.failure() is None)
-
-
 def _open_runs() -> list[Running]:
-    return [running for running in _runs if not _is_completed(running)]
+    """Those of which something is left to wait for or to report."""
+    return [
+        running
+        for running in _runs
+        if not running.is_done
+        or not (running.is_test or running.is_reported or running.failure() is None)
+    ]
 
 
 def _wait_for_all(error: BaseException | None = None) -> None:
@@ -180,7 +181,7 @@ def _at_exit() -> None:
     """For programs launched by a thread when the script had ended already, and for a wait cut short."""
     if any(not running.is_done for running in _runs):
         _wait_for_all(KeyboardInterrupt())
-    for running in [running for running in _runs if running.is_done and not _is_completed(running)]:
+    for running in [running for running in _open_runs() if running.is_done]:
         _check_run(running)
     if _exit_code:
         _exit_now(_exit_code)

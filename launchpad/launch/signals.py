@@ -12,10 +12,10 @@ the signal's handler itself asks, and the exception comes when the waiting is ov
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -91,11 +91,5 @@ def watch(on_signal: Callable[[int, FrameType | None], None]) -> None:
                 signal.signal(number, _SignalHandler(on_signal))
 
 
-@dataclass(frozen=True)
-class _SignalHandler:
+class _SignalHandler(functools.partial[None]):
     """The handler that `watch` sets: a type of its own, by which `KeyboardInterruptHandler` finds it."""
-
-    on_signal: Callable[[int, FrameType | None], None]
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.on_signal(number, frame)

@@ -429,7 +429,7 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[str] = []
-    monkeypatch.setattr(Output, "note_once", lambda self, text: noted.append(text))
+    monkeypatch.setattr(Output, "note", lambda self, text, **_: noted.append(text))
     monkeypatch.setattr(pod_workers, "_NO_POD_S", 0.2)
     monkeypatch.setattr(cluster, "_pod_of", lambda job: {**job, "kind": "NoPod"})
     event = {"kind": "Event", "type": "Warning", "reason": "FailedCreate", "message": "no quota"}

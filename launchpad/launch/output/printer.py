@@ -51,6 +51,9 @@ class Output:
         run: Where the logs are, or will be.
         workers: The names of the workers.
         stream: Where to print; nowhere if None. When it cannot be written to any more, printing ends.
+
+    Attributes:
+        progress: A function of the time; the lines that it returns are printed, too. It is called twice a second.
     """
 
     def __init__(self, run: RunDirectory, workers: Sequence[str], stream: TextIO | None) -> None:
@@ -60,7 +63,7 @@ class Output:
         self._stream = stream
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._noted: set[str] = set()
-        self._progress: Callable[[float], Iterable[str]] = lambda now: ()
+        self.progress: Callable[[float], Iterable[str]] = lambda now: ()
         self._progress_at = 0.0
         self._wake = threading.Event()
         self._is_closing = self._is_behind = False
@@ -74,25 +77,23 @@ class Output:
             )
             self._thread.start()
 
-    def show(self, progress: Callable[[float], Iterable[str]]) -> None:
-        """Prints the lines that this function of the time returns, too; it is called twice a second."""
-        self._progress = progress
-
     def follow(self, worker: str, attempt: int) -> None:
         """Prints the lines of another attempt of a worker, after those of the one before."""
         if worker in self._tails:
             self._tails[worker].follow(self._run.log(worker, attempt))
 
-    def note(self, text: str) -> None:
-        """Prints lines of the launcher's own, after what the workers have printed so far."""
+    def note(self, text: str, *, once: bool = False) -> None:
+        """Prints lines of the launcher's own, after what the workers have printed so far.
+
+        Args:
+            once: Not if the same were printed before, by such a call.
+        """
+        if once and text in self._noted:
+            return
+        if once:
+            self._noted.add(text)
         self._notes.put(text)
         self._wake.set()
-
-    def note_once(self, text: str) -> None:
-        """Prints such lines, unless the same were printed before."""
-        if text not in self._noted:
-            self._noted.add(text)
-            self.note(text)
 
     def close(self) -> None:
         """Prints what is left, partial lines too. Nothing is printed afterwards; may be called again."""
@@ -157,7 +158,7 @@ class Output:
         now = time.monotonic()
         if now >= self._progress_at and not self._is_closing:
             self._progress_at = now + _PROGRESS_S
-            notes += self._progress(now)
+            notes += self.progress(now)
         for text in notes:
             for line in text.splitlines():
                 yield f"{prefixes[_OURS]}{terminal.safe(line)}\n"

@@ -81,10 +81,7 @@ def prefixed(prefix: str, lines: Sequence[bytes]) -> str:
 
 def safe(text: str) -> str:
     """The text with all control characters but colours spelled out, and without a colour left on."""
-
-    def spelled(found: re.Match[str]) -> str:
-        match = found.group()
-        return match if len(match) > 1 else match.encode("unicode_escape").decode()
-
-    shown = _UNSAFE.sub(spelled, text)
+    shown = _UNSAFE.sub(
+        lambda it: it[0] if len(it[0]) > 1 else it[0].encode("unicode_escape").decode(), text
+    )
     return f"{shown}\x1b[0m" if "\x1b" in shown else shown

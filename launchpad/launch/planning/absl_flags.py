@@ -72,19 +72,15 @@ def refresh() -> None:
     """Gives the expected values to the flags that are defined by now; nothing where none are expected."""
     if not _expected.is_parsed:
         return
-    for name, value in _expected.own.items():
-        if name not in flags.FLAGS:
-            flags.DEFINE_string(name, None, "a flag of the launching script")
-        _give(name, value)
-    for name in [name for name in _expected.values if name in flags.FLAGS]:
-        _give(name, _expected.values.pop(name))
+    for name in [name for name in _expected.own if name not in flags.FLAGS]:
+        flags.DEFINE_string(name, None, "a flag of the launching script")
+    defined = [name for name in _expected.values if name in flags.FLAGS]
+    given = _expected.own | {name: _expected.values.pop(name) for name in defined}
+    for name, value in given.items():
+        flag = flags.FLAGS[name]
+        flag.value = value
+        flag.present = 1
     flags.FLAGS(["worker", *_expected.args], known_only=True)
-
-
-def _give(name: str, value: Any) -> None:
-    flag = flags.FLAGS[name]
-    flag.value = value
-    flag.present = 1
 
 
 def _holder(name: str) -> flags.FlagHolder[Any]:

@@ -1,4 +1,4 @@
-"""What a launch was given of each group's resources, in addition to the program's own.
+"""What the workers of a group get: from the program, and from what its launch was given by label.
 
 program.group("actor", resources=…)   ┐ one of the two: what is given at launch
 launch(resources={"actor": …})        ┘ counts, in the place of all that the group has
@@ -20,73 +20,52 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class LaunchOverrides:
-    """What was given, by label. Made by `to`, which checks it."""
+class GroupSettings:
+    """What the workers of one group get: environment variables, flags, a Python and resources."""
 
-    processes: Mapping[str, PythonProcess]
-    at_launch: Mapping[str, Resources]
+    env: dict[str, str]
+    args: tuple[str, ...]
+    python: str
+    resources: Resources
 
     @classmethod
-    def to(
+    def of(
         cls,
-        program: Program,
-        processes: Mapping[str, PythonProcess] | None,
-        resources: Mapping[str, Resources] | None,
-    ) -> LaunchOverrides:
-        """What a launch of this program was given.
+        group: Group,
+        processes: Mapping[str, PythonProcess],
+        at_launch: Mapping[str, Resources],
+    ) -> GroupSettings:
+        """Those of the group and of its launch together.
 
         Raises:
-            DefinitionError: it is for a group that the program does not have, or of the wrong kind.
+            DefinitionError: something is set by two sources.
         """
-        return cls(
-            checked("local_resources", processes, PythonProcess, program),
-            checked("resources", resources, Resources, program),
-        )
-
-    def process(self, group: Group) -> PythonProcess:
-        """How local processes of a group are started."""
-        return self.processes.get(group.label, PythonProcess())
-
-    def resources(self, group: Group) -> Resources:
-        """What each worker of a group gets."""
-        return self.at_launch.get(group.label, group.resources)
-
-    def environment(self, group: Group) -> dict[str, str]:
-        """The group's variables; one that is set by two sources is a DefinitionError."""
+        label = group.label
+        process = processes.get(label, PythonProcess())
+        resources = at_launch.get(label, group.resources)
+        # The text in a user's program that sets something → what it sets.
+        sources: dict[str, Resources | PythonProcess] = {
+            f"resources={{{label!r}: …}} at launch"
+            if label in at_launch
+            else f"program.group({label!r}, resources=…)": resources,
+            f"local_resources[{label!r}]": process,
+        }
         env: dict[str, str] = {}
         origin: dict[str, str] = {}
-        for source, given in self._sources(group).items():
+        for source, given in sources.items():
             for name, value in given.env.items():
                 if name in env:
                     values = {origin[name]: env[name], source: str(value)}
-                    raise _set_twice(f"the environment variable {name}", group, values)
+                    raise _set_twice(f"the environment variable {name}", label, values)
                 env[name], origin[name] = str(value), source
-        gpus = self.resources(group).gpus
-        if gpus and VISIBLE in env:
-            values = {
-                origin[VISIBLE]: env[VISIBLE],
-                f"Resources(gpus={gpus:g})": "the GPUs it gets",
-            }
-            raise _set_twice(f"the environment variable {VISIBLE}", group, values)
-        return env
-
-    def python(self, group: Group) -> str:
-        """The group's interpreter; one that is set by two sources is a DefinitionError."""
-        set_by = {
-            source: given.python for source, given in self._sources(group).items() if given.python
-        }
-        if len(set_by) > 1:
-            raise _set_twice("the Python", group, set_by)
-        return next(iter(set_by.values()), "")
-
-    def _sources(self, group: Group) -> dict[str, Resources | PythonProcess]:
-        """The text in a user's program that sets something for a group → what it sets."""
-        at_launch = f"resources={{{group.label!r}: …}} at launch"
-        in_group = f"program.group({group.label!r}, resources=…)"
-        return {
-            at_launch if group.label in self.at_launch else in_group: self.resources(group),
-            f"local_resources[{group.label!r}]": self.process(group),
-        }
+        if resources.gpus and VISIBLE in env:
+            of_gpus = f"Resources(gpus={resources.gpus:g})"
+            values = {origin[VISIBLE]: env[VISIBLE], of_gpus: "the GPUs it gets"}
+            raise _set_twice(f"the environment variable {VISIBLE}", label, values)
+        pythons = {source: given.python for source, given in sources.items() if given.python}
+        if len(pythons) > 1:
+            raise _set_twice("the Python", label, pythons)
+        return cls(env, process.argv(), next(iter(pythons.values()), ""), resources)
 
 
 def checked(
@@ -104,8 +83,6 @@ def checked(
     return dict(given or {})
 
 
-def _set_twice(what: str, group: Group, values: Mapping[str, str]) -> DefinitionError:
+def _set_twice(what: str, label: str, values: Mapping[str, str]) -> DefinitionError:
     listed = ", and ".join(f"{value!r} by {source}" for source, value in values.items())
-    return DefinitionError(
-        f"{what} of group {group.label!r} is set by two sources: {listed}. Keep one."
-    )
+    return DefinitionError(f"{what} of group {label!r} is set by two sources: {listed}. Keep one.")

@@ -53,23 +53,48 @@ class Packer:
         self.edges = frozenset(edges)
         self._code: dict[int, bytes] = {}
 
-    def pack(self, executable: Executable, node: Node[Any], name: str, label: str) -> bytes:
-        """The executable as bytes.
+    def pack(self, node: Node[Any], name: str, label: str) -> bytes:
+        """The executable of a node as bytes.
 
         Raises:
-            PayloadError: naming the worker and the path to what cannot be pickled.
+            PayloadError: naming the worker, the part of an argument that cannot be pickled, and what to do.
         """
+        executable = node.to_executable()
+        if not isinstance(executable, Executable):
+            raise DefinitionError(
+                f"{node!r}.to_executable() must give an Executable, got {executable!r}"
+            )
         try:
             return self.dumps(executable)
         except DefinitionError:
             raise
         except Exception as error:
-            raise self._explain(error, node, name, label) from error
+            failed = error
+        roots = [Found(value, f"{label}.{where}") for where, value in node.arguments().items()]
+        if isinstance(failed, RecursionError) or "recursion" in str(failed).lower():
+            everything = (f for root in roots for f in walk(root.value, root.step))
+            found = max(everything, key=lambda f: f.depth)
+            reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
+        else:
+            found = self._innermost_bad(roots) or Found(node, label)
+            reason = f"{type(failed).__name__}: {failed}"
+            hint = (
+                "Build it where the node runs instead: in the constructor, or with"
+                " lp.Deferred(fn, …)."
+            )
+        raise PayloadError(
+            f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
+            f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}",
+            node=name,
+            path=found.path,
+        ) from failed
 
     def dumps(self, value: Any) -> bytes:
         """The value as bytes; any exception that pickling may raise."""
         with io.BytesIO() as file:
-            _Pickler(file, self).dump(value)
+            pickler = _Pickler(file, protocol=5)
+            pickler.packer = self
+            pickler.dump(value)
             return file.getvalue()
 
     def code(self, code: Code) -> bytes:
@@ -97,27 +122,6 @@ class Packer:
             members += parts
             leaves += [] if parts else [largest]
         return [(path, size) for size, path, _ in sorted(leaves, key=lambda leaf: -leaf[0])]
-
-    def _explain(self, error: Exception, node: Node[Any], name: str, label: str) -> PayloadError:
-        """The error for the user: which part of which argument cannot be pickled, and what to do."""
-        too_deep = isinstance(error, RecursionError) or "recursion" in str(error).lower()
-        roots = [Found(value, f"{label}.{where}") for where, value in node.arguments().items()]
-        if too_deep:
-            everything = (f for root in roots for f in walk(root.value, root.step))
-            found = max(everything, key=lambda f: f.depth)
-            reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
-        else:
-            found = self._innermost_bad(roots) or Found(node, label)
-            reason = f"{type(error).__name__}: {error}"
-            hint = (
-                "Build it where the node runs instead: in the constructor, or with"
-                " lp.Deferred(fn, …)."
-            )
-        text = (
-            f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
-            f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}"
-        )
-        return PayloadError(text, node=name, path=found.path)
 
     def _innermost_bad(self, roots: Iterable[Found]) -> Found | None:
         """The smallest part that cannot be pickled of the first of these that cannot; None: all can be."""
@@ -162,14 +166,12 @@ def load(payload: bytes, building: Building = contextlib.nullcontext) -> Executa
 
 
 class _Pickler(by_value.Pickler):
-    def __init__(self, file: io.BytesIO, packer: Packer) -> None:
-        super().__init__(file, protocol=5)
-        self._packer = packer
+    packer: Packer
 
     def reducer_override(self, obj: Any) -> Any:
         """Replaces the objects of the table above; all others are pickled as cloudpickle does."""
         if isinstance(obj, Handle):
-            if id(obj) not in self._packer.edges:
+            if id(obj) not in self.packer.edges:
                 raise DefinitionError(
                     f"{obj!r} is hidden where the graph cannot see it (a global variable, or the state of a"
                     " C object). Pass it to the node as an argument."
@@ -179,14 +181,14 @@ class _Pickler(by_value.Pickler):
         if isinstance(obj, Deferred):
             return _built, (obj.fn, obj.args, obj.kwargs)
         if isinstance(obj, Address):
-            name = self._packer.address_names.get(obj.uid)
+            name = self.packer.address_names.get(obj.uid)
             if name is None:
                 raise DefinitionError(
                     f"{obj!r} belongs to no node of this program: node.allocate_address(address)"
                 )
             return _named_address, (obj.role, obj.kind, obj.uid, obj.owner, name)
         if isinstance(obj, Code):
-            return _loaded_code, (self._packer.code(obj),)
+            return _loaded_code, (self.packer.code(obj),)
         if isinstance(obj, Node):
             raise DefinitionError(
                 f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launchpad.errors import DefinitionError, PayloadError
-from launchpad.executable import Executable
 from launchpad.graph import handles_in
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
-from launchpad.launch.planning.overrides import LaunchOverrides, checked
+from launchpad.launch.planning.overrides import GroupSettings, checked
 from launchpad.launch.planning.payload import Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
@@ -86,7 +85,8 @@ def plan(
     Raises:
         DefinitionError: a mistake in the program, with the node's label and the path to it.
     """
-    overrides = LaunchOverrides.to(program, local_resources, resources)
+    processes = checked("local_resources", local_resources, PythonProcess, program)
+    at_launch = checked("resources", resources, Resources, program)
     if isinstance(restart, RestartPolicy):
         restart = dict.fromkeys(program.groups, restart)
     policies = checked("restart", restart, RestartPolicy, program)
@@ -97,27 +97,29 @@ def plan(
     calls = _checked_edges(workers)
     uids = {uid: name for worker in workers for uid, name, _ in worker.addresses()}
     packer = Packer(uids, (id(found.value) for edges in calls.values() for found, _ in edges))
-    plans = [
-        WorkerPlan(
-            name=worker.name,
-            group=worker.group.label,
-            replica_index=worker.replica_index,
-            num_replicas=worker.num_replicas,
-            kind=repr(worker.node),
-            seed=seed_of(program.name, worker.name),
-            calls=tuple(dict.fromkeys(target for _, target in calls[worker.name])),
-            endpoints={name: backend.endpoint(name, kind) for _, name, kind in worker.addresses()},
-            env=overrides.environment(worker.group),
-            args=overrides.process(worker.group).argv(),
-            python=overrides.python(worker.group),
-            resources=overrides.resources(worker.group),
-            main=worker.group.main,
-            restart=worker.restart,
-            added_at=worker.node.added_at,
-            payload=_payload(worker, backend, packer),
+    plans = []
+    for worker in workers:
+        settings = GroupSettings.of(worker.group, processes, at_launch)
+        plans.append(
+            WorkerPlan(
+                name=worker.name,
+                group=worker.group.label,
+                replica_index=worker.replica_index,
+                num_replicas=worker.num_replicas,
+                kind=repr(worker.node),
+                seed=seed_of(program.name, worker.name),
+                calls=tuple(dict.fromkeys(target for _, target in calls[worker.name])),
+                endpoints={n: backend.endpoint(n, kind) for _, n, kind in worker.addresses()},
+                env=settings.env,
+                args=settings.args,
+                python=settings.python,
+                resources=settings.resources,
+                main=worker.group.main,
+                restart=worker.restart,
+                added_at=worker.node.added_at,
+                payload=_payload(worker, backend, packer),
+            )
         )
-        for worker in workers
-    ]
     return backend.finished(
         LaunchPlan(program.name, launch_type, tuple(backend.assign(plans)), uids)
     )
@@ -137,10 +139,10 @@ def _payload(worker: WorkerDraft, backend: Backend, packer: Packer) -> bytes:
                 )
     label, _ = worker.nodes[0]
     try:
-        payload = packer.pack(_executable(worker.node), worker.node, worker.name, label)
+        payload = packer.pack(worker.node, worker.name, label)
     except PayloadError:
         for label, node in worker.nodes:  # the member that it is about has an error of its own
-            packer.pack(_executable(node), node, worker.name, label)
+            packer.pack(node, worker.name, label)
         raise
     if len(payload) <= backend.max_payload_bytes:
         return payload
@@ -153,15 +155,6 @@ def _payload(worker: WorkerDraft, backend: Backend, packer: Packer) -> bytes:
         f" members: {listed}. Load them where the node runs, in the constructor or with"
         " lp.Deferred(fn, …)."
     )
-
-
-def _executable(node: Node[Any]) -> Executable:
-    executable = node.to_executable()
-    if not isinstance(executable, Executable):
-        raise DefinitionError(
-            f"{node!r}.to_executable() must give an Executable, got {executable!r}"
-        )
-    return executable
 
 
 def _checked_edges(workers: list[WorkerDraft]) -> dict[str, list[tuple[Found, str]]]:

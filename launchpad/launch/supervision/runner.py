@@ -169,7 +169,7 @@ class Runner:
                 self.workers.skip_grace()
             return self.supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, WorkerNote):
-            self._output.note_once(message.text)
+            self._output.note(message.text, once=True)
             return []
         if isinstance(message, Ended):
             ended = message.outcome
