@@ -21,8 +21,7 @@ from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.rundir import record
-from launchpad.launch.rundir.control_server import Control
+from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
@@ -105,15 +104,14 @@ class Running:
             reachable = {uid: running._place(address) for uid, address in plan.uids.items()}
             undo.enter_context(context.published(reachable))
             by_cli = "stopped by `python -m launchpad stop`"
-            control = Control(
-                run.runtime,
-                status=running.status,
-                stop=lambda at_once: inbox.put(StopRequest(by_cli, at_once, "stopping, as asked")),
-                stacks=running.stacks,
-            )
-            undo.callback(control.close)
             try:
-                control.open()
+                control = control_server.serve(
+                    run.runtime,
+                    status=running.status,
+                    stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
+                    stacks=running.stacks,
+                )
+                undo.callback(control.stop, 0.1)
             except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
                 output.note(f"`python -m launchpad` cannot reach this program: {error}")
 

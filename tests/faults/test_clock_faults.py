@@ -16,7 +16,7 @@ from tests.faults.backends import everywhere
 PACKAGE = Path(lp.__file__).parent
 MAY_LOOK = {
     "courier/security/certificates.py": "a certificate has dates, which allow for a day either way",
-    "launch/rundir/log_cleanup.py": "logs that are days old are swept",
+    "launch/rundir/directory.py": "logs that are days old are swept",
     "launch/rundir/record.py": "when a run began, for people",
     "cli/ps.py": "how long ago that was",
 }

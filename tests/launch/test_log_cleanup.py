@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import launchpad as lp
-from launchpad.launch.rundir.log_cleanup import sweep_old_logs
+from launchpad.launch.rundir.directory import sweep_old_logs
 
 OLD_S = 31 * 86_400
 

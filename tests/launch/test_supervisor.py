@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from launchpad.events import Done, Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.supervision.commands import (
+from launchpad.launch.supervision.supervisor import Supervisor
+from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
     KillWorker,
     PrintNote,
     StartWorker,
     StopWorker,
 )
-from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
 from launchpad.restart_policy import RestartPolicy
 

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from launchpad.events import Ended, Ready
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.supervision.commands import Command, KillWorker, StartWorker, StopWorker
 from launchpad.launch.supervision.supervisor import Supervisor
+from launchpad.launch.supervision.worker_state import Command, KillWorker, StartWorker, StopWorker
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 

@@ -53,7 +53,7 @@ class Output:
         stream: Where to print; nowhere if None. When it cannot be written to any more, printing ends.
 
     Attributes:
-        progress: A function of the time; the lines that it returns are printed, too. It is called twice a second.
+        progress: Called with the time twice a second; the lines that it returns are printed, too.
     """
 
     def __init__(self, run: RunDirectory, workers: Sequence[str], stream: TextIO | None) -> None:

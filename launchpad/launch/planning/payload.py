@@ -186,7 +186,8 @@ class _Pickler(by_value.Pickler):
                 raise DefinitionError(
                     f"{obj!r} belongs to no node of this program: node.allocate_address(address)"
                 )
-            return _named_address, (obj.role, obj.kind, obj.uid, obj.owner, name)
+            state = {"kind": obj.kind, "uid": obj.uid, "owner": obj.owner, "name": name}
+            return Address, (obj.role,), state
         if isinstance(obj, Code):
             return _loaded_code, (self.packer.code(obj),)
         if isinstance(obj, Node):
@@ -204,12 +205,6 @@ def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:
     handle = kind.__new__(kind)
     handle.__dict__.update(state)
     return handle.dereference()
-
-
-def _named_address(role: str, kind: str, uid: str, owner: str, name: str) -> Address:
-    address = Address(role, kind=kind)
-    address.uid, address.owner, address.name = uid, owner, name
-    return address
 
 
 def _built(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -120,7 +120,7 @@ def claim_table() -> Iterator[ClaimTable]:
     """The claims of running programs; those of programs that have ended are removed.
 
     Raises:
-        LaunchError: there can be no directory for them that is ours alone.
+        LaunchError: there can be no directory for them that is ours alone, or another launch holds the mutex.
     """
     chosen = os.environ.get("LAUNCHPAD_CLAIMS_DIR")
     path = Path(chosen).absolute() if chosen else Path(f"/tmp/launchpad-{os.getuid()}-claims")
@@ -129,20 +129,7 @@ def claim_table() -> Iterator[ClaimTable]:
             f"no directory for claims on GPUs and CPUs: {path} must be yours alone (mode 0700). Remove it, or"
             " set LAUNCHPAD_CLAIMS_DIR to one that all of your programs use."
         )
-    with _locked(path / "mutex"):
-        held = [record for file in sorted(path.glob("*.json")) for record in _read(file)]
-        outer = os.environ.get(OUTER, "").split(":")
-        yield ClaimTable(path, [record for record in held if record.run_id not in outer])
-
-
-def worker_environment(run_id: str) -> dict[str, str]:
-    """Environment variables of a run's workers, so that they may launch programs within its claim."""
-    outer = [name for name in os.environ.get(OUTER, "").split(":") if name and name != run_id]
-    return {OUTER: ":".join([*outer, run_id])}
-
-
-@contextlib.contextmanager
-def _locked(mutex: Path) -> Iterator[None]:
+    mutex = path / "mutex"
     fd = os.open(mutex, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _MUTEX_S
     try:
@@ -157,11 +144,19 @@ def _locked(mutex: Path) -> Iterator[None]:
                         " it may be stopped (Ctrl-Z)"
                     ) from None
                 time.sleep(0.005)
-        yield
+        held = [record for file in sorted(path.glob("*.json")) for record in _read(file)]
+        outer = os.environ.get(OUTER, "").split(":")
+        yield ClaimTable(path, [record for record in held if record.run_id not in outer])
     finally:
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
         os.close(fd)
+
+
+def worker_environment(run_id: str) -> dict[str, str]:
+    """Environment variables of a run's workers, so that they may launch programs within its claim."""
+    outer = [name for name in os.environ.get(OUTER, "").split(":") if name and name != run_id]
+    return {OUTER: ":".join([*outer, run_id])}
 
 
 def _read(path: Path) -> Iterator[ClaimRecord]:

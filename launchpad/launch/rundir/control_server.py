@@ -1,6 +1,6 @@
 """The control endpoint of a run: what `python -m launchpad` talks to from another terminal.
 
-    python -m launchpad stop ──▶ <runtime directory>/control.socket ──▶ Control ──▶ the supervisor's inbox
+    python -m launchpad stop ──▶ <runtime directory>/control.socket ──▶ Server ──▶ the supervisor's inbox
                                  <runtime directory>/control.token
 
 An ordinary courier server on a socket that only this user can reach. A run works as well without it.
@@ -25,7 +25,13 @@ _AT_ONCE = 16
 _CALL_S = 10.0
 
 
-class Control:
+def serve(
+    runtime: Path,
+    *,
+    status: Callable[[], Sequence[WorkerStatus]],
+    stop: Callable[[bool], None],
+    stacks: Callable[[str], str],
+) -> Server:
     """Serves one run to processes that may read its runtime directory.
 
     Args:
@@ -33,43 +39,30 @@ class Control:
         status: Gives a row for each worker.
         stop: Asks the program to stop, at once or in good order; returns without waiting.
         stacks: Gives the stacks of a worker's threads.
+
+    Raises:
+        OSError: there can be no new file or socket.
+        RuntimeError: there can be no new thread.
     """
 
-    def __init__(
-        self,
-        runtime: Path,
-        *,
-        status: Callable[[], Sequence[WorkerStatus]],
-        stop: Callable[[bool], None],
-        stacks: Callable[[str], str],
-    ) -> None:
-        def stacks_of(workers: Sequence[str]) -> dict[str, str]:
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
-                return dict(zip(workers, pool.map(stacks, workers), strict=True))
+    def stacks_of(workers: Sequence[str]) -> dict[str, str]:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
+            return dict(zip(workers, pool.map(stacks, workers), strict=True))
 
-        self._token_file = runtime / _TOKEN
-        self._token = os.urandom(32)
-        address = f"unix:{runtime / SOCKET}"
-        self._server = Server("control", address=address, token=self._token)
-        self._server.bind("status", lambda: [asdict(row) for row in status()])
-        self._server.bind("stop", stop)
-        self._server.bind("stacks", stacks_of)
-
-    def open(self) -> None:
-        """Starts to serve.
-
-        Raises:
-            OSError: there can be no new file or socket.
-            RuntimeError: there can be no new thread.
-        """
+    token = os.urandom(32)
+    server = Server("control", address=f"unix:{runtime / SOCKET}", token=token)
+    server.bind("status", lambda: [asdict(row) for row in status()])
+    server.bind("stop", stop)
+    server.bind("stacks", stacks_of)
+    try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with open(os.open(self._token_file, flags, 0o600), "wb") as file:
-            file.write(self._token)
-        self._server.start()
-
-    def close(self) -> None:
-        """Stops to serve."""
-        self._server.stop(0.1)
+        with open(os.open(runtime / _TOKEN, flags, 0o600), "wb") as file:
+            file.write(token)
+        server.start()
+    except BaseException:
+        server.stop(0.1)
+        raise
+    return server
 
 
 @contextlib.contextmanager

@@ -11,15 +11,21 @@
         run.json
 
 What a killed run left is swept at the next launch: a directory whose lock no process holds has no owner.
+
+The logs of runs that ended long ago are deleted at a launch, but only what is surely ours: in a directory
+named and filled as our runs do it, of this user, in which nothing was changed for so many days, and whose run
+has ended. Where a worker has saved a state, everything stays.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,12 +33,20 @@ from pathlib import Path
 
 from launchpad.errors import LaunchError
 from launchpad.launch.logs.log_files import LogFiles
-from launchpad.launch.logs.rotation import Rotation
-from launchpad.launch.rundir import locations
+from launchpad.launch.logs.rotation import Rotation, number_of
+from launchpad.launch.rundir import locations, record
 from launchpad.launch.rundir.claims import Claim
-from launchpad.launch.rundir.log_cleanup import sweep_old_logs
 
 _SHORT_ID = 8
+
+_LOG_DAYS = 30
+_DAY_S = 86_400.0
+_SWEPT = ".swept"
+_SWEEP_PAUSE_S = 3600.0
+"""The log base is searched once an hour: there may be a launch each second."""
+
+_LOG_DIRECTORY = re.compile(r"[A-Za-z0-9-]*-\d{4}-\d{6}-[0-9a-f]{4}")
+_LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|run\.json")
 
 
 @dataclass
@@ -143,3 +157,38 @@ def socket_name(address: str) -> str:
     if len(name) <= 40:
         return name
     return f"{name[:23]}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
+
+
+def sweep_old_logs(base: Path) -> None:
+    """Deletes old logs, as set by LAUNCHPAD_LOG_DAYS; 0 keeps them for ever. LaunchError: it is no number."""
+    days = number_of("LAUNCHPAD_LOG_DAYS", _LOG_DAYS)
+    now, swept = time.time(), base / _SWEPT
+    try:
+        if not days or base.lstat().st_uid != os.getuid() or base.is_symlink():
+            return
+        if swept.exists() and now - swept.stat().st_mtime < _SWEEP_PAUSE_S:
+            return
+        swept.touch()
+        directories = [entry for entry in base.iterdir() if _LOG_DIRECTORY.fullmatch(entry.name)]
+    except OSError:
+        return
+    before = now - days * _DAY_S
+    for directory in directories:
+        with contextlib.suppress(OSError):  # another launch sweeps too
+            status = directory.lstat()
+            is_ours = status.st_uid == os.getuid() and not stat.S_ISLNK(status.st_mode)
+            if status.st_mtime >= before or not is_ours:
+                continue
+            with os.scandir(directory) as entries:
+                files = list(entries)
+            are_old_logs = all(
+                _LOG_FILE.fullmatch(file.name)
+                and file.is_file(follow_symlinks=False)
+                and file.stat(follow_symlinks=False).st_mtime < before
+                for file in files
+            )
+            found = record.read(directory) if are_old_logs else None
+            if are_old_logs and not (found is not None and found.is_running):
+                for file in files:
+                    os.unlink(file.path)
+                directory.rmdir()

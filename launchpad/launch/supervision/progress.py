@@ -9,6 +9,7 @@ Of a short program that just works nothing is printed. Pure: the workers and the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from launchpad.launch.supervision.worker_state import State, WorkerState
 
@@ -75,24 +76,24 @@ class Progress:
         return lines
 
 
+@dataclass
 class _Throttle:
     """When to print a line about something that takes long: ever later, and at once when it has changed."""
 
-    def __init__(self, first_s: float) -> None:
-        self.has_printed = False
-        self._pause_s = first_s
-        self._at: float | None = None
-        self._count = 0
+    pause_s: float
+    has_printed: bool = False
+    at: float | None = None
+    count: int = 0
 
     def is_due(self, now: float, count: int) -> bool:
-        if self._at is None:
-            self._at = now + self._pause_s
-        has_changed = self.has_printed and count != self._count
-        if now < self._at and not (has_changed and now >= self._at - self._pause_s + 1):
+        if self.at is None:
+            self.at = now + self.pause_s
+        has_changed = self.has_printed and count != self.count
+        if now < self.at and not (has_changed and now >= self.at - self.pause_s + 1):
             return False
-        self.has_printed, self._count = True, count
-        self._pause_s *= _RARER
-        self._at = now + self._pause_s
+        self.has_printed, self.count = True, count
+        self.pause_s *= _RARER
+        self.at = now + self.pause_s
         return True
 
 

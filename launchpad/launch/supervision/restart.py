@@ -1,7 +1,7 @@
 """Whether a worker that has ended is started again. Pure: its restarts so far and the time go in.
 
-Also here: the texts about restarts (that one is made, why none is, how a worker failed before), and a restart
-under way, of one worker or of all that are restarted with it.
+Also here: what is said of a worker that is not started again, and a restart under way, of one worker or of
+all that are restarted with it.
 """
 
 from __future__ import annotations
@@ -108,27 +108,6 @@ def scope_name(worker: WorkerState) -> str:
     return {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(scope, "program")
 
 
-def too_late(worker: WorkerState, ended: Outcome) -> Outcome:
-    """The end of a worker that was killed because it was not ready in time."""
-    limit = worker.plan.restart.start_timeout_s
-    return replace(
-        ended,
-        kind=outcome.FAILED,
-        cause=f"was not ready within start_timeout_s={limit:g}, and was killed",
-        error_type=START_TIMEOUT,
-        hint="its log ends with the stacks of all its threads: see where it was",
-    )
-
-
-def announcement(worker: WorkerState, ended: Outcome, decision: Decision) -> str:
-    """A line for the terminal: a worker has ended, and is started again."""
-    policy = worker.plan.restart
-    what = {WORKER: "it", GROUP: f"group {worker.plan.group!r}"}.get(policy.scope, "the program")
-    when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
-    count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
-    return f"{ended.headline().rstrip(': ')}; {what} is started again {when} ({count})"
-
-
 def given_up(
     worker: WorkerState, ended: Outcome, reason: Reason, earlier: Sequence[Outcome]
 ) -> Outcome:
@@ -159,12 +138,3 @@ class PendingRestart:
     members: Sequence[WorkerState]
     due_at: float
     stop: Shutdown
-
-    def is_due(self, now: float) -> bool:
-        """Whether they can be started."""
-        return now >= self.due_at and not any(worker.is_alive for worker in self.members)
-
-    def wake_at(self) -> float | None:
-        """When there is something to do, if no member ends before."""
-        is_stopping = any(worker.is_alive for worker in self.members)
-        return self.stop.wake_at() if is_stopping else self.due_at

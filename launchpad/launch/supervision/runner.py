@@ -23,16 +23,17 @@ from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
-from launchpad.launch.supervision.commands import (
+from launchpad.launch.supervision.supervisor import Supervisor
+from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
     Command,
     KillWorker,
     PrintNote,
     StartWorker,
+    State,
     StopWorker,
+    WorkerState,
 )
-from launchpad.launch.supervision.supervisor import Supervisor
-from launchpad.launch.supervision.worker_state import State, WorkerState
 from launchpad.launch.worker.script_threads import ScriptThreads
 
 _KEPT_LINES = 200

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from launchpad.launch.supervision.commands import Command, KillWorker, StopWorker
-from launchpad.launch.supervision.worker_state import WorkerState
+from launchpad.launch.supervision.worker_state import Command, KillWorker, StopWorker, WorkerState
 
 _ORDERLY_S = 0.2
 """How long a group is waited for before the one started before it is asked too."""
@@ -49,19 +48,20 @@ class Shutdown:
     def tick(self, now: float) -> list[Command]:
         """What is due."""
         commands: list[Command] = []
+        running = [worker for worker in self._members() if worker.is_alive]
         while self._groups:
             asked_at = self._group_asked_at
             is_time = asked_at is None or now >= asked_at + _ORDERLY_S
-            if not is_time and any(worker.asked for worker in self._running()):
+            if not is_time and any(worker.asked for worker in running):
                 break
             group = self._groups.pop(0)
-            for worker in self._running():
+            for worker in running:
                 if worker.plan.group == group:
                     worker.move("ask")
                     worker.asked = True
                     commands.append(StopWorker(worker.name, self._restarts))
             self._group_asked_at = now
-        for worker in self._running():
+        for worker in running:
             kill_at = self._kill_at(worker)
             if not worker.killed and kill_at is not None and now >= kill_at:
                 worker.killed = True
@@ -70,7 +70,8 @@ class Shutdown:
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no worker ends before."""
-        times = [t for w in self._running() if (t := self._kill_at(w)) is not None and not w.killed]
+        running = [worker for worker in self._members() if worker.is_alive]
+        times = [t for w in running if (t := self._kill_at(w)) is not None and not w.killed]
         if self._groups and self._group_asked_at is not None:
             times.append(self._group_asked_at + _ORDERLY_S)
         return min(times, default=None)
@@ -82,6 +83,3 @@ class Shutdown:
         own = worker.plan.restart.stop_grace_s
         grace_s = self._grace_s if own is None else own
         return self._began + grace_s if grace_s >= 0 else None
-
-    def _running(self) -> list[WorkerState]:
-        return [worker for worker in self._members() if worker.is_alive]

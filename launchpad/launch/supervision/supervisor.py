@@ -9,29 +9,31 @@ Constructors that wait for each other are found while they do: that is a failure
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from launchpad import outcome
 from launchpad.events import Done, Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.supervision.commands import (
+from launchpad.launch.supervision.restart import (
+    START_TIMEOUT,
+    Decision,
+    PendingRestart,
+    RestartAction,
+    decide,
+    given_up,
+    scope_name,
+    within,
+)
+from launchpad.launch.supervision.shutdown import Shutdown
+from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
     Command,
     KillWorker,
     PrintNote,
     StartWorker,
+    State,
+    WorkerState,
 )
-from launchpad.launch.supervision.restart import (
-    Decision,
-    PendingRestart,
-    RestartAction,
-    announcement,
-    decide,
-    given_up,
-    scope_name,
-    too_late,
-    within,
-)
-from launchpad.launch.supervision.shutdown import Shutdown
-from launchpad.launch.supervision.worker_state import State, WorkerState
 from launchpad.outcome import Outcome
 from launchpad.restart_policy import GROUP, WORKER
 
@@ -129,19 +131,21 @@ class Supervisor:
                 limit = worker.plan.restart.start_timeout_s
                 due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
         for restarting in tuple(self._restarting):
-            if restarting.is_due(now):
+            if now < restarting.due_at or any(w.is_alive for w in restarting.members):
+                due += restarting.stop.tick(now)
+            else:
                 self._restarting.remove(restarting)
                 due += [c for w in restarting.members for c in self._start_attempt(w, now)]
-            else:
-                due += restarting.stop.tick(now)
         return due
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no report comes before."""
         if self._stop is not None:
             return self._stop.wake_at()
-        times = [restarting.wake_at() for restarting in self._restarting]
-        times += [worker.ready_by for worker in self.workers.values() if not worker.killed]
+        times = [worker.ready_by for worker in self.workers.values() if not worker.killed]
+        for restarting in self._restarting:
+            is_stopping = any(worker.is_alive for worker in restarting.members)
+            times.append(restarting.stop.wake_at() if is_stopping else restarting.due_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -166,13 +170,21 @@ class Supervisor:
 
     def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Command]:
         """Restarts it, or leaves it, or stops the program."""
+        policy = worker.plan.restart
         if worker.is_late:
-            ended = too_late(worker, ended)
-        worker.end(ended)
+            ended = replace(
+                ended,
+                kind=outcome.FAILED,
+                cause=f"was not ready within start_timeout_s={policy.start_timeout_s:g}, and was killed",
+                error_type=START_TIMEOUT,
+                hint="its log ends with the stacks of all its threads: see where it was",
+            )
+        worker.outcome, worker.ready_by, worker.pid = ended, None, 0
+        worker.move("end")
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")
             return []
-        policy, history = worker.plan.restart, self._restart_history.get(scope_name(worker), [])
+        history = self._restart_history.get(scope_name(worker), [])
         restarts = [at for at, _ in history]
         decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping)
         if decision.action is RestartAction.RESTART:
@@ -185,8 +197,9 @@ class Supervisor:
         if commands or self.is_stopping or not worker.plan.endpoints:
             return commands
         # A call to a server that has ended would wait for ever.
-        headline = ended.headline().rstrip(": ")
-        return self._announce_gone(worker.name, f"{headline}: it has ended and serves no more")
+        why = f"{ended.headline().rstrip(': ')}: it has ended and serves no more"
+        self._gone[worker.name] = why
+        return [AnnounceGone(worker.name, why)]
 
     def _restart(
         self, worker: WorkerState, ended: Outcome, decision: Decision, now: float
@@ -198,11 +211,12 @@ class Supervisor:
         recent = [(at, failure) for at, failure in history if now - at < longest_s]
         self._restart_history[scope_name(worker)] = [*recent, (now, ended)]
 
-        scope, group = worker.plan.restart.scope, worker.plan.group
-        if scope == WORKER:
-            members = [worker]
-        else:
-            members = [w for w in self.workers.values() if scope != GROUP or w.plan.group == group]
+        policy, group = worker.plan.restart, worker.plan.group
+        what, members = "the program", list(self.workers.values())
+        if policy.scope == WORKER:
+            what, members = "it", [worker]
+        elif policy.scope == GROUP:
+            what, members = f"group {group!r}", [w for w in members if w.plan.group == group]
         due_at = now + decision.delay_s
         for other in [r for r in self._restarting if any(m in r.members for m in members)]:
             self._restarting.remove(other)
@@ -212,7 +226,11 @@ class Supervisor:
             member.move("restart")
         stop = Shutdown(lambda: members, self._groups, now, self._grace_s, restarts=True)
         self._restarting.append(PendingRestart(members, due_at, stop))
-        return [PrintNote(announcement(worker, ended, decision))]
+
+        when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
+        count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
+        headline = ended.headline().rstrip(": ")
+        return [PrintNote(f"{headline}; {what} is started again {when} ({count})")]
 
     def _deadlock(self, start: WorkerState, now: float) -> Outcome | None:
         """The failure of a worker whose constructor is in a cycle of those that wait for each other."""
@@ -244,16 +262,9 @@ class Supervisor:
     def _fail(self, failed: Outcome, now: float) -> list[Command]:
         """Stops the program because of this failure."""
         self.failures.append(failed)
-        announced = self._announce_gone(failed.worker, failed.headline())
-        return [
-            PrintNote(failed.headline()),
-            *announced,
-            *self.stop(f"{failed.worker} failed", now),
-        ]
-
-    def _announce_gone(self, worker: str, why: str) -> list[Command]:
-        self._gone[worker] = why
-        return [AnnounceGone(worker, why)]
+        why = self._gone[failed.worker] = failed.headline()
+        stopping = self.stop(f"{failed.worker} failed", now)
+        return [PrintNote(why), AnnounceGone(failed.worker, why), *stopping]
 
     def _stop_if_done(self, now: float) -> list[Command]:
         """Stops if no work is left. A worker that is not ready yet may still turn out to run something."""

@@ -25,7 +25,12 @@ from launchpad.launch.backends.processes.messages import (
     FromWorker,
     Phase,
 )
-from launchpad.launch.supervision.commands import AnnounceGone, KillWorker, StartWorker, StopWorker
+from launchpad.launch.supervision.worker_state import (
+    AnnounceGone,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 from launchpad.outcome import Outcome
 
 _STACKS_S = 2.0

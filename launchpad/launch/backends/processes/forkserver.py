@@ -49,7 +49,12 @@ from launchpad.launch.backends.processes.messages import (
 from launchpad.launch.backends.processes.worker_process import SpawnArgs
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.out_of_memory import OutOfMemory
-from launchpad.launch.supervision.commands import AnnounceGone, KillWorker, StartWorker, StopWorker
+from launchpad.launch.supervision.worker_state import (
+    AnnounceGone,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 
 _DUMP_S, _DUMP_LIMIT_S = 0.05, 1.0
 """How long a worker that is to be killed has for writing its stacks into its log, and how long if it was not

@@ -51,7 +51,7 @@ from launchpad.launch.logs.rotation import first_part
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.rundir import claims
-from launchpad.launch.supervision.commands import AnnounceGone, StopWorker
+from launchpad.launch.supervision.worker_state import AnnounceGone, StopWorker
 from launchpad.launch.worker.worker import Worker, context_of
 
 _INTERRUPT = signal.SIGURG
