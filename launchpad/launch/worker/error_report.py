@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -29,9 +30,23 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         has_opted_out = error.code in outcome.NO_RESTART_CODES
     else:
         has_opted_out = any(isinstance(cause, DoNotRestart) for cause in _causes(error))
+    remote = [cause for cause in _causes(error) if isinstance(cause, courier.RemoteTraceback)]
+    server = error.server if isinstance(error, courier.CourierError) else ""
+    raised_in = remote[-1].origin if remote else server
     hint = ""
-    if is_of_memory:
-        hint = _memory_hint(error, min(known, default=None))
+    if is_of_memory and raised_in:
+        hint = f"{raised_in} had no memory for a call"
+    elif is_of_memory:
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        hint = f"the peak memory of its process was {peak_bytes / 2**20:,.0f} MiB"
+        if known:
+            hint += (
+                f"; its Resources(memory=…), or `ulimit -d`, allows it {min(known) / 2**20:,.0f} MiB,"
+                " with the stacks of its threads"
+            )
+        else:
+            hint += "; see also `ulimit -v`"
     elif isinstance(error, ImportError):
         hint = (
             f"the worker looked in sys.path = {sys.path};"
@@ -46,7 +61,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         traceback=trimmed_traceback(error),
         hint=hint,
         blames=next(blamed, ""),
-        raised_in=_raised_in(error),
+        raised_in=raised_in,
         out_of_memory=is_of_memory,
     )
 
@@ -81,41 +96,21 @@ def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
             that cannot be mapped may be where nothing may be executed, and threads have a limit of their own.
     """
     for cause in _causes(error):
-        if _mentions_memory(cause, is_limited):
+        if isinstance(cause, BaseExceptionGroup):
+            if any(is_out_of_memory(each, is_limited) for each in cause.exceptions):
+                return True
+        elif isinstance(cause, MemoryError):
             return True
+        elif isinstance(cause, (ImportError, OSError, RuntimeError)):
+            if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
+                return True
+            # The user's exception may do something when it is looked at.
+            with contextlib.suppress(Exception):
+                if str(cause).endswith(_NO_MEMORY + _NO_MEMORY_WHERE_LIMITED * is_limited):
+                    return True
         if cause.__cause__ is None:
             break
     return False
-
-
-def _mentions_memory(error: BaseException, is_limited: bool) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return any(is_out_of_memory(each, is_limited) for each in error.exceptions)
-    if isinstance(error, MemoryError):
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    if not isinstance(error, (ImportError, OSError, RuntimeError)):
-        return False
-    try:
-        text = str(error)
-    except Exception:  # the user's exception does something when it is looked at
-        return False
-    return text.endswith(_NO_MEMORY + _NO_MEMORY_WHERE_LIMITED * is_limited)
-
-
-def _memory_hint(error: BaseException, limit: int | None) -> str:
-    """Where there was no memory, how much the process had, and how much it may have."""
-    worker = _raised_in(error)
-    if worker:
-        return f"{worker} had no memory for a call"
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    peak = f"the peak memory of its process was {peak_bytes / 2**20:,.0f} MiB"
-    if limit is None:
-        return f"{peak}; see also `ulimit -v`"
-    allowed = f"its Resources(memory=…), or `ulimit -d`, allows it {limit / 2**20:,.0f} MiB"
-    return f"{peak}; {allowed}, with the stacks of its threads"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -125,11 +120,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _raised_in(error: BaseException) -> str:
-    """The worker in which the exception was first raised, if it came out of a call."""
-    remote = [cause for cause in _causes(error) if isinstance(cause, courier.RemoteTraceback)]
-    if remote:
-        return remote[-1].origin
-    return error.server if isinstance(error, courier.CourierError) else ""

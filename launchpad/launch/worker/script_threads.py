@@ -70,12 +70,8 @@ class ScriptThreads(Workers):
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         """Sets its stop event and calls its handlers."""
         me = self._contexts[worker]
-
-        def ask() -> None:
-            with context.entered(me):
-                me.ask_to_stop()
-
-        threading.Thread(target=ask, daemon=True).start()
+        in_its_context = context.entered(me)(me.ask_to_stop)
+        threading.Thread(target=in_its_context, daemon=True).start()
 
     def kill(self, worker: str) -> None:
         """Reports its end although the thread still runs: no thread can be killed."""

@@ -67,7 +67,17 @@ class Worker:
             ended = self._outcome_of(failed.error)
         except BaseException as error:
             ended = self._outcome_of(error)
-        ended = self._close(ended)
+        self._context.ask_to_stop()  # threads that the worker leaves running can see it
+        try:
+            if self._executable is not None:
+                with contextlib.nullcontext() if ended.out_of_memory else self._limited():
+                    if self._restarts and not ended.is_failure:
+                        self._executable.save()
+                    self._executable.close()
+        except BaseException as error:
+            self._context.phase = "stop"
+            # A failure to close counts unless one came before.
+            ended = ended if ended.is_failure else self._outcome_of(error)
         return self._ended(outcome.FAILED, self._crash) if self._crash else ended
 
     def abandon(self) -> None:
@@ -100,20 +110,19 @@ class Worker:
     @contextlib.contextmanager
     def _building(self) -> Iterator[None]:
         """A Deferred is built in here: a constructor that runs early, and is interrupted like one."""
-        self._enter("init")
+        self._context.phase = "init"
+        self._on_phase("init")
         with self._context.interruption.allowed():
             yield
-        self._enter("import")
-
-    def _enter(self, phase: str) -> None:
-        self._context.phase = phase
-        self._on_phase(phase)
+        self._context.phase = "import"
+        self._on_phase("import")
 
     def _open_and_run(self, executable: Executable) -> Outcome:
         """Constructs, serves and runs; interrupted only in here."""
         try:
             with self._context.interruption.allowed():
-                self._enter("init")
+                self._context.phase = "init"
+                self._on_phase("init")
                 absl_flags.refresh()
                 run = executable.open()
                 self._context.phase = "run"
@@ -127,20 +136,6 @@ class Worker:
             return self._ended(outcome.STOPPED, "interrupted by the program's stop")
         kind = outcome.STOPPED if self._context.stop_event.is_set() else outcome.SUCCEEDED
         return self._ended(kind, "")
-
-    def _close(self, ended: Outcome) -> Outcome:
-        """Closes what was opened; the outcome, to which a failure to close counts unless one came before."""
-        self._context.ask_to_stop()  # threads that the worker leaves running can see it
-        try:
-            if self._executable is not None:
-                with contextlib.nullcontext() if ended.out_of_memory else self._limited():
-                    if self._restarts and not ended.is_failure:
-                        self._executable.save()
-                    self._executable.close()
-        except BaseException as error:
-            self._context.phase = "stop"
-            return ended if ended.is_failure else self._outcome_of(error)
-        return ended
 
     def _outcome_of(self, error: BaseException) -> Outcome:
         """What an exception of the user's code makes of the attempt."""
