@@ -38,11 +38,7 @@ def run(options: argparse.Namespace) -> None:
     tails = {worker: follow(one, worker) for worker in workers}
     prefixes = {workers[0]: ""}
     if len(workers) > 1:  # as in the launching script
-        style, width = terminal.style_for(sys.stdout), max(map(len, workers))
-        prefixes = {
-            name: style(f"{name.ljust(width)} | ", terminal.color(i))
-            for i, name in enumerate(workers)
-        }
+        prefixes = terminal.prefixes(sys.stdout, workers)
     while True:
         # Before the lines are read, so that the last ones of the run are among them.
         is_last = not options.follow or runs.has_ended(one)

@@ -6,6 +6,7 @@ Imported by `import launchpad`, so it imports late what only a launch needs.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from launchpad import flags
@@ -126,12 +127,11 @@ def launch(
     """
     from launchpad import compat, context
     from launchpad.errors import LaunchError
-    from launchpad.launch import registry
+    from launchpad.launch import registry, signals
     from launchpad.launch.output.printer import Output
-    from launchpad.launch.output.stdout_router import terminal_stream
+    from launchpad.launch.output.stdout_router import ThreadStdout
     from launchpad.launch.planning import planner
     from launchpad.launch.rundir.directory import RunDirectory
-    from launchpad.launch.signals import KeyboardInterruptHandler
 
     options = compat.without_meaningless(options, xm_resources)
     program = _single(programs)
@@ -147,20 +147,21 @@ def launch(
         from launchpad.launch.running import Running
     except RuntimeError as error:
         raise LaunchError(f"the script has ended, too late to launch a program: {error}") from error
-    if not backend.is_test:
-        script_exit.watch_signals()
+    launcher = context.try_current()
+    if not backend.is_test and launcher is None:
+        signals.watch(script_exit.on_signal)
 
     is_quiet = backend.is_test or _terminal(terminal) == _QUIET
-    stream = None if is_quiet else terminal_stream()
+    stdout = sys.stdout.original if isinstance(sys.stdout, ThreadStdout) else sys.stdout
     run = RunDirectory.create(program.name, planned.endpoints)
-    output = Output(run, [worker.name for worker in planned.workers], stream)
+    output = Output(run, [w.name for w in planned.workers], None if is_quiet else stdout)
     # A Ctrl-C meanwhile is handled below, when there is a program to stop.
-    with KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
+    with signals.KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
         running = Running.start(planned, backend, run, output, grace_s)
         script_exit.watch(running)
         if test_case is not None:
             test_case.addCleanup(running.stop_and_wait)
-        if (launcher := context.try_current()) is not None:
+        if launcher is not None:
             why = f"{launcher.name}, which launched it, stops"
             launcher.add_stop_handler(lambda: running.stop(why))
         if ctrl_c.pressed is not None:

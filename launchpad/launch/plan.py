@@ -144,10 +144,17 @@ class LaunchPlan:
         columns = {
             "WORKER": [w.name for w in self.workers],
             "NODE": [w.kind for w in self.workers],
-            "ENDPOINTS": [_listed(w.endpoints.values()) for w in self.workers],
-            "CALLS": [_listed(w.calls) for w in self.workers],
-            "PAYLOAD": [f"{len(w.payload):,} B" for w in self.workers],
         }
+        lists = {
+            "ENDPOINTS": [tuple(w.endpoints.values()) for w in self.workers],
+            "CALLS": [w.calls for w in self.workers],
+        }
+        for name, cells in lists.items():
+            columns[name] = [
+                ", ".join(items[:3]) + (f", … ({len(items)})" if len(items) > 3 else "") or "-"
+                for items in cells
+            ]
+        columns["PAYLOAD"] = [f"{len(w.payload):,} B" for w in self.workers]
         if any(w.resources.asked() for w in self.workers):
             columns["RESOURCES"] = [
                 (w.resources.asked() or "-") + (f" ({listed(w.gpus)})" if w.gpus else "")
@@ -159,16 +166,11 @@ class LaunchPlan:
             f"plan of program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
         ]
         for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append("  " + "  ".join(cells).rstrip())
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            lines.append("  " + "  ".join(padded).rstrip())
         return "\n".join(lines)
 
 
 def seed_of(program: str, worker: str) -> int:
     """A seed below 2**32 that depends on the names only: the same at every launch."""
     return int.from_bytes(hashlib.sha256(f"{program}/{worker}".encode()).digest()[:4], "big")
-
-
-def _listed(items: Any) -> str:
-    items = list(items)
-    return ", ".join(items[:3]) + (f", … ({len(items)})" if len(items) > 3 else "") or "-"

@@ -4,7 +4,7 @@
       → threading's shutdown    _wait_for_all   wait, or stop if the script itself failed or was interrupted
       → atexit                  _at_exit, _exit exit code ≠ 0 if a program failed and that was not reported
 
-    SIGTERM, SIGHUP             _on_signal      ask all programs to stop, unwind the script
+    SIGTERM, SIGHUP             on_signal       ask all programs to stop, unwind the script
 
 Waiting has to be in threading's shutdown, before the interpreter forbids new threads. An exit code can be
 changed only by leaving at once, so whatever else is registered with atexit is called first.
@@ -24,10 +24,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
-from launchpad import context
 from launchpad.launch import signals
 from launchpad.launch.running import Running
 from launchpad.launch.signals import KeyboardInterruptHandler
@@ -42,12 +41,6 @@ _exit_code = 0
 def watch(running: Running) -> None:
     """From now on the end of the script waits for this run."""
     _runs[:] = [*_open_runs(), running]
-
-
-def watch_signals() -> None:
-    """From now on signals that would kill the script stop its programs first. Not in a worker."""
-    if context.try_current() is None:
-        signals.watch(_on_signal)
 
 
 def call_before(at_end: Callable[[BaseException | None], None]) -> None:
@@ -65,14 +58,11 @@ def call_before(at_end: Callable[[BaseException | None], None]) -> None:
         return
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     returns, unwinds = monitoring.events.PY_RETURN, monitoring.events.PY_UNWIND
-
-    def on_end(code: CodeType, offset: int, result: object) -> None:
-        if code is script:
-            at_end(result if isinstance(result, BaseException) else None)
-
     monitoring.use_tool_id(_TOOL, "launchpad")
-    monitoring.register_callback(_TOOL, returns, on_end)
-    monitoring.register_callback(_TOOL, unwinds, on_end)
+    monitoring.register_callback(_TOOL, returns, lambda code, offset, result: at_end(None))
+    monitoring.register_callback(
+        _TOOL, unwinds, lambda code, offset, error: at_end(error) if code is script else None
+    )
     monitoring.set_local_events(_TOOL, script, returns)
     monitoring.set_events(_TOOL, unwinds)
 
@@ -97,7 +87,7 @@ def _wait_for_all(error: BaseException | None = None) -> None:
     # The interpreter keeps the exception that has ended a script where a debugger looks for it.
     error, code_of_signal = error or getattr(sys, "last_value", None), _exit_code
 
-    def on_signal(at_once: bool) -> bool:
+    def ask(at_once: bool) -> bool:
         """Asks those that were not asked, at once those that were; True if all were asked that before."""
         runs = _open_runs()
         can_do_no_more = bool(runs) and all(running.skips_grace for running in runs)
@@ -106,7 +96,7 @@ def _wait_for_all(error: BaseException | None = None) -> None:
         return can_do_no_more
 
     try:
-        with KeyboardInterruptHandler(on_signal):
+        with KeyboardInterruptHandler(ask):
             if isinstance(error, KeyboardInterrupt):
                 _exit_code = 130
                 for running in _open_runs():
@@ -131,7 +121,7 @@ def _wait_for_all(error: BaseException | None = None) -> None:
         atexit.register(_exit)  # the last to be registered is the first to be called
 
 
-def _on_signal(number: int, frame: FrameType | None) -> None:
+def on_signal(number: int, frame: FrameType | None) -> None:
     """SIGTERM or SIGHUP while the script's own code runs: as one Ctrl-C, but that no handler can miss it."""
     global _exit_code
     open_runs = _open_runs()

@@ -71,7 +71,7 @@ def test_the_terminal_shows_one_attempt_after_the_other(tmp_path: Path) -> None:
 
 
 def test_no_worker_has_the_name_of_another_ones_attempt() -> None:
-    paths = log_files.LogFiles("/logs")
+    paths = log_files.LogFiles(Path("/logs"))
 
     names = {paths.path(worker, n) for worker in ("a-0", "a-0.1", "a-0.2") for n in (1, 2)}
 

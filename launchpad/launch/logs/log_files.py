@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 HEADER = b"--- launchpad: what came before is in "
@@ -22,6 +23,7 @@ HEADER = b"--- launchpad: what came before is in "
 _TAIL_BYTES = 16384
 
 
+@dataclass(frozen=True)
 class LogFiles:
     """The logs in one directory.
 
@@ -31,8 +33,7 @@ class LogFiles:
         print(files.last_lines(files.path("learner-0")))
     """
 
-    def __init__(self, directory: Path | str) -> None:
-        self.directory = Path(directory)
+    directory: Path
 
     def path(self, worker: str, attempt: int = 1) -> Path:
         """The file that takes what one attempt of a worker prints."""

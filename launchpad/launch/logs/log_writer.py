@@ -147,7 +147,7 @@ class LogWriter:
         with self._lock:
             self._buffers[0].write(data)
             self._buffers[0].flush()
-            if self._rotation.is_due(os.fstat(self.fd).st_size):
+            if 0 < self._rotation.max_bytes < os.fstat(self.fd).st_size:
                 self._rotate()
             self.report_trouble()
 
@@ -234,7 +234,7 @@ class ProcessLog(LogWriter):
             before, size = size, os.fstat(self.fd).st_size
             growth = size - before
             rotate_by = time.monotonic() + _LONGEST_LINE_S
-            while self._rotation.is_due(size):
+            while 0 < self._rotation.max_bytes < size:
                 with self._lock:
                     is_mid_line = any(buffer.is_mid_line for buffer in self._buffers)
                     if not is_mid_line or time.monotonic() > rotate_by:

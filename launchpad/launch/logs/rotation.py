@@ -54,10 +54,6 @@ class Rotation:
             )
         return cls(int(max_mb * _MIB), int(kept))
 
-    def is_due(self, size: int) -> bool:
-        """Whether a log of that size has to be rotated."""
-        return 0 < self.max_bytes < size
-
     def rotate(self, log: Path) -> int:
         """Rotates a log; the descriptor of the new part. OSError: nothing has changed."""
         numbers = log_files.numbers(log)

@@ -59,7 +59,6 @@ class Output:
     def __init__(self, run: RunDirectory, workers: Sequence[str], stream: TextIO | None) -> None:
         self._run = run
         self._tails = {worker: Tail(run.log(worker)) for worker in workers}
-        self._width = max(map(len, (*workers, _OURS)))
         self._stream = stream
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._noted: set[str] = set()
@@ -103,12 +102,7 @@ class Output:
             self._thread.join()
 
     def _print_all(self, stream: TextIO) -> None:
-        style = terminal.style_for(stream)
-        colored = [(worker, terminal.color(i)) for i, worker in enumerate(self._tails)]
-        prefixes = {
-            name: style(f"{name.ljust(self._width)} | ", color)
-            for name, color in [(_OURS, "bold"), *colored]
-        }
+        prefixes = terminal.prefixes(stream, list(self._tails), _OURS)
         most = _BEHIND_OF_TERMINAL if terminal.is_terminal(stream) else _BEHIND_OF_FILE
         while True:
             limit = (most // _AT_THE_END if self._is_closing else most) // max(len(self._tails), 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,14 +25,14 @@ _files: dict[RunContext, LogWriter] = {}
 _NAMES = ("stdout", "stderr")
 
 
+@dataclass(eq=False, repr=False)
 class ThreadStdout:
     """A text stream that finds out, at each write, to which worker the thread belongs.
 
     Not an `io` class: those flush when they are collected, in whatever thread that happens.
     """
 
-    def __init__(self, original: TextIO) -> None:
-        self.original = original
+    original: TextIO
 
     def write(self, text: str) -> int:
         """Writes to the worker's log, or to the original stream outside workers."""
@@ -73,9 +74,3 @@ def end(worker: RunContext) -> None:
                 stream = getattr(sys, name)
                 if isinstance(stream, ThreadStdout):
                     setattr(sys, name, stream.original)
-
-
-def terminal_stream() -> TextIO:
-    """The stream to which the launching script prints, past any router."""
-    stream = sys.stdout
-    return stream.original if isinstance(stream, ThreadStdout) else stream

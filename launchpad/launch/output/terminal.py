@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 _COLORS = (
@@ -20,30 +20,29 @@ _COLORS = (
 _UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Colours, which may pass; and control characters, which could move the cursor or worse."""
 
-Style = Callable[[str, str], str]
-"""(text, the name of a style) → the text as it goes to the stream."""
 
+def prefixes(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[str, str]:
+    """Name → what stands before its lines: in a colour, if the stream is a terminal that shows them.
 
-def style_for(stream: TextIO) -> Style:
-    """Colours if the stream is a terminal that shows them."""
+    Args:
+        ours: The name for lines of our own.
+    """
+    styles = {worker: _COLORS[i % len(_COLORS)] for i, worker in enumerate(workers)}
+    if ours:
+        styles[ours] = "bold"
+    width = max(map(len, styles))
+    padded = {name: f"{name.ljust(width)} | " for name in styles}
     if not is_terminal(stream):
-        return lambda text, style: text
+        return padded
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=stream)  # it reads TERM, NO_COLOR and the like
-
-    def styled(text: str, style: str) -> str:
+    for name, style in styles.items():
         with console.capture() as capture:
-            console.print(Text(text, style), end="", soft_wrap=True)
-        return capture.get()
-
-    return styled
-
-
-def color(number: int) -> str:
-    """A colour for the n-th worker."""
-    return _COLORS[number % len(_COLORS)]
+            console.print(Text(padded[name], style), end="", soft_wrap=True)
+        padded[name] = capture.get()
+    return padded
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -18,6 +18,7 @@ import pickle
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.address import Address
@@ -33,25 +34,22 @@ _TOO_DEEP = 200
 
 
 class BuildFailed(Exception):
-    """A Deferred raised while the payload was unpickled; `error` is what it raised."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error
+    """A Deferred raised while the payload was unpickled; its argument is what the Deferred raised."""
 
 
+@dataclass
 class Packer:
     """Pickles the executables of one program.
 
-    Args:
+    Attributes:
         address_names: Address uid → its name in this plan.
         edges: The ids of the handles that are edges of the graph.
+        code: Id of a constructor → the constructor as bytes, pickled when it is first met.
     """
 
-    def __init__(self, address_names: dict[str, str], edges: Iterable[int]) -> None:
-        self.address_names = address_names
-        self.edges = frozenset(edges)
-        self._code: dict[int, bytes] = {}
+    address_names: dict[str, str]
+    edges: frozenset[int]
+    code: dict[int, bytes] = field(default_factory=dict)
 
     def pack(self, node: Node[Any], name: str, label: str) -> bytes:
         """The executable of a node as bytes.
@@ -97,28 +95,20 @@ class Packer:
             pickler.dump(value)
             return file.getvalue()
 
-    def code(self, code: Code) -> bytes:
-        """A constructor as bytes, pickled at the first call."""
-        key = id(code.function)
-        if key not in self._code:
-            self._code[key] = self.dumps(code.function)
-        return self._code[key]
-
     def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
         """The (path, bytes) of a node's largest arguments, largest first.
 
         The largest is divided, again and again, until it has no parts: what is listed can be acted upon.
         """
-
-        def sized(path: str, value: Any) -> tuple[int, str, Any]:
-            return len(self.dumps(value)), path, value
-
-        members = [sized(f"{label}.{where}", value) for where, value in node.arguments().items()]
+        members = [
+            (len(self.dumps(value)), f"{label}.{where}", value)
+            for where, value in node.arguments().items()
+        ]
         leaves: list[tuple[int, str, Any]] = []
         while members and len(leaves) < count:
             _, path, value = largest = max(members, key=lambda member: member[0])
             members.remove(largest)
-            parts = [sized(path + step, part) for step, part in children(value)]
+            parts = [(len(self.dumps(part)), path + step, part) for step, part in children(value)]
             members += parts
             leaves += [] if parts else [largest]
         return [(path, size) for size, path, _ in sorted(leaves, key=lambda leaf: -leaf[0])]
@@ -189,7 +179,10 @@ class _Pickler(by_value.Pickler):
             state = {"kind": obj.kind, "uid": obj.uid, "owner": obj.owner, "name": name}
             return Address, (obj.role,), state
         if isinstance(obj, Code):
-            return _loaded_code, (self.packer.code(obj),)
+            code, key = self.packer.code, id(obj.function)
+            if key not in code:
+                code[key] = self.packer.dumps(obj.function)
+            return _loaded_code, (code[key],)
         if isinstance(obj, Node):
             raise DefinitionError(
                 f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"

@@ -96,7 +96,8 @@ def plan(
     workers = [replace(w, restart=policies.get(w.group.label, w.restart)) for w in setup(program)]
     calls = _checked_edges(workers)
     uids = {uid: name for worker in workers for uid, name, _ in worker.addresses()}
-    packer = Packer(uids, (id(found.value) for edges in calls.values() for found, _ in edges))
+    edges = frozenset(id(found.value) for of_worker in calls.values() for found, _ in of_worker)
+    packer = Packer(uids, edges)
     plans = []
     for worker in workers:
         settings = GroupSettings.of(worker.group, processes, at_launch)

@@ -124,7 +124,7 @@ def claim_table() -> Iterator[ClaimTable]:
     """
     chosen = os.environ.get("LAUNCHPAD_CLAIMS_DIR")
     path = Path(chosen).absolute() if chosen else Path(f"/tmp/launchpad-{os.getuid()}-claims")
-    if not locations.is_made_private(path):
+    if not locations.is_private(path, make=True):
         raise LaunchError(
             f"no directory for claims on GPUs and CPUs: {path} must be yours alone (mode 0700). Remove it, or"
             " set LAUNCHPAD_CLAIMS_DIR to one that all of your programs use."

@@ -49,7 +49,7 @@ def runtime_base(id_length: int, names: Iterable[str]) -> Path:
     free_bytes = MAX_SOCKET_PATH - (id_length + 1 + longest + 10)
     candidates = runtime_bases()
     for candidate in candidates:
-        if len(os.fsencode(candidate)) <= free_bytes and is_made_private(candidate):
+        if len(os.fsencode(candidate)) <= free_bytes and is_private(candidate, make=True):
             return candidate
     raise LaunchError(
         f"no directory for sockets: tried {[str(c) for c in candidates]}. It must be yours alone (mode 0700)"
@@ -66,15 +66,11 @@ def log_base() -> Path:
     return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
 
 
-def is_made_private(directory: Path) -> bool:
-    """Makes a directory, if need be; whether it is ours, and closed to others."""
-    with contextlib.suppress(OSError):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return is_private(directory)
-
-
-def is_private(directory: Path) -> bool:
-    """Whether it is a directory of ours, and closed to others."""
+def is_private(directory: Path, *, make: bool = False) -> bool:
+    """Whether it is a directory of ours, and closed to others; with `make` it is made, if need be."""
+    if make:
+        with contextlib.suppress(OSError):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         status = directory.lstat()
     except OSError:

@@ -9,7 +9,7 @@ Of a short program that just works nothing is printed. Pure: the workers and the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launchpad.launch.supervision.worker_state import State, WorkerState
 
@@ -23,6 +23,7 @@ _RARER = 1.5
 """How much longer each pause is than the one before it, while nothing changes."""
 
 
+@dataclass
 class Progress:
     """Looks at the workers and gives what is new, in lines.
 
@@ -34,23 +35,23 @@ class Progress:
         workers: Gives the workers as they are now.
     """
 
-    def __init__(self, workers: Callable[[], Sequence[WorkerState]]) -> None:
-        self._workers = workers
-        self._began: float | None = None
-        self._ready: dict[str, int] = {}
-        self._ended: set[str] = set()
-        self._starting = _Throttle(_SLOW_START_S)
-        self._stopping = _Throttle(_SLOW_STOP_S)
+    workers: Callable[[], Sequence[WorkerState]]
+    _began: float | None = None
+    _ready: dict[str, int] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+    _starting: _Throttle = field(default_factory=lambda: _Throttle(_SLOW_START_S))
+    _stopping: _Throttle = field(default_factory=lambda: _Throttle(_SLOW_STOP_S))
 
     def __call__(self, now: float) -> list[str]:
         """The lines to print at this time, in monotonic seconds."""
-        workers = self._workers()
+        workers = self.workers()
         self._began = now if self._began is None else self._began
         stopping = [w for w in workers if w.state is State.STOPPING]
         if stopping:
             is_due = self._stopping.is_due(now, len(stopping))
             return [f"still stopping: {_named(stopping)}"] if is_due else []
-        lines, age_s = [], now - self._began
+        lines, age_s, count = [], now - self._began, len(workers)
+        total = f"{count} worker{'s' * (count != 1)}"
 
         ready = {w.name: w.attempt for w in workers if w.state is State.RUNNING}
         back = [w for w in workers if ready.get(w.name, 0) > self._ready.get(w.name, 1)]
@@ -61,18 +62,19 @@ class Progress:
         late = [w for w in workers if w.state in (State.PENDING, State.STARTING) and w.attempt <= 1]
         if late and self._starting.is_due(now, len(late)):
             lines.append(
-                f"{_of(len(workers) - len(late), len(workers))} ready after {age_s:.0f} s;"
-                f" still starting: {_named(late)}"
+                f"{count - len(late)} of {total} {'is' if count - len(late) == 1 else 'are'} ready"
+                f" after {age_s:.0f} s; still starting: {_named(late)}"
             )
         if not late and self._starting.has_printed:
             self._starting = _Throttle(float("inf"))
-            lines.append(f"all {len(workers)} workers are ready after {age_s:.0f} s")
+            lines.append(f"all {count} workers are ready after {age_s:.0f} s")
 
         over = [w for w in workers if w.state is State.ENDED and w.name not in self._ended]
         self._ended |= {w.name for w in over}
         left = sum(w.state is not State.ENDED for w in workers)
         if over and left and age_s > _OLD_ENOUGH_S:
-            lines.append(f"ended: {_named(over)}; {_of(left, len(workers))} left")
+            is_are = "is" if left == 1 else "are"
+            lines.append(f"ended: {_named(over)}; {left} of {total} {is_are} left")
         return lines
 
 
@@ -95,10 +97,6 @@ class _Throttle:
         self.pause_s *= _RARER
         self.at = now + self.pause_s
         return True
-
-
-def _of(count: int, total: int) -> str:
-    return f"{count} of {total} worker{'s' * (total != 1)} {'is' if count == 1 else 'are'}"
 
 
 def _named(workers: Sequence[WorkerState], with_attempt: bool = False) -> str:

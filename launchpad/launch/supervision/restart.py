@@ -14,7 +14,7 @@ from launchpad import outcome
 from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
-from launchpad.restart_policy import ALWAYS, GROUP, NEVER, WORKER, RestartPolicy
+from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
 
 START_TIMEOUT = "StartTimeout"
 """The error type of a worker that was not ready in time."""
@@ -90,22 +90,11 @@ def decide(
         return Decision(RestartAction.GIVE_UP if refusal else RestartAction.LEAVE, Reason.STOPPING)
     if refusal:
         return Decision(RestartAction.GIVE_UP, refusal)
-    n_before = len(within(policy, restarts, now))
+    n_before = sum(now - at < policy.within_s for at in restarts)
     if n_before >= policy.max_restarts:
         return Decision(RestartAction.GIVE_UP, Reason.TOO_OFTEN, n_before=n_before)
     reason = Reason.ALWAYS if ended.kind == SUCCEEDED else Reason.FAILED
     return Decision(RestartAction.RESTART, reason, policy.delay_s(n_before), n_before)
-
-
-def within(policy: RestartPolicy, restarts: Sequence[float], now: float) -> list[float]:
-    """Those of the restarts that still count."""
-    return [at for at in restarts if now - at < policy.within_s]
-
-
-def scope_name(worker: WorkerState) -> str:
-    """The name under which its restarts are counted."""
-    scope = worker.plan.restart.scope
-    return {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(scope, "program")
 
 
 def given_up(

@@ -119,18 +119,21 @@ class Runner:
         self, labels: Collection[str] | None, first: bool, timeout_s: float | None
     ) -> bool:
         """Until all workers of these groups have ended, or the first; False when the time is up."""
-
-        def have_ended() -> bool:
-            workers = self.supervisor.workers.values()
-            ended = [
-                w.state is State.ENDED for w in workers if labels is None or w.plan.group in labels
-            ]
-            return self.done.is_set() or (any(ended) if first else all(ended))
-
         if labels is None and not first:
             return self.done.wait(timeout_s)
+        enough = any if first else all
         with self._changed:
-            return self._changed.wait_for(have_ended, timeout_s)
+            return self._changed.wait_for(
+                lambda: (
+                    self.done.is_set()
+                    or enough(
+                        w.state is State.ENDED
+                        for w in self.supervisor.workers.values()
+                        if labels is None or w.plan.group in labels
+                    )
+                ),
+                timeout_s,
+            )
 
     def _run(self) -> None:
         try:

@@ -21,8 +21,6 @@ from launchpad.launch.supervision.restart import (
     RestartAction,
     decide,
     given_up,
-    scope_name,
-    within,
 )
 from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import (
@@ -184,14 +182,16 @@ class Supervisor:
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")
             return []
-        history = self._restart_history.get(scope_name(worker), [])
+        counted_as = {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(
+            policy.scope, "program"
+        )
+        history = self._restart_history.setdefault(counted_as, [])
         restarts = [at for at, _ in history]
         decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping)
         if decision.action is RestartAction.RESTART:
-            return self._restart(worker, ended, decision, now)
+            return self._restart(worker, ended, decision, history, now)
         if decision.action is RestartAction.GIVE_UP:
-            counted = within(policy, restarts, now)
-            earlier = [failure for at, failure in history if at in counted]
+            earlier = [failure for at, failure in history if now - at < policy.within_s]
             return self._fail(given_up(worker, ended, decision.reason, earlier), now)
         commands = self._stop_if_done(now)
         if commands or self.is_stopping or not worker.plan.endpoints:
@@ -202,14 +202,18 @@ class Supervisor:
         return [AnnounceGone(worker.name, why)]
 
     def _restart(
-        self, worker: WorkerState, ended: Outcome, decision: Decision, now: float
+        self,
+        worker: WorkerState,
+        ended: Outcome,
+        decision: Decision,
+        history: list[tuple[float, Outcome]],
+        now: float,
     ) -> list[Command]:
         """Begins to restart the worker and all that its policy restarts with it."""
         # Outcomes that no policy counts any more are forgotten.
         longest_s = max(w.plan.restart.within_s for w in self.workers.values())
-        history = self._restart_history.get(scope_name(worker), [])
-        recent = [(at, failure) for at, failure in history if now - at < longest_s]
-        self._restart_history[scope_name(worker)] = [*recent, (now, ended)]
+        history[:] = [(at, failure) for at, failure in history if now - at < longest_s]
+        history.append((now, ended))
 
         policy, group = worker.plan.restart, worker.plan.group
         what, members = "the program", list(self.workers.values())

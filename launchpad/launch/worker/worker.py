@@ -64,7 +64,7 @@ class Worker:
                 self._executable = payload.load(self._plan.payload, self._building)
                 ended = self._open_and_run(self._executable)
         except payload.BuildFailed as failed:
-            ended = self._outcome_of(failed.error)
+            ended = self._outcome_of(failed.args[0])
         except BaseException as error:
             ended = self._outcome_of(error)
         self._context.ask_to_stop()  # threads that the worker leaves running can see it
