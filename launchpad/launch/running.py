@@ -151,7 +151,12 @@ class Running:
         """
         if isinstance(timeout_s, Collection):
             timeout_s, labels = None, timeout_s
-        self._check(labels)
+        for label in labels or ():
+            if label not in self.plan.groups:
+                known = list(self.plan.groups)
+                raise KeyError(
+                    f"program {self.plan.program!r} has no group {label!r}; it has {known}"
+                )
         with KeyboardInterruptHandler(self.ask_to_stop) as ctrl_c:
             in_time = self._runner.wait_for(labels, return_on_first_completed, timeout_s)
             if ctrl_c.pressed is not None:
@@ -266,9 +271,8 @@ class Running:
         """
         names = [w.name for w in self.plan.workers if label in (w.group, w.name)]
         if not names:
-            raise KeyError(
-                f"program {self.plan.program!r} has no group {label!r}; it has {list(self.plan.groups)}"
-            )
+            known = list(self.plan.groups)
+            raise KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {known}")
         return "".join(self._run.log_files.text(name) for name in names)
 
     def thread_worker(self, name: str, function: Callable[[], object]) -> None:
@@ -307,7 +311,9 @@ class Running:
             NotRunningError: the program has ended.
         """
         name = f"{label}-{index}"
-        self._check([label])
+        if label not in self.plan.groups:
+            known = list(self.plan.groups)
+            raise KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {known}")
         if self.is_done:
             raise NotRunningError(f"program {self.plan.program!r} has ended, and {name} with it")
         for address in self.plan.endpoints:
@@ -343,11 +349,3 @@ class Running:
             worker=worker,
             verdict=lambda: self._runner.failure_of(worker),
         )
-
-    def _check(self, labels: Collection[str] | None) -> None:
-        for label in labels or ():
-            if label not in self.plan.groups:
-                raise KeyError(
-                    f"program {self.plan.program!r} has no group {label!r};"
-                    f" it has {list(self.plan.groups)}"
-                )

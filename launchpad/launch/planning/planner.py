@@ -6,7 +6,7 @@ cannot be pickled, environment variables set twice, payloads too large for the b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,14 +38,9 @@ class WorkerDraft:
     node: Node[Any]
     nodes: tuple[tuple[str, Node[Any]], ...]
     """(path prefix, node) for each node that runs in this worker."""
+    addresses: tuple[tuple[str, str, str], ...]
+    """(uid, name, kind) of each address it owns."""
     restart: RestartPolicy = NO_RESTARTS
-
-    def addresses(self) -> Iterator[tuple[str, str, str]]:
-        """(uid, name, kind) of each address it owns."""
-        for i, (_, node) in enumerate(self.nodes):
-            part = f"{i}." if len(self.nodes) > 1 else ""
-            for address in node.addresses:
-                yield address.uid, f"{self.name}/{part}{address.role}", address.kind
 
 
 def setup(program: Program) -> list[WorkerDraft]:
@@ -56,15 +51,20 @@ def setup(program: Program) -> list[WorkerDraft]:
         for index, node in enumerate(nodes):
             name = f"{label}-{index}"
             members = [(f"{label}.nodes[{i}]", member) for i, member in enumerate(node.members())]
+            policy = group.restart
+            drafts = [(name, node, members or [(label, node)])]
             if isinstance(node, MultiProcessingColocation):
-                policy = node.restart or group.restart
-                workers += (
-                    WorkerDraft(f"{name}.{i}", group, index, count, part[1], (part,), policy)
-                    for i, part in enumerate(members)
+                policy = node.restart or policy
+                drafts = [(f"{name}.{i}", part[1], [part]) for i, part in enumerate(members)]
+            for worker, whole, parts in drafts:
+                addresses = tuple(
+                    (a.uid, f"{worker}/{f'{i}.' if len(parts) > 1 else ''}{a.role}", a.kind)
+                    for i, (_, part) in enumerate(parts)
+                    for a in part.addresses
                 )
-            else:
-                parts = tuple(members) or ((label, node),)
-                workers.append(WorkerDraft(name, group, index, count, node, parts, group.restart))
+                workers.append(
+                    WorkerDraft(worker, group, index, count, whole, tuple(parts), addresses, policy)
+                )
     if not workers:
         raise DefinitionError(
             f"program {program.name!r} has no nodes; add some with program.add_node(…)"
@@ -95,7 +95,7 @@ def plan(
             refuse_endless_main(label, policy)
     workers = [replace(w, restart=policies.get(w.group.label, w.restart)) for w in setup(program)]
     calls = _checked_edges(workers)
-    uids = {uid: name for worker in workers for uid, name, _ in worker.addresses()}
+    uids = {uid: name for worker in workers for uid, name, _ in worker.addresses}
     edges = frozenset(id(found.value) for of_worker in calls.values() for found, _ in of_worker)
     packer = Packer(uids, edges)
     plans = []
@@ -110,7 +110,7 @@ def plan(
                 kind=repr(worker.node),
                 seed=seed_of(program.name, worker.name),
                 calls=tuple(dict.fromkeys(target for _, target in calls[worker.name])),
-                endpoints={n: backend.endpoint(n, kind) for _, n, kind in worker.addresses()},
+                endpoints={n: backend.endpoint(n, kind) for _, n, kind in worker.addresses},
                 env=settings.env,
                 args=settings.args,
                 python=settings.python,
