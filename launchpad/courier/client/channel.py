@@ -25,19 +25,24 @@ from launchpad.courier.client.connection import (
     CHECK_EVERY_S,
     ClientConnection,
     OpenedSocket,
-    find_is_stale,
     open_socket,
 )
 from launchpad.courier.client.connection_pool import ConnectionPool, MovingConnectionPool
-from launchpad.courier.client.options import Options
-from launchpad.courier.client.remote_server import MAX_TRIES, NotRun, RemoteServer, next_pause
-from launchpad.courier.client.slow_call import SlowCallWatchdog
+from launchpad.courier.client.remote_server import (
+    MAX_TRIES,
+    NotRun,
+    Options,
+    RemoteServer,
+    SlowCallWatchdog,
+    next_pause,
+)
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import Counts
 from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -259,7 +264,8 @@ class SocketChannel(Channel):
                 tries += not connection.was_used and not connection.is_sent
                 if tries >= MAX_TRIES:
                     self.peer.raise_if_failed()
-                    raise self.peer.not_taken(method, failed.reason) from failed.reason
+                    reason = failed.args[0]
+                    raise self.peer.not_taken(method, reason) from reason
             except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
                 connection.close()
                 raise
@@ -315,7 +321,13 @@ class SocketChannel(Channel):
             sock.close()
             return self._open(self._idle_connections, method, deadline)
         self.connections.add(sock)
-        is_stale = find_is_stale(peer, address)
+        is_closed = transport.find(address).is_stale
+
+        def is_obsolete(sock: Socket) -> bool:
+            # An old server may go on running, cut off from the rest: it must not be called any more.
+            return peer.has_moved_from(address) or (is_closed is not None and is_closed(sock))
+
+        is_stale = is_obsolete if peer.can_move else is_closed
         if not shares:
             return ClientConnection(sock, peer.max_bytes, is_stale, address)
         from launchpad.courier.client.shm_connection import ShmClientConnection
@@ -324,8 +336,4 @@ class SocketChannel(Channel):
 
 
 class _TryAgain(Exception):
-    """The call has not run, or may run twice."""
-
-    def __init__(self, reason: OSError) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The call has not run, or may run twice. The argument is the error that it met."""

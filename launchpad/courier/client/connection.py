@@ -22,7 +22,7 @@ from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
 
 # No single send or receive takes longer, so that a reason for the wait is found.
 CHECK_EVERY_S = 1.0
-_HANDSHAKE_TIMEOUT_S = 2.0  # then connect anew, and look at the verdict in between
+_HANDSHAKE_TIMEOUT_S = 2.0  # then connect anew, and ask for a failure in between
 
 _pack, _MAGIC, _CALL = framing.HEADER.pack, framing.MAGIC, framing.CALL
 
@@ -35,12 +35,12 @@ class ClientConnection:
     __slots__ = (
         "_decoder",
         "_receive",
-        "_rest",
         "_send",
         "_unsent",
         "address",
         "is_sent",
         "is_stale",
+        "rest",
         "sock",
         "timeout_s",
         "was_used",
@@ -63,7 +63,8 @@ class ClientConnection:
         self._send = spin.send
         self._receive = spin.receive
         self._decoder = framing.FrameDecoder(max_bytes=max_bytes)
-        self._rest: Sequence[framing.Fields] = ()
+        #: What has arrived together with the last answer: of a stream.
+        self.rest: Sequence[framing.Fields] = ()
         self.timeout_s = 0.0
         self._unsent: list[memoryview] = []  # of the request, when the limit passed meanwhile
         self.limit(CHECK_EVERY_S)
@@ -108,7 +109,7 @@ class ClientConnection:
     def resume(self) -> framing.Fields:
         """What `exchange` did when the limit passed: writes what is left, reads the answer."""
         if not self.is_sent:
-            self._send_rest()
+            stream_socket.send_rest(self.sock, self._unsent)
             self.is_sent = True
         return self.receive()
 
@@ -119,25 +120,18 @@ class ClientConnection:
             reply = self._received(self._receive(self._decoder.buffer))
         return reply
 
-    def _send_rest(self) -> None:
-        stream_socket.send_rest(self.sock, self._unsent)
-
     def _received(self, n: int) -> framing.Fields | None:
         frames = self._decode(n)
         if len(frames) > 1:
-            self._rest = frames[1:]
-            self._check_for_goaway(self._rest)
+            self.rest = frames[1:]
+            self._check_for_goaway(self.rest)
         return frames[0] if frames else None
 
-    # For calls with streams, where many frames arrive.
-
-    def take_rest(self) -> Sequence[framing.Fields]:
-        """What has arrived together with the last answer."""
-        rest, self._rest = self._rest, ()
-        return rest
-
     def receive_all(self, flags: int = 0) -> Sequence[framing.Fields]:
-        """Reads once; returns the frames that are now complete. Raises OSError as `receive`."""
+        """Reads once, for a call with streams, where many frames arrive; returns those now complete.
+
+        Raises OSError as `receive`.
+        """
         frames = self._decode(self.sock.recv_into(self._decoder.buffer, 0, flags))
         self._check_for_goaway(frames)
         return frames
@@ -181,7 +175,21 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
         sock.settimeout(limit_s)
         token = peer.find_token(address)
         sock.sendall(handshake.encode_client_hello(token, handshake.name(), flags, peer.max_bytes))
-        peer.check_server_hello(_receive_server_hello(peer, sock))
+        start = stream_socket.receive_exactly(sock, len(handshake.TLS_ALERT))
+        if start == handshake.TLS_ALERT:
+            raise peer.refuse(
+                f"{peer} wants TLS, and we have no credentials for it. Before the first call: "
+                "keyring.add(prefix, token, credentials), with those of the server's process."
+            )
+        start += stream_socket.receive_exactly(sock, handshake.START_SIZE - len(start))
+        version = handshake.read_version(start)
+        if version == handshake.VERSION:
+            n_left = handshake.SERVER_HELLO_SIZE - handshake.START_SIZE
+            start += stream_socket.receive_exactly(sock, n_left)
+            server_hello = handshake.decode_server_hello(start)
+        else:
+            server_hello = handshake.ServerHello(version, handshake.BAD_VERSION, b"", "")
+        peer.check_server_hello(server_hello)
         sock.settimeout(None)
         sock = fault_injection.wrap(sock)
     except BaseException as error:
@@ -194,31 +202,3 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
         sock.close()
         return None
     return OpenedSocket(sock, address)
-
-
-def find_is_stale(peer: RemoteServer, address: str) -> Callable[[Socket], bool] | None:
-    """What to ask before a connection to that address is used again; None if nothing."""
-    is_stale = transport.find(address).is_stale
-    if not peer.can_move:
-        return is_stale
-
-    def is_obsolete(sock: Socket) -> bool:
-        # An old server may go on running, cut off from the rest: it must not be called any more.
-        return peer.has_moved_from(address) or (is_stale is not None and is_stale(sock))
-
-    return is_obsolete
-
-
-def _receive_server_hello(peer: RemoteServer, sock: Socket) -> handshake.ServerHello:
-    start = stream_socket.receive_exactly(sock, len(handshake.TLS_ALERT))
-    if start == handshake.TLS_ALERT:
-        raise peer.refuse(
-            f"{peer} wants TLS, and we have no credentials for it. Before the first call: "
-            "keyring.add(prefix, token, credentials), with those of the server's process."
-        )
-    start += stream_socket.receive_exactly(sock, handshake.START_SIZE - len(start))
-    version = handshake.read_version(start)
-    if version != handshake.VERSION:
-        return handshake.ServerHello(version, handshake.BAD_VERSION, b"", "")
-    rest = stream_socket.receive_exactly(sock, handshake.SERVER_HELLO_SIZE - handshake.START_SIZE)
-    return handshake.decode_server_hello(start + rest)

@@ -31,8 +31,9 @@ class ConnectionPool:
         )
         self.shm_methods: set[bytes] = set()  # have returned something large
         self._counts = counts
-        self._streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        # Calls with streams, to be closed with all else that is open; added with the lock held.
+        self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of connections, idle or not
         fork.drop_in_child(self)
@@ -41,26 +42,21 @@ class ConnectionPool:
 
     @property
     def n_open(self) -> int:
-        with self._lock:
+        with self.lock:
             n_connections = sum(sock.fileno() >= 0 for sock in self._sockets)
-        return n_connections + (self._pipeline is not None and self._pipeline.is_connected)
+        return n_connections + (self._pipeline is not None and self._pipeline.queue.is_connected)
 
     def add(self, sock: Socket) -> None:
         """Counts a connection that was opened, until its socket is closed."""
-        with self._lock:
+        with self.lock:
             self._sockets.add(sock)
-
-    def add_stream(self, call: StreamCall) -> None:
-        """Adds a call with streams, which is to be closed with all else that is open."""
-        with self._lock:
-            self._streams.add(call)
 
     def get_pipeline(self) -> Pipeline:
         pipeline = self._pipeline
         if pipeline is None:
             from launchpad.courier.client.pipeline import Pipeline
 
-            with self._lock:
+            with self.lock:
                 if self._pipeline is None:
                     self._pipeline = Pipeline(self.peer, self._counts)
                 pipeline = self._pipeline
@@ -68,9 +64,9 @@ class ConnectionPool:
 
     def close(self) -> None:
         """Closes what is open; a later call opens it again."""
-        with self._lock:
+        with self.lock:
             pipeline, self._pipeline = self._pipeline, None
-            streams = tuple(self._streams)
+            streams = tuple(self.streams)
         if pipeline is not None:
             pipeline.close()
         for stream in streams:
@@ -79,12 +75,12 @@ class ConnectionPool:
 
     def drop_inherited(self) -> None:
         """For a forked child: forgets the parent's connections."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._sockets = weakref.WeakSet()
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.drop_inherited()
-        for stream in tuple(self._streams):
+        for stream in tuple(self.streams):
             stream.drop_inherited()
         _close_all(self.idle_connections, self.shm_connections)
 
@@ -113,13 +109,16 @@ class MovingConnectionPool(ConnectionPool):
 
     def get_pipeline(self) -> Pipeline:
         pipeline = super().get_pipeline()
-        if not pipeline.is_obsolete:
+        reader = pipeline.reader
+        address = None if reader is None else reader.address
+        if address is None or not self.peer.has_moved_from(address):
             return pipeline
-        with self._lock:
+        with self.lock:
             if self._pipeline is pipeline:
                 self._pipeline = None
                 self._retired.add(pipeline)
-        pipeline.retire()
+        if (reader := pipeline.reader) is not None:
+            reader.retire()
         return super().get_pipeline()
 
     def close(self) -> None:

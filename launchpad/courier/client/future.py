@@ -27,8 +27,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier.client.options import Options
-from launchpad.courier.client.remote_server import NotRun
+from launchpad.courier.client.remote_server import NotRun, Options
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
     from launchpad.courier.client.pipeline import Pipeline
 
-_CANCELLED = CancelledError()
+CANCELLED = CancelledError()  # the error of calls that were cancelled
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
@@ -47,7 +46,16 @@ class _OnDemand:
     """An attribute that is found here as long as the instance has none of that name."""
 
     def __get__(self, call: PipelinedFuture, _: type) -> threading.Condition:
-        return call.become_standard()
+        """Gives the call the parts of a standard future, if it has none yet."""
+        own = vars(call)
+        with _watching:
+            if "_condition" not in own:
+                call.is_watched = True
+                own.update({**vars(Future()), _UNPUBLISHED: True})  # all at once
+        if call.is_completed:
+            call.notify()
+        condition: threading.Condition = own["_condition"]
+        return condition
 
 
 class PipelinedFuture(Future[Any]):
@@ -89,9 +97,7 @@ class PipelinedFuture(Future[Any]):
         channel: SocketChannel | None,
     ) -> None:
         self._owner = owner
-        self.channel = (
-            channel  # until completed: a stream that it is answered with is fetched there
-        )
+        self.channel = channel  # until completed: fetches a stream that it is answered with
         self.call_id = call_id
         self.method = method
         self.options = options
@@ -113,7 +119,7 @@ class PipelinedFuture(Future[Any]):
         if self.error is None:
             return self.value
         try:
-            raise CancelledError if self.error is _CANCELLED else self.error
+            raise CancelledError if self.error is CANCELLED else self.error
         finally:
             del self  # not part of the traceback, which the error keeps
 
@@ -121,7 +127,7 @@ class PipelinedFuture(Future[Any]):
         """The error, None if there was none; waits for it up to `timeout` seconds."""
         if not self.is_completed:
             self._wait(timeout)
-        if self.error is _CANCELLED:
+        if self.error is CANCELLED:
             raise CancelledError
         return self.error
 
@@ -129,7 +135,7 @@ class PipelinedFuture(Future[Any]):
         return self.is_completed
 
     def cancelled(self) -> bool:
-        return self.is_completed and self.error is _CANCELLED
+        return self.is_completed and self.error is CANCELLED
 
     def cancel(self) -> bool:
         return self._owner.withdraw(self) or self.cancelled()
@@ -143,11 +149,7 @@ class PipelinedFuture(Future[Any]):
 
     def fail(self, error: BaseException) -> None:
         self.error = error
-        self.counts.errors += 1
-        self._complete(0)
-
-    def fail_as_cancelled(self) -> None:
-        self.error = _CANCELLED
+        self.counts.errors += error is not CANCELLED
         self._complete(0)
 
     def _complete(self, bytes_in: int) -> None:
@@ -167,30 +169,16 @@ class PipelinedFuture(Future[Any]):
             try:
                 if self.error is None:
                     self.set_result(self.value)
-                elif self.error is not _CANCELLED:
+                elif self.error is not CANCELLED:
                     self.set_exception(self.error)
                 elif super().cancel():
                     self.set_running_or_notify_cancel()
             except InvalidStateError:
                 pass  # it was set by code that must not
-            except (
-                BaseException
-            ):  # a callback that ends its thread: this one serves other calls, too
+            except BaseException:  # of a callback: this thread serves other calls, too
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )
-
-    def become_standard(self) -> threading.Condition:
-        """Gives it the parts of a standard future, if it has none yet."""
-        own = vars(self)
-        with _watching:
-            if "_condition" not in own:
-                self.is_watched = True
-                own.update({**vars(Future()), _UNPUBLISHED: True})  # all at once
-        if self.is_completed:
-            self.notify()
-        condition: threading.Condition = own["_condition"]
-        return condition
 
     def _wait(self, timeout: float | None) -> None:
         waiter = threading.Lock()
@@ -214,20 +202,18 @@ class CallFuture(Future[Any]):
     The server then does not begin the call if it has not begun; a method that runs is not interrupted.
     """
 
-    _withdraw: Callable[[], None] | None = None
+    #: Called once, in the thread that cancels it.
+    on_cancel: Callable[[], None] | None = None
 
     def cancel(self) -> bool:
         if not super().cancel():
             return False
         with self._condition:
-            withdraw, self._withdraw = self._withdraw, None
-        if withdraw is not None:
+            on_cancel, self.on_cancel = self.on_cancel, None
+        if on_cancel is not None:
             self.set_running_or_notify_cancel()
-            withdraw()
+            on_cancel()
         return True
-
-    def set_on_cancel(self, withdraw: Callable[[], None]) -> None:
-        self._withdraw = withdraw
 
     def complete(self, decode_reply: Callable[[], Any]) -> None:
         """Sets what `decode_reply()` returns or raises; nothing happens to a cancelled future."""

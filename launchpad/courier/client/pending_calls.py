@@ -38,35 +38,36 @@ class PendingCalls:
         self.calls[call.call_id] = call
         return call.deadline is not None and self.deadlines.add(call.deadline, call.call_id)
 
-    def snapshot(self) -> list[PipelinedFuture]:
-        return list(self.calls.values())
-
-    def pop(self, call: PipelinedFuture) -> bool:
-        """False if another thread has."""
-        return self.calls.pop(call.call_id, None) is not None
-
-    def fail(self, call: PipelinedFuture, error: Exception) -> None:
-        """Does nothing if it has an outcome by now."""
-        if self.pop(call):
-            call.fail(error)
+    def fail(self, call: PipelinedFuture, error: BaseException) -> bool:
+        """False, and nothing happens, if it has an outcome by now."""
+        if self.calls.pop(call.call_id, None) is None:
+            return False
+        call.fail(error)
+        return True
 
     def fail_all(self, error: Exception | Callable[[bytes], Exception]) -> None:
         """All with one error, or each with one about its method."""
-        for call in self.snapshot():
+        for call in list(self.calls.values()):
             self.fail(call, error if isinstance(error, Exception) else error(call.method))
 
     def fail_not_ready(self) -> None:
         """The server takes no calls: fails those that do not wait until it does."""
         self._peer.raise_if_failed()
-        for call in self.snapshot():
+        for call in list(self.calls.values()):
             if not call.options.wait_for_ready and not call.is_sent:
-                self._check(call, self._peer.check_wait, call.options)
+                try:
+                    self._peer.check_wait(call.method, call.options)
+                except Exception as error:
+                    self.fail(call, error)
 
     def fail_too_large(self) -> None:
         """Fails the calls that are larger than `max_bytes`."""
-        for call in self.snapshot():
+        for call in list(self.calls.values()):
             if call.size > self.max_bytes:
-                self._check(call, self._peer.check_size, call.size)
+                try:
+                    self._peer.check_size(call.method, call.size)
+                except Exception as error:
+                    self.fail(call, error)
 
     def fail_late(self) -> None:
         for call_id in self.deadlines.pop_expired(_monotonic()):
@@ -76,7 +77,7 @@ class PendingCalls:
     def refresh_timeouts(self) -> None:
         """Calls that have waited to be sent have less time left by now."""
         now = _monotonic()
-        for call in self.snapshot():
+        for call in list(self.calls.values()):
             if call.deadline is not None:
                 frame = call.frame
                 timeout_us = max(1, int((call.deadline - now) * 1e6))
@@ -115,21 +116,14 @@ class PendingCalls:
                 call.notify()
         return again
 
-    def _check(
-        self, call: PipelinedFuture, check: Callable[[bytes, Any], None], value: Any
-    ) -> None:
-        try:
-            check(call.method, value)
-        except Exception as error:
-            self.fail(call, error)
-
     def _complete_other(
         self, call: PipelinedFuture, frame: framing.Fields, again: list[PipelinedFuture]
     ) -> None:
         if frame[0] == _STREAM and call.channel is not None:
-            from launchpad.courier.client.stream_calls import attach_in_thread
+            from launchpad.courier.client.stream_calls import attach, run_in_thread
 
-            attach_in_thread(call.channel, call.method, bytes(frame[3]), partial(_complete, call))
+            complete, ticket = partial(_complete, call), bytes(frame[3])
+            run_in_thread(complete, attach, call.channel, call.method, ticket)
             return
         try:
             value = self._peer.decode_reply(call.method, call.options, frame)

@@ -18,7 +18,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.call_stack import current_call
-from launchpad.courier.client.future import PipelinedFuture
+from launchpad.courier.client.future import CANCELLED, PipelinedFuture
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.client.remote_server import RemoteServer
@@ -49,27 +49,11 @@ class Pipeline:
         self._lock = threading.Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
         self._next_id = itertools.count(1).__next__
-        self._queue = WriteQueue()
+        self.queue = WriteQueue()
         self._last_began = 0.0
-        self._reader: Reader | None = None
+        #: While there are calls, and a little longer.
+        self.reader: Reader | None = None
         self._is_closed = False
-
-    @property
-    def is_connected(self) -> bool:
-        return self._queue.is_connected
-
-    @property
-    def is_obsolete(self) -> bool:
-        """The server has moved since the connection was made."""
-        reader = self._reader
-        address = None if reader is None else reader.address
-        return address is not None and self._peer.has_moved_from(address)
-
-    def retire(self) -> None:
-        """No more calls are to come. Closes the connection, now or when those in flight have ended."""
-        reader = self._reader
-        if reader is not None:
-            reader.retire()
 
     def submit(
         self, channel: SocketChannel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -100,20 +84,35 @@ class Pipeline:
             )
         else:
             call.frame = _encode_small(framing.CALL, call.call_id, method, body, timeout_us)
-        self._send(call)
+        # Into the queue, which is written here, or by the reader, or by a later call.
+        queue, pending = self.queue, self._pending
+        is_first_due = pending.add(call)
+        if call.size > pending.max_bytes:
+            pending.fail_too_large()
+            return call
+        queue.put(call)
+        reader = self.reader
+        gap_s, self._last_began = call.began - self._last_began, call.began
+        if reader is None:
+            self._start(call)
+        elif len(queue) >= _BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
+            reader.flush()
+        else:
+            self._wake()
+        if is_first_due:
+            self._wake()
         return call
 
     def flush(self) -> None:
         """Sends what waits to be sent. Blocks while the server takes no more."""
-        reader = self._reader
+        reader = self.reader
         if reader is not None:
             reader.flush()
 
     def withdraw(self, call: PipelinedFuture) -> bool:
         """Cancels it; False if it has an outcome already."""
-        if not self._pending.pop(call):
+        if not self._pending.fail(call, CANCELLED):
             return False
-        call.fail_as_cancelled()
         if call.is_sent:
             self._send_cancel(call.call_id)
         return True
@@ -122,42 +121,23 @@ class Pipeline:
         """Closes the connection and ends the thread. Calls in flight end with an error."""
         with self._lock:
             self._is_closed = True
-            reader = self._reader
+            reader = self.reader
         if reader is not None:
             reader.close()
 
     def drop_inherited(self) -> None:
         """For a forked child: the reader thread is the parent's, and so are the calls."""
-        self._queue.drop_inherited()
-        if self._reader is not None:
-            self._reader.drop_inherited()
-
-    def _send(self, call: PipelinedFuture) -> None:
-        """Puts it in the queue, and has the queue written: here, or by the reader, or by a later call."""
-        queue, pending = self._queue, self._pending
-        is_first_due = pending.add(call)
-        if call.size > pending.max_bytes:
-            pending.fail_too_large()
-            return
-        queue.put(call)
-        reader = self._reader
-        gap_s, self._last_began = call.began - self._last_began, call.began
-        if reader is None:
-            self._start(call)
-        elif len(queue) >= _BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
-            self.flush()
-        else:
-            self._wake()
-        if is_first_due:
-            self._wake()
+        self.queue.drop_inherited()
+        if self.reader is not None:
+            self.reader.wakeup.drop_inherited()
 
     def _wake(self) -> None:
-        reader = self._reader
+        reader = self.reader
         if reader is not None and reader.must_be_woken:
             reader.wake()
 
     def _send_cancel(self, call_id: int) -> None:
-        self._queue.put(_encode_small(framing.CANCEL, call_id, b"", b""))
+        self.queue.put(_encode_small(framing.CANCEL, call_id, b"", b""))
         self._wake()  # the reader sends it: to cancel must not take long
 
     def _start(self, call: PipelinedFuture) -> None:
@@ -166,10 +146,14 @@ class Pipeline:
             with self._lock:
                 if self._is_closed:
                     raise self._peer.closed(call.method)
-                if self._reader is None:
-                    reader = Reader(self._peer, self._pending, self._queue, self._may_end)
-                    reader.start()  # it begins with `_may_end`, and so waits for the lock
-                    self._reader = reader
+                if self.reader is None:
+                    reader = Reader(self._peer, self._pending, self.queue, self._may_end)
+                    try:
+                        reader.thread.start()  # it begins with `_may_end`, so it waits for the lock
+                    except RuntimeError:
+                        reader.wakeup.close()
+                        raise
+                    self.reader = reader
         except Exception as error:
             self._pending.fail(call, error)
             raise
@@ -177,11 +161,11 @@ class Pipeline:
     def _may_end(self, reader: Reader) -> bool:
         """False if there are calls left for this reader."""
         with self._lock:
-            self._reader = None  # first: a thread that adds a call from here on comes to `_start`
+            self.reader = None  # first: a thread that adds a call from here on comes to `_start`
             if not self._pending.calls:
                 return True
             if not self._is_closed:
-                self._reader = reader
+                self.reader = reader
                 return False
         self._pending.fail_all(self._peer.closed)
         return True

@@ -17,8 +17,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from threading import get_ident
 
-from launchpad.courier.client.connection import OpenedSocket, open_socket
+from launchpad.courier.client.connection import open_socket
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import MAX_TRIES, RemoteServer, next_pause
@@ -52,7 +53,7 @@ class Reader:
         self._pending = pending
         self._queue = queue
         self._may_end = may_end
-        self._wakeup = WakeupSocketpair()
+        self.wakeup = WakeupSocketpair()
         self._is_closing = False
         self._is_retiring = False
         #: Of the connection that there is.
@@ -64,19 +65,7 @@ class Reader:
         #: It waits, or is about to: a thread that puts something into the queue must wake it.
         self.must_be_woken = False
         name = f"courier-futures-{peer.label}"
-        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the calling thread is this one."""
-        return threading.get_ident() == self._thread.ident
-
-    def start(self) -> None:
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._wakeup.close()
-            raise
+        self.thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     def flush(self) -> bool:
         """Writes what is in the queue. False when the socket takes no more now.
@@ -84,35 +73,42 @@ class Reader:
         Other threads wait then. The reader must not: the server may be waiting until it reads.
         """
         try:
-            return self._queue.flush(wait=not self.is_current)
+            return self._queue.flush(wait=get_ident() != self.thread.ident)
         except OSError:  # a server that stops reads no more, but may still answer: go on reading
             return True
 
     def wake(self) -> None:
         self.must_be_woken = False
-        self._wakeup.wake()
+        self.wakeup.wake()
 
     def close(self) -> None:
         """Ends the connection and the thread; calls in flight end with an error."""
         self._is_closing = True
-        self._wakeup.wake()
-        if not self.is_current:
-            self._thread.join()
+        self.wakeup.wake()
+        if get_ident() != self.thread.ident:
+            self.thread.join()
 
     def retire(self) -> None:
         """The server has moved: ends the connection as soon as nothing is in flight."""
         self._is_retiring = True
         self.wake()
 
-    def drop_inherited(self) -> None:
-        self._wakeup.drop_inherited()
-
     # The thread, in the order in which it runs.
 
     def _main(self) -> None:
         while not self._may_end(self):
             try:
-                sock, address = self._connect()
+                while True:
+                    time.sleep(self._pause_s)
+                    self._pause_s = next_pause(self._pause_s)
+                    if self._is_closing:
+                        raise self._peer.closed(b"")
+                    found = open_socket(self._peer, self._poll_timeout_s(), OVERLAP)
+                    if found is not None:
+                        break
+                    self._pending.fail_not_ready()
+                    self._pending.fail_late()
+                sock, address = found
                 self.address = address
                 with contextlib.closing(sock):
                     try:
@@ -128,25 +124,13 @@ class Reader:
                 self._after_disconnect(address)
             except Exception as error:
                 self._pending.fail_all(error)
-        self._wakeup.close()
-
-    def _connect(self) -> OpenedSocket:
-        while True:
-            time.sleep(self._pause_s)
-            self._pause_s = next_pause(self._pause_s)
-            if self._is_closing:
-                raise self._peer.closed(b"")
-            found = open_socket(self._peer, self._poll_timeout_s(), OVERLAP)
-            if found is not None:
-                return found
-            self._pending.fail_not_ready()
-            self._pending.fail_late()
+        self.wakeup.close()
 
     def _read_until_end(self, sock: Socket) -> None:
         decoder = framing.FrameDecoder(max_bytes=self._peer.max_bytes, most_scratch_bytes=_SCRATCH)
         poller = select.poll()
         poller.register(sock, select.POLLIN)
-        poller.register(self._wakeup, select.POLLIN)
+        poller.register(self.wakeup, select.POLLIN)
         with contextlib.suppress(OSError, ProtocolError):
             while self._wait(sock, poller):
                 try:
@@ -158,8 +142,15 @@ class Reader:
                 frames = decoder.received(n)
                 again = self._pending.complete(frames)
                 self._got_goaway = bool(frames) and framing.is_goaway(frames[-1])
-                if (again or self._is_refused) and self._stop_sending(again):
-                    return
+                if again or self._is_refused:
+                    # The server stops: it has sent calls back, and would do so with others.
+                    self._is_refused = True
+                    self._queue.disconnect()
+                    for call in again:
+                        self._requeue(call)
+                    self._pending.fail_not_ready()
+                    if not any(call.is_sent for call in list(self._pending.calls.values())):
+                        return  # no call waits for an answer on this connection any more
 
     def _wait(self, sock: Socket, poller: select.poll) -> bool:
         """Waits until there is something to read; meanwhile writes, and watches the deadlines.
@@ -173,8 +164,8 @@ class Reader:
             is_pending = has_pending(sock)
             events = dict(poller.poll(0 if is_pending else self._poll_timeout_s() * 1000))
             self.must_be_woken = False
-            if events.pop(self._wakeup.fileno(), 0):
-                self._wakeup.drain()
+            if events.pop(self.wakeup.fileno(), 0):
+                self.wakeup.drain()
                 if self._is_retiring and not self._pending.calls:
                     return False
             elif not (events or is_pending or self._pending.calls):
@@ -190,21 +181,9 @@ class Reader:
         left = _IDLE_S if first is None else max(0.0, first - _monotonic())
         return min(left + 0.0005, _IDLE_S)
 
-    def _stop_sending(self, again: list[PipelinedFuture]) -> bool:
-        """The server stops: it has sent calls back, and would do so with others.
-
-        True when no call waits for an answer on this connection any more.
-        """
-        self._is_refused = True
-        self._queue.disconnect()
-        for call in again:
-            self._requeue(call)
-        self._pending.fail_not_ready()
-        return not any(call.is_sent for call in self._pending.snapshot())
-
     def _after_disconnect(self, address: str) -> None:
         """The connection has ended: what may run goes out again, the rest is lost."""
-        for call in self._pending.snapshot():
+        for call in list(self._pending.calls.values()):
             if call.is_sent:
                 if not self._is_closing and (
                     self._got_goaway or self._peer.may_repeat(call.method, call.options)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from launchpad.courier.call_stack import Edge
-from launchpad.courier.client.options import Options
+from launchpad.courier import call_deadlock, call_stack
+from launchpad.courier.call_stack import Edge, current_call
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import (
     CourierError,
@@ -26,6 +28,7 @@ from launchpad.courier.errors import (
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import keyring
 from launchpad.courier.shm import segments
+from launchpad.courier.telemetry.counters import warn
 
 R = TypeVar("R")
 
@@ -36,6 +39,36 @@ _LONG_PAUSE_S = 0.02
 _LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
 MAX_TRIES = 3  # of a request that a fresh connection did not take
+
+STOPPED_AFTER_S = 2.0
+DEADLOCK_AFTER_S = 10.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a client makes its calls: what `client.with_options(…)` changes.
+
+    Attributes:
+        timeout_s: seconds that a call may take, waiting for the server included; None is no limit.
+        wait_for_ready: a call made before the server is up waits for it.
+        idempotent: a call may run twice, so that courier may repeat it when its outcome is unknown.
+        compress: arguments and results are compressed on the way; for slow networks.
+    """
+
+    timeout_s: float | None = None
+    wait_for_ready: bool = True
+    idempotent: bool = False
+    compress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ValueError(f"a timeout is in seconds and positive, not {self.timeout_s!r}")
+
+    def find_deadline(self, began: float) -> float | None:
+        """When a call is late that began then: by its timeout, or by the call that it is made for."""
+        deadline = None if self.timeout_s is None else began + self.timeout_s
+        call_context = current_call.get()
+        return deadline if call_context is None else call_context.limit(deadline)
 
 
 class NotRun(Exception):
@@ -56,7 +89,7 @@ class RemoteServer:
         *,
         name: str | None = None,
         token: bytes | None = None,
-        verdict: Callable[[], Exception | None] | None = None,
+        failure_check: Callable[[], Exception | None] | None = None,
         max_bytes: int = framing.MAX_BYTES,
         idempotent: frozenset[bytes] = frozenset(),
         fetch_waits: Callable[[str, bytes | None], list[Edge]],
@@ -76,9 +109,9 @@ class RemoteServer:
         self.restart_callbacks: list[Callable[[], object]] = []
         self.idempotent = idempotent
         #: Both ends are on one host, and files can be sent from one to the other.
-        self.shares_memory = _may_share_memory(self.address)
+        self.shares_memory = segments.IS_SUPPORTED and self.address.startswith("unix:")
         self.own_token = token  # None: the keyring has it
-        self._failure_check = verdict
+        self._failure_check = failure_check
         #: Asks any server, given its address and token, which calls wait there for others.
         self.fetch_waits = fetch_waits
 
@@ -108,7 +141,7 @@ class RemoteServer:
                     "for another one give the client the address itself"
                 )
             self.address = address
-            self.shares_memory = _may_share_memory(address)
+            self.shares_memory = segments.IS_SUPPORTED and address.startswith("unix:")
         return self.address
 
     def has_moved_from(self, address: str) -> bool:
@@ -141,7 +174,7 @@ class RemoteServer:
     ) -> R:
         """Repeats `attempt(seconds left)` until it returns something, with short pauses between.
 
-        Raises what ends the wait: the supervisor's verdict, the deadline, or NotSent at once for a
+        Raises what ends the wait: the client's `failure_check`, the deadline, or NotSent at once for a
         client with wait_for_ready=False.
         """
         pause_s = _FIRST_PAUSE_S
@@ -159,7 +192,7 @@ class RemoteServer:
             raise NotSent(
                 f"{self} is not up, so {method.decode()!r} was not called. "
                 "Start it first, or use wait_for_ready=True.",
-                **self._where(method),
+                **self.where(method),
             )
 
     def raise_if_failed(self) -> None:
@@ -183,7 +216,7 @@ class RemoteServer:
             raise MessageTooLarge(
                 f"the arguments of {method.decode()!r} are {n_bytes} bytes, and {self} takes {limit} at "
                 "once. Send them in several calls, or give the server a larger max_bytes.",
-                **self._where(method),
+                **self.where(method),
             )
 
     def check_server_hello(self, server_hello: handshake.ServerHello) -> None:
@@ -216,7 +249,7 @@ class RemoteServer:
         return options.idempotent or method in self.idempotent
 
     def refuse(self, message: str) -> Refused:
-        return Refused(message, **self._where(b""))
+        return Refused(message, **self.where(b""))
 
     def decode_reply(self, method: bytes, options: Options, reply: framing.Fields) -> Any:
         """The value that a reply carries, or raises the exception that it carries."""
@@ -244,62 +277,53 @@ class RemoteServer:
             raise self.late(method, options)
         raise NotRun
 
-    def late(self, method: bytes, options: Options) -> DeadlineExceeded:
-        limit = _describe_limit(options, "the call that it was made for")
-        return DeadlineExceeded(
-            f"{method.decode()!r} of {self} did not answer {limit}. "
-            "It may have run, or be running still.",
-            **self._where(method),
-        )
+    def late(self, method: bytes, options: Options, *, in_stream: bool = False) -> DeadlineExceeded:
+        """The error of a call past its deadline; with `in_stream`, of the wait for an item."""
+        limit = f"within {options.timeout_s} s"
+        if options.timeout_s is None:
+            reason = "waited for it" if in_stream else "it was made for"
+            limit = f"before the deadline of the call that {reason}"
+        message = f"{method.decode()!r} of {self} did not answer {limit}. It may have run, or be running still."
+        if in_stream:
+            message = (
+                f"the stream {method.decode()!r} of {self} had no item {limit}. It is open still: go on "
+                "waiting for one, or close it."
+            )
+        return DeadlineExceeded(message, **self.where(method))
 
-    def late_item(self, method: bytes, options: Options) -> DeadlineExceeded:
-        limit = _describe_limit(options, "the call that waited for it")
-        return DeadlineExceeded(
-            f"the stream {method.decode()!r} of {self} had no item {limit}. It is open still: go on "
-            "waiting for one, or close it.",
-            **self._where(method),
-        )
+    def lost(
+        self, method: bytes, address: str | None = None, n_items: int | None = None
+    ) -> Exception:
+        """What to raise when the connection, to that address, ended with this call in flight.
 
-    def broken(self, method: bytes, n_items: int, address: str | None = None) -> Exception:
-        """What to raise when the connection, to that address, ended in the middle of a stream."""
+        With `n_items`, it ended in the middle of a stream, after so many of them.
+        """
         try:
             self.raise_if_failed()
-        except Exception as verdict:
-            return verdict
-        return StreamBroken(
-            f"the connection to {self.describe(address)} ended in the middle of the stream "
-            f"{method.decode()!r}, after {n_items} items. Call it again only if it may run twice.",
-            **self._where(method, address),
-        )
-
-    def closed_stream(self, method: bytes) -> StreamBroken:
-        return StreamBroken(
-            f"the client of {self} was closed in the middle of the stream {method.decode()!r}",
-            **self._where(method),
-        )
-
-    def lost(self, method: bytes, address: str | None = None) -> Exception:
-        """What to raise when the connection, to that address, ended with this call in flight."""
-        try:
-            self.raise_if_failed()
-        except Exception as verdict:
-            return verdict
+        except Exception as failure:
+            return failure
+        if n_items is not None:
+            return StreamBroken(
+                f"the connection to {self.describe(address)} ended in the middle of the stream "
+                f"{method.decode()!r}, after {n_items} items. Call it again only if it may run twice.",
+                **self.where(method, address),
+            )
         return OutcomeUnknown(
             f"the connection to {self.describe(address)} ended while {method.decode()!r} was in "
             "flight: it may have run. Call it again only if it may run twice.",
-            **self._where(method, address),
+            **self.where(method, address),
         )
 
     def not_taken(self, method: bytes, error: Exception) -> NotSent:
         return NotSent(
             f"{self} did not take the call of {method.decode()!r}, which has not run: {error}",
-            **self._where(method),
+            **self.where(method),
         )
 
     def closed(self, method: bytes) -> NotSent:
         return NotSent(
             f"the client of {self} was closed before {method.decode()!r} was sent",
-            **self._where(method),
+            **self.where(method),
         )
 
     def __str__(self) -> str:
@@ -312,13 +336,10 @@ class RemoteServer:
             return f"{self.server or 'the server'} (its address is not known yet)"
         return f"{self.server} ({address})" if self.server else f"the server at {address}"
 
-    def _where(self, method: bytes, address: str | None = None) -> dict[str, str]:
+    def where(self, method: bytes, address: str | None = None) -> dict[str, str]:
+        """The attributes of an error about a call of this method."""
         address = self.address if address is None else address
         return {"server": self.server, "address": address, "method": method.decode()}
-
-
-def _may_share_memory(address: str) -> bool:
-    return segments.IS_SUPPORTED and address.startswith("unix:")
 
 
 def next_pause(pause_s: float = 0.0) -> float:
@@ -336,7 +357,42 @@ def is_final(error: BaseException) -> bool:
     return isinstance(error, CourierError | PermissionError)
 
 
-def _describe_limit(options: Options, call: str) -> str:
-    if options.timeout_s is not None:
-        return f"within {options.timeout_s} s"
-    return f"before the deadline of {call}"
+class SlowCallWatchdog:
+    """One call that waits: looks for a reason, and logs it, once. `check` is called about every second.
+
+        after 2 s    is the server's process stopped (SIGSTOP, a debugger)?  The kernel is asked.
+        after 10 s   do calls wait for each other?  A deadlock is found and logged (call_deadlock.py).
+
+    Neither ends the call: a stopped process may go on, and a deadlock may be broken by a deadline. A
+    method that merely takes long, or holds the GIL, gives no reason. Without `may_ask` it looks for no
+    deadlock, since asking other servers takes time.
+    """
+
+    def __init__(self, peer: RemoteServer, method: bytes, *, may_ask: bool = True) -> None:
+        self._peer = peer
+        self._method = method.decode()
+        self._began = time.monotonic()
+        self._reported_stopped, self._checked_deadlock = False, not may_ask
+
+    def check(self) -> None:
+        """Warns of what it finds, through `logging`, as `launchpad.courier`."""
+        waited_s = time.monotonic() - self._began
+        if waited_s > STOPPED_AFTER_S and not self._reported_stopped:
+            server_hello, state = self._peer.server_hello, ""
+            if server_hello and server_hello.boot_id == handshake.boot_id() and server_hello.pid:
+                try:
+                    status = Path(f"/proc/{server_hello.pid}/stat").read_text()
+                    state = status.rpartition(")")[2].split()[0]  # its name may contain anything
+                except OSError:
+                    pass
+                if state and state in "Tt":
+                    self._reported_stopped = True
+                    warn(
+                        f"{self._peer} does not answer {self._method!r}: its process {server_hello.pid}"
+                        " is stopped (by SIGSTOP, Ctrl-Z or a debugger)."
+                        f" `kill -CONT {server_hello.pid}` lets it go on."
+                    )
+        if waited_s > DEADLOCK_AFTER_S and not self._checked_deadlock:
+            self._checked_deadlock = call_deadlock.detect(
+                call_stack.find_waits(call_stack.here.record)
+            )

@@ -10,6 +10,7 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm.sender import SharedBuffers
 from launchpad.courier.shm.socket import WINDOW_S, ShmSocket
+from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -55,7 +56,11 @@ class ShmClientConnection(ClientConnection):
         return super().exchange(method, body, shared.small, timeout_us, header_data)
 
     def resume(self) -> framing.Fields:
-        reply = super().resume()
+        if not self.is_sent:
+            stream_socket.send_rest(self.sock, self._unsent)
+            self._release()
+            self.is_sent = True
+        reply = self.receive()
         call, self._call = self._call, None
         if call is None or reply[0] != framing.NOT_RUN or reply[3] != framing.UNMAPPED:
             return reply
@@ -65,10 +70,6 @@ class ShmClientConnection(ClientConnection):
     def close(self) -> None:
         super().close()
         self._call = None
-        self._release()
-
-    def _send_rest(self) -> None:
-        super()._send_rest()
         self._release()
 
     def _received(self, n: int) -> framing.Fields | None:

@@ -56,7 +56,7 @@ class GrpcConnection:
 
     def send(self, call: GrpcCall) -> None:
         """Makes the call as soon as that is possible. Its future gets whatever comes of it."""
-        call.future.set_on_cancel(partial(self._cancel, call))
+        call.future.on_cancel = partial(self._cancel, call)
         if not self._try_send(call):
             self._enqueue(call)
 

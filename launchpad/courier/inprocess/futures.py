@@ -98,7 +98,7 @@ class _Entry:
         self.is_sent = False
         self.deadline = self._call_context.deadline if self._call_context is not None else None
         self.future = CallFuture()
-        self.future.set_on_cancel(self._withdraw)
+        self.future.on_cancel = self._withdraw
         self._counts = channel.counts[method]
         self._counts.started += 1
         self.future.add_done_callback(self._end)
