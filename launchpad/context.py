@@ -265,13 +265,13 @@ class LaunchedAddress:
         where: Returns the present endpoint.
         can_move: Whether the endpoint can change.
         worker: The worker that serves there.
-        verdict: Returns the error for clients if that worker has ended and does not serve any more.
+        failure_check: Returns the error for clients if that worker has ended and does not serve any more.
     """
 
     where: Callable[[], str]
     can_move: bool
     worker: str
-    verdict: Callable[[], Exception | None]
+    failure_check: Callable[[], Exception | None]
 
 
 # What the launching script can reach, in each program that runs now, by the uid of the address.

@@ -22,14 +22,10 @@ from __future__ import annotations
 # A method that answers many calls at once
 from launchpad.courier.batching.decorator import batched_handler
 
-# The two ends
-from launchpad.courier.client.client import Client, close
-
-# Many clients as one
-from launchpad.courier.client.group import broadcast, round_robin, shard_by
-
-# What can be asked about a server
-from launchpad.courier.client.introspection import (
+# The two ends, and what can be asked about a server
+from launchpad.courier.client.client import (
+    Client,
+    close,
     health,
     incarnation,
     list_methods,
@@ -37,6 +33,9 @@ from launchpad.courier.client.introspection import (
     server_stats,
     stats,
 )
+
+# Many clients as one
+from launchpad.courier.client.group import broadcast, round_robin, shard_by
 
 # Calls, typed by the method
 from launchpad.courier.client.typed import submit, with_options

@@ -321,7 +321,7 @@ class Running:
             if (worker == name or worker.startswith(f"{name}.")) and role.endswith("courier"):
                 place = self._place(address)
                 where = place.where if place.can_move else place.where()
-                return Client(where, name=worker, verdict=place.verdict)
+                return Client(where, name=worker, failure_check=place.failure_check)
         raise KeyError(f"{name} serves nothing; those that do: {sorted(self.plan.endpoints)}")
 
     def __enter__(self) -> Running:
@@ -347,5 +347,5 @@ class Running:
             where=lambda: places.get(address, ""),
             can_move=moving is not None,
             worker=worker,
-            verdict=lambda: self._runner.failure_of(worker),
+            failure_check=lambda: self._runner.failure_of(worker),
         )

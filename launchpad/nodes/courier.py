@@ -53,16 +53,16 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         """
         me, address = context.try_current(), self._address
         worker: str | None = None
-        verdict: Callable[[], Exception | None] | None = None
+        failure_check: Callable[[], Exception | None] | None = None
         if me is not None and address.name:
             worker = address.name.partition("/")[0]
-            verdict = functools.partial(_worker_failure, me, worker)
+            failure_check = functools.partial(_worker_failure, me, worker)
         elif (launched := context.find_published(address.uid)) is not None:
-            worker, verdict = launched.worker, launched.verdict
+            worker, failure_check = launched.worker, launched.failure_check
         client = Client(
             address.lookup(),
             name=worker,
-            verdict=verdict,
+            failure_check=failure_check,
             idempotent=self._idempotent,
             **self._client_kwargs,
         )

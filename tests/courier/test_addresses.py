@@ -14,7 +14,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import call_deadlock
-from launchpad.courier.client import slow_call
+from launchpad.courier.client import remote_server
 from launchpad.courier.server import poller
 from launchpad.courier.transport import stream_socket
 from tests.courier.conftest import CREDENTIALS, reach
@@ -372,7 +372,7 @@ def test_another_address_that_cannot_be_is_refused_where_it_is_written(also_at, 
 def test_f30_a_ring_is_named_through_any_of_its_servers_addresses(
     serve_at, connect, short_directory, monkeypatch
 ) -> None:
-    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
+    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
     texts: list[str] = []
     said, release = threading.Event(), threading.Event()
     monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))

@@ -254,7 +254,7 @@ def test_names_with_underscore_never_make_a_call(serve, connect, address) -> Non
 
 def test_clients_pickle_copy_and_compare_by_address(serve, connect, address) -> None:
     serve(address, name="server", token=b"secret", m=lambda: 1)
-    client = connect(address, token=b"secret", call_timeout=7.0, verdict=lambda: None)
+    client = connect(address, token=b"secret", call_timeout=7.0, failure_check=lambda: None)
     client.m()
 
     pickled = pickle.dumps(client)

@@ -42,20 +42,20 @@ def _error_of(call) -> Exception:
     return caught.value
 
 
-def test_the_supervisors_verdict_replaces_an_unknown_outcome(
+def test_the_supervisors_failure_check_replaces_an_unknown_outcome(
     spawn_server, connect, socket_address
 ) -> None:
     process = spawn_server(socket_address)
-    verdicts: list[Exception] = []
-    client = connect(socket_address, verdict=lambda: verdicts[0] if verdicts else None)
+    failures: list[Exception] = []
+    client = connect(socket_address, failure_check=lambda: failures[0] if failures else None)
     future = client.futures.hang()
     until(client.n_hanging)
 
-    verdicts.append(courier.WorkerFailed("victim was killed by SIGKILL"))
+    failures.append(courier.WorkerFailed("victim was killed by SIGKILL"))
     process.kill()
 
-    assert future.exception(10) is verdicts[0]
-    assert _error_of(client.hang) is verdicts[0]
+    assert future.exception(10) is failures[0]
+    assert _error_of(client.hang) is failures[0]
 
 
 def test_f27_after_a_restart_at_the_same_address_the_next_call_works(

@@ -28,7 +28,7 @@ from opentelemetry.trace import SpanKind
 import launchpad as lp
 from launchpad import courier
 from launchpad.courier import call_deadlock, keyring
-from launchpad.courier.client import slow_call
+from launchpad.courier.client import remote_server
 from launchpad.courier.grpc import common, json_service
 from launchpad.courier.security.certificates import make_credentials
 from tests.courier.conftest import DEADLINE_S, Connect
@@ -716,12 +716,12 @@ def test_idempotent_calls_survive_the_death_of_their_server(
     assert not future.done()
 
 
-def test_a_verdict_ends_the_wait_for_a_server(connect: Connect) -> None:
+def test_a_failure_check_ends_the_wait_for_a_server(connect: Connect) -> None:
     address = start(ANY_PORT).address
     _servers.pop().stop()
-    verdicts = iter([None, None])
+    failures = iter([None, None])
     failed = courier.WorkerFailed("it has failed")
-    client = connect(address, verdict=lambda: next(verdicts, failed))
+    client = connect(address, failure_check=lambda: next(failures, failed))
 
     with pytest.raises(courier.WorkerFailed):
         client.ping()
@@ -860,7 +860,7 @@ def free_address() -> str:
 def test_f30_a_ring_through_a_server_that_is_reached_by_grpc_is_named(
     unix_address: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
+    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
     said, release = threading.Event(), threading.Event()
     texts: list[str] = []
     monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))

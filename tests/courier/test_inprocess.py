@@ -15,7 +15,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import buffers, call_deadlock
-from launchpad.courier.client import slow_call
+from launchpad.courier.client import remote_server
 from launchpad.courier.client.client import Client
 from tests.courier.conftest import Connect, Serve
 
@@ -442,7 +442,7 @@ def test_a_ring_of_calls_in_one_process_is_found_and_named(
     """a.f → b.g → c.h → a.f."""
     texts: list[str] = []
     said = threading.Event()
-    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.0)
+    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.0)
     monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
     clients = {name: connect(here + name) for name in "abc"}
     calls: list[int] = []

@@ -11,7 +11,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import call_deadlock
-from launchpad.courier.client import slow_call
+from launchpad.courier.client import remote_server
 
 
 @pytest.mark.every_transport
@@ -101,12 +101,12 @@ def test_the_state_can_be_restored_before_the_call_that_finds_the_restart(
 def test_a_stopped_process_is_named_to_those_who_wait_for_it(
     spawn_server, connect, unix_address, caplog, monkeypatch
 ) -> None:
-    monkeypatch.setattr(slow_call, "STOPPED_AFTER_S", 0.0)
+    monkeypatch.setattr(remote_server, "STOPPED_AFTER_S", 0.0)
     process = spawn_server(unix_address)
     client = connect(unix_address)
     client.echo(1)
     said = threading.Event()
-    monkeypatch.setattr(slow_call, "warn", lambda text: (texts.append(text), said.set()))
+    monkeypatch.setattr(remote_server, "warn", lambda text: (texts.append(text), said.set()))
     texts: list[str] = []
     answers: list[int] = []
 
@@ -126,9 +126,9 @@ def test_a_stopped_process_is_named_to_those_who_wait_for_it(
 def test_a_method_that_holds_the_gil_is_not_taken_for_a_stopped_process(
     connect, unix_address, python, monkeypatch
 ) -> None:
-    monkeypatch.setattr(slow_call, "STOPPED_AFTER_S", 0.0)
+    monkeypatch.setattr(remote_server, "STOPPED_AFTER_S", 0.0)
     texts: list[str] = []
-    monkeypatch.setattr(slow_call, "warn", texts.append)
+    monkeypatch.setattr(remote_server, "warn", texts.append)
     source = f"""
 import ctypes
 from launchpad import courier
@@ -147,7 +147,7 @@ server.join()
 
 
 def test_f30_a_ring_of_waiting_calls_is_named(serve, connect, short_directory, monkeypatch) -> None:
-    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
+    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
     said = threading.Event()
     texts: list[str] = []
     monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
@@ -183,7 +183,7 @@ def test_f30_a_ring_of_waiting_calls_is_named(serve, connect, short_directory, m
 def test_a_chain_of_calls_that_is_no_ring_is_not_called_one(
     serve, connect, short_directory, monkeypatch
 ) -> None:
-    monkeypatch.setattr(slow_call, "DEADLOCK_AFTER_S", 0.5)
+    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
     texts: list[str] = []
     monkeypatch.setattr(call_deadlock, "warn", texts.append)
     at = {name: f"unix:{short_directory}/{name}" for name in "AB"}
@@ -197,6 +197,6 @@ def test_a_chain_of_calls_that_is_no_ring_is_not_called_one(
 
 def test_warnings_go_through_logging(caplog) -> None:
     with caplog.at_level(logging.WARNING, "launchpad.courier"):
-        slow_call.warn("something")
+        remote_server.warn("something")
 
     assert [record.getMessage() for record in caplog.records] == ["something"]

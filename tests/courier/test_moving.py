@@ -354,14 +354,14 @@ def test_a_call_waits_until_somebody_knows_where_the_server_is(
     assert outcome == ["found"]
 
 
-def test_the_verdict_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
+def test_the_failure_check_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
     failed = threading.Event()
 
-    def verdict() -> Exception | None:
+    def failure_check() -> Exception | None:
         return courier.WorkerFailed("learner-0 failed: exit code 3") if failed.is_set() else None
 
     board = Board()
-    client = connect(board, verdict=verdict)
+    client = connect(board, failure_check=failure_check)
     thread, outcome = call_in_thread(client.m)
     future = client.futures.m()
     assert board.was_asked.wait(10)

@@ -82,14 +82,14 @@ def test_a_call_that_does_not_wait_for_its_server_fails_alone(serve, connect, un
     assert patient.result(10) == 1
 
 
-def test_a_verdict_ends_the_wait_of_all(connect, unix_address) -> None:
-    verdicts: list[Exception] = []
-    client = connect(unix_address, verdict=lambda: verdicts[0] if verdicts else None)
+def test_a_failure_check_ends_the_wait_of_all(connect, unix_address) -> None:
+    failures: list[Exception] = []
+    client = connect(unix_address, failure_check=lambda: failures[0] if failures else None)
     futures = [client.futures.echo(i) for i in range(3)]
 
-    verdicts.append(courier.WorkerFailed("killed by SIGKILL"))
+    failures.append(courier.WorkerFailed("killed by SIGKILL"))
 
-    assert [future.exception(10) for future in futures] == verdicts * 3
+    assert [future.exception(10) for future in futures] == failures * 3
 
 
 def test_a_call_that_has_waited_for_its_server_tells_it_how_much_time_is_left(
@@ -447,10 +447,10 @@ def test_the_thread_ends_when_all_calls_were_cancelled_before_a_server_came(
     future.cancel()
     pipeline = client._channel.connections.get_pipeline()
     deadline = time.monotonic() + 10
-    while pipeline._reader is not None and time.monotonic() < deadline:
+    while pipeline.reader is not None and time.monotonic() < deadline:
         time.sleep(0.01)
 
-    assert pipeline._reader is None
+    assert pipeline.reader is None
 
 
 def test_a_fault_on_the_way_costs_the_calls_in_flight_and_no_more(

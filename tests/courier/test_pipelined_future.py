@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier.client.future import PipelinedFuture
-from launchpad.courier.client.options import Options
+from launchpad.courier.client.future import CANCELLED, PipelinedFuture
+from launchpad.courier.client.remote_server import Options
 from launchpad.courier.telemetry.counters import MethodCounts
 from tests.waiting import until
 
@@ -31,7 +31,7 @@ class Keeper:
     def withdraw(self, call: PipelinedFuture) -> bool:
         if not self.take():
             return False
-        call.fail_as_cancelled()
+        call.fail(CANCELLED)
         return True
 
     def take(self) -> bool:

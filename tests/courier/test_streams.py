@@ -544,14 +544,16 @@ def test_a_killed_server_is_an_error_in_the_middle_and_never_a_silent_end(
         next(stream)
 
 
-def test_the_supervisors_verdict_replaces_a_broken_stream(unix_address, connect, python) -> None:
-    verdicts: list[Exception] = []
+def test_the_supervisors_failure_check_replaces_a_broken_stream(
+    unix_address, connect, python
+) -> None:
+    failures: list[Exception] = []
     with python(STREAMER.format(address=unix_address)) as process:
         assert process.stdout.readline() == "up\n"
-        client = connect(unix_address, verdict=lambda: verdicts[0] if verdicts else None)
+        client = connect(unix_address, failure_check=lambda: failures[0] if failures else None)
         stream = client.count()
         next(stream)
-        verdicts.append(courier.WorkerFailed("victim was killed"))
+        failures.append(courier.WorkerFailed("victim was killed"))
 
         process.kill()
         with pytest.raises(courier.WorkerFailed):

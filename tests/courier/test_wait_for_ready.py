@@ -34,7 +34,7 @@ def test_f16_a_call_before_the_server_is_up_is_answered_at_once_when_it_is(
     client = connect(address)
     arrived: list[float] = []
     asked = threading.Event()
-    watched = connect(address, verdict=lambda: asked.set())
+    watched = connect(address, failure_check=lambda: asked.set())
     thread, outcome = call_in_thread(watched.m)
     future = client.futures.m()
     assert asked.wait(10)
@@ -71,13 +71,13 @@ def test_waiting_is_bounded_by_the_call_timeout(connect, address) -> None:
     assert isinstance(client.futures.m().exception(10), courier.DeadlineExceeded)
 
 
-def test_the_supervisors_verdict_ends_the_wait(connect, address) -> None:
+def test_the_supervisors_failure_check_ends_the_wait(connect, address) -> None:
     failed = threading.Event()
 
-    def verdict() -> Exception | None:
+    def failure_check() -> Exception | None:
         return courier.WorkerFailed("learner-0 failed: exit code 3") if failed.is_set() else None
 
-    client = connect(address, verdict=verdict)
+    client = connect(address, failure_check=failure_check)
     thread, outcome = call_in_thread(client.m)
     future = client.futures.m()
 

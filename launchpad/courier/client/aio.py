@@ -1,42 +1,24 @@
-"""Calls that an event loop waits for: `await client.aio.step(batch)`."""
+"""Calls that an event loop waits for, `await client.aio.step(batch)`, and streams that it iterates over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from functools import partial
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier.client.stream import AsyncStream, Stream
+from launchpad.courier.client.stream import Stream
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import Channel
 
 
-class Aio:
-    """The methods of a server, each returning something to await.
-
-    Example:
-        losses = await asyncio.gather(*(learner.aio.step(batch) for batch in batches))
-
-    As with a coroutine, a call begins when it is awaited. Cancelling the task that awaits cancels
-    the call. Errors are those of a plain call.
-    """
-
-    def __init__(self, channel: Channel, check_name: Callable[[str], bytes]) -> None:
-        self._channel = channel
-        self._check_name = check_name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> AioCall:
-        return AioCall(self._channel, b"__call__", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., AioCall]:
-        method = partial(AioCall, self._channel, self._check_name(name))
-        self.__dict__[name] = method
-        return method
-
-
 class AioCall:
     """One call, to be awaited once; or iterated over, if its result is a stream.
+
+    As with a coroutine, the call begins when it is awaited. Cancelling the task that awaits cancels the
+    call. Errors are those of a plain call.
 
     Example:
         async for row in table.aio.rows("users"):
@@ -70,8 +52,74 @@ class AioCall:
         return await self._stream.__anext__()
 
     async def _call(self) -> Any:
-        import asyncio
-
         future = self._channel.submit(self._method, *self._args, **self._kwargs)
         result = await asyncio.wrap_future(future)
         return AsyncStream(result) if isinstance(result, Stream) else result
+
+
+class AsyncStream(AsyncIterator[Any]):
+    """Iterates over a Stream with `async for`. The event loop is never blocked; no thread is used.
+
+    Example:
+        async with AsyncStream(stream) as rows:
+            async for row in rows:
+                ...
+
+    All of a Stream's documentation holds, but for threads: one coroutine at a time may wait for an item.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._call = stream._call
+
+    async def __anext__(self) -> Any:
+        is_here, item = self._call.try_take()
+        if is_here:
+            return item
+        now = time.monotonic()
+        deadline = self._call.options.find_deadline(now)
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - now)):
+                while not is_here:
+                    await self._wait()
+                    is_here, item = self._call.try_take()
+                return item
+        except TimeoutError as error:
+            if error.__class__ is TimeoutError:  # not one of the stream's own
+                raise self._call.late() from None
+            raise
+
+    async def aclose(self) -> None:
+        """Closes the server's iterator; iterating goes no further."""
+        self._stream.close()
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _wait(self) -> None:
+        """Until something has happened to the stream."""
+        loop = asyncio.get_running_loop()
+        happened = asyncio.Event()
+
+        def notify() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
+                loop.call_soon_threadsafe(happened.set)
+
+        self._call.incoming.notify(notify)  # another thread may read, or close
+        sock = self._call.connection.sock  # None if nothing more will be read
+        if sock is None:
+            await happened.wait()
+            return
+
+        def read() -> None:
+            self._call.connection.read_now()
+            happened.set()
+
+        loop.add_reader(sock, read)
+        try:
+            await happened.wait()
+        finally:
+            loop.remove_reader(sock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -11,12 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from launchpad.courier import transport
 from launchpad.courier.call_stack import Edge
-from launchpad.courier.client import introspection
 from launchpad.courier.client.channel import Channel, SocketChannel
-from launchpad.courier.client.options import Options
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.protocol import framing
-from launchpad.courier.protocol.framing import WAITS
+from launchpad.courier.client.remote_server import Options, RemoteServer
+from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.protocol.framing import HEALTH, LIST_METHODS, STATS, WAITS
 from launchpad.courier.security import keyring
 
 if TYPE_CHECKING:
@@ -24,14 +23,22 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar  # which every checker brings along
 
-    from launchpad.courier.client.aio import Aio
-    from launchpad.courier.telemetry.call_stats import ClientStats
+    from launchpad.courier.client.aio import AioCall
+    from launchpad.courier.telemetry.call_stats import ClientStats, ServerStats
 
     T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+R = TypeVar("R")
+
+_CHANNELS = {
+    "grpc": "launchpad.courier.grpc.channel:GrpcChannel",
+    "inproc": "launchpad.courier.inprocess.channel:InprocessChannel",
+}
+"""The channels over no socket of courier's own, by the kind of address; loaded when they are used."""
 
 
 class Client(Generic[T]):
@@ -48,7 +55,7 @@ class Client(Generic[T]):
     A call runs at most once. It blocks its own thread only, and any number of threads may share a
     client. It returns the method's result or raises: the method's own exception, with the remote
     traceback as `__cause__`; or a CourierError that says what is known about the call. The first
-    call connects. Clients pickle (without token and verdict), hash and compare by address; those of
+    call connects. Clients pickle (without token and failure_check), hash and compare by address; those of
     a server that moves by the callable.
 
     Some names are the client's own: `address`, `aio`, `futures`, `stats`, `with_options`. A remote
@@ -66,7 +73,7 @@ class Client(Generic[T]):
             limit. Past it the call raises DeadlineExceeded.
         wait_for_ready: a call made before the server is up waits for it. If False, it raises
             NotSent at once.
-        verdict: asked while a call waits for a server that is not up, and when a connection ends.
+        failure_check: asked while a call waits for a server that is not up, and when a connection ends.
             An exception that it returns is raised in place of further waiting.
         max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
         idempotent: methods that may run twice, so that courier may repeat calls of them.
@@ -80,7 +87,7 @@ class Client(Generic[T]):
         token: bytes | None = None,
         call_timeout: float | None = None,
         wait_for_ready: bool = True,
-        verdict: Callable[[], Exception | None] | None = None,
+        failure_check: Callable[[], Exception | None] | None = None,
         max_bytes: int = framing.MAX_BYTES,
         idempotent: Collection[str] = (),
     ) -> None:
@@ -92,14 +99,19 @@ class Client(Generic[T]):
             address,
             name=name,
             token=token,
-            verdict=verdict,
+            failure_check=failure_check,
             max_bytes=max_bytes,
             idempotent=frozenset(name.encode() for name in idempotent),
             fetch_waits=_fetch_waits,
         )
-        self._channel = _open_channel(peer, Options(call_timeout, wait_for_ready))
-        self._futures: Futures | None = None
-        self._aio: Aio | None = None
+        make_channel: Callable[[RemoteServer, Options], Channel] = SocketChannel
+        if not peer.can_move:
+            kind = "grpc" if transport.is_grpc(peer.address) else peer.address.partition(":")[0]
+            if kind in _CHANNELS:
+                make_channel = transport.load(_CHANNELS[kind])
+        self._channel = make_channel(peer, Options(call_timeout, wait_for_ready))
+        self._futures: Methods[Future[Any]] | None = None
+        self._aio: Methods[AioCall] | None = None
 
     @property
     def address(self) -> str:
@@ -107,19 +119,28 @@ class Client(Generic[T]):
         return self._channel.peer.locate()
 
     @property
-    def futures(self) -> Futures:
-        """The same methods, returning a `concurrent.futures.Future` at once."""
+    def futures(self) -> Methods[Future[Any]]:
+        """The same methods, returning a `concurrent.futures.Future` at once.
+
+        Its `cancel` works until the answer is here; a call that the server has not begun is then not
+        begun. Callbacks run on the client's reader thread: keep them short, and do not wait there for
+        another future of the same client.
+        """
         if self._futures is None:
-            self._futures = Futures(self._channel)
+            self._futures = Methods(self._channel.submit)
         return self._futures
 
     @property
-    def aio(self) -> Aio:
-        """The same methods, to be awaited."""
-        if self._aio is None:
-            from launchpad.courier.client.aio import Aio
+    def aio(self) -> Methods[AioCall]:
+        """The same methods, to be awaited.
 
-            self._aio = Aio(self._channel, _method_name)
+        Example:
+            losses = await asyncio.gather(*(learner.aio.step(batch) for batch in batches))
+        """
+        if self._aio is None:
+            from launchpad.courier.client.aio import AioCall
+
+            self._aio = Methods(partial(AioCall, self._channel))
         return self._aio
 
     def with_options(self, **changes: Any) -> Client[T]:
@@ -128,7 +149,7 @@ class Client(Generic[T]):
         Example:
             table = parameters.with_options(timeout_s=2.0, idempotent=True).get("embedding")
 
-        Raises TypeError for an option that there is not; see `options.Options`.
+        Raises TypeError for an option that there is not; see `remote_server.Options`.
         """
         view = copy.copy(self)
         for name in tuple(view.__dict__):
@@ -145,7 +166,7 @@ class Client(Generic[T]):
             print(learner.stats())                  # a table
             learner.stats().methods["step"].p99_s
         """
-        return introspection.stats(self)
+        return stats(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._channel.call(b"__call__", *args, **kwargs)
@@ -177,24 +198,22 @@ class Client(Generic[T]):
         return f"Client({self._given!r}, now at {self.address or 'an unknown address'})"
 
 
-class Futures:
-    """The methods of a server, each returning a Future at once: `client.futures.step(batch)`.
+class Methods(Generic[R]):
+    """The methods of a server, called in another way: `client.futures.step(batch)`."""
 
-    `cancel` works until the answer is here; a call that the server has not begun is then not
-    begun. Callbacks run on the client's reader thread: keep them short, and do not wait there
-    for another future of the same client.
-    """
+    def __init__(self, call: Callable[..., R]) -> None:
+        self._call = call
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        return self._call(b"__call__", *args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        return self._channel.submit(b"__call__", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., Future[Any]]:
-        method = partial(self._channel.submit, _method_name(name))
+    def __getattr__(self, name: str) -> Callable[..., R]:
+        method = partial(self._call, _method_name(name))
         self.__dict__[name] = method
         return method
+
+
+# Functions, not methods of the client: a server may have methods of these names.
 
 
 def close(client: Any) -> None:
@@ -205,21 +224,63 @@ def close(client: Any) -> None:
     client._channel.close()
 
 
-_CHANNELS = {
-    "grpc": "launchpad.courier.grpc.channel:GrpcChannel",
-    "inproc": "launchpad.courier.inprocess.channel:InprocessChannel",
-}
-"""The channels over no socket of courier's own, by the kind of address; loaded when they are used."""
+def list_methods(client: Any) -> list[str]:
+    """The names that the client's server serves, sorted. A call like any other."""
+    names: list[str] = client._channel.call(LIST_METHODS)
+    return names
 
 
-def _open_channel(peer: RemoteServer, options: Options) -> Channel:
-    if peer.can_move:
-        return SocketChannel(peer, options)
-    kind = "grpc" if transport.is_grpc(peer.address) else peer.address.partition(":")[0]
-    if kind not in _CHANNELS:
-        return SocketChannel(peer, options)
-    channel: Channel = transport.load(_CHANNELS[kind])(peer, options)
-    return channel
+def health(client: Any) -> str:
+    """`serving`, `not serving` or `draining`. A call like any other, which a draining server answers."""
+    state: str = client._channel.call(HEALTH)
+    return state
+
+
+def incarnation(client: Any) -> str:
+    """Which of the servers that ever had this address answers: another after each restart.
+
+    Asks the server, if the client has not talked to it yet.
+    """
+    channel: Channel = client._channel
+    if channel.peer.server_hello is None:
+        channel.call(HEALTH)
+    assert channel.peer.server_hello is not None
+    return channel.peer.server_hello.incarnation.hex()
+
+
+def on_restart(client: Any, callback: Callable[[], object]) -> None:
+    """Calls `callback()` whenever the client finds that its server has been started anew.
+
+    Example:
+        courier.on_restart(table, lambda: table.load(snapshot))     # its state was lost
+
+    In the thread whose call finds it, before that call is sent. The callback may call the server,
+    but must not wait for futures of this client. What it raises, the call raises.
+    """
+    client._channel.peer.restart_callbacks.append(callback)
+
+
+def server_stats(client: Any) -> ServerStats:
+    """What the client's server has counted of its calls, from all its clients. A call like any other."""
+    found: ServerStats = client._channel.call(STATS)
+    return found
+
+
+def stats(client: Any) -> ClientStats:
+    """What the client has counted of its calls: `client.stats()`, for one typed as what it calls."""
+    from launchpad.courier.telemetry import call_stats
+
+    channel: Channel = client._channel
+    peer = channel.peer
+    return call_stats.ClientStats(
+        name=handshake.name(),
+        server=peer.server,
+        address=peer.locate(),
+        incarnation=peer.server_hello.incarnation.hex() if peer.server_hello is not None else "",
+        uptime_s=time.monotonic() - peer.began,
+        connections=channel.n_connections,
+        methods=call_stats.read(channel.counts),
+    )
 
 
 def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:

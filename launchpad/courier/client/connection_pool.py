@@ -16,7 +16,7 @@ from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
     from launchpad.courier.client.pipeline import Pipeline
-    from launchpad.courier.client.stream_call import StreamCall
+    from launchpad.courier.client.stream import StreamCall
 
 
 class ConnectionPool:

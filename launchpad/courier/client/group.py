@@ -7,8 +7,8 @@ shard_by       group.m(x) ──▶ the client that key(x) is for   its result
 
 from __future__ import annotations
 
+import copy
 import itertools
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -44,7 +44,7 @@ def round_robin(clients: Iterable[C]) -> C:
     Calls of all kinds and methods take from the same turn. Threads may share it; none is left out.
     One that fails is not passed over. To type checkers it is what its clients are.
     """
-    return cast("C", ClientGroup(RoundRobin(_checked(clients, "round_robin"))))
+    return cast("C", ClientGroup(SingleTarget(_checked(clients, "round_robin"))))
 
 
 def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
@@ -66,17 +66,36 @@ def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
         raise TypeError(
             f"shard_by takes a function of a call's arguments as key, not {key!r}: lambda user: user"
         )
-    return cast("C", ClientGroup(KeyRouter(_checked(clients, "shard_by"), key)))
+    return cast("C", ClientGroup(SingleTarget(_checked(clients, "shard_by"), key)))
 
 
-class ClientGroup:
+class GroupMethods:
+    """The methods of a group's clients, called in one way: `group.futures.step(batch)`."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call("__call__", *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        # Copy, pickle and inspection ask every object for such names: no call is meant.
+        if name.startswith("_"):
+            raise AttributeError(
+                f"a group of clients has no {name!r}: remote names have no underscore"
+            )
+        return partial(self._call, name)
+
+
+class ClientGroup(GroupMethods):
     """Many clients, called as one. Made by `broadcast`, `round_robin` and `shard_by`.
 
     `len(group)` and iteration give the clients. Groups pickle. A member may be a group in its turn,
     of those that make one call of one call: `round_robin` and `shard_by`.
     """
 
-    def __init__(self, calls: Broadcast | _SingleTarget) -> None:
+    def __init__(self, calls: Broadcast | SingleTarget) -> None:
+        super().__init__(calls.call)
         self._calls = calls
 
     @property
@@ -91,13 +110,9 @@ class ClientGroup:
 
     def with_options(self, **changes: Any) -> ClientGroup:
         """The same group, of clients with other options: `client.with_options`."""
-        return ClientGroup(self._calls.of([client.with_options(**changes) for client in self]))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._calls.call("__call__", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self._calls.call, _method_name(name))
+        calls = copy.copy(self._calls)
+        calls.clients = tuple(client.with_options(**changes) for client in self)
+        return ClientGroup(calls)
 
     def __len__(self) -> int:
         return len(self._calls.clients)
@@ -112,24 +127,11 @@ class ClientGroup:
         return f"{self._calls.name}({list(self)!r})"
 
 
-class GroupMethods:
-    """The methods of a group's clients, called in another way: `group.futures.step(batch)`."""
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call("__call__", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self._call, _method_name(name))
-
-
 class Broadcast:
     """Calls all clients, side by side; the answer is the list of theirs.
 
-    As `_SingleTarget` it has `call`, which waits; `submit`, which gives one future; `begin`, which gives
-    a future for each client; and `ask`, to be awaited. `of` gives the same for other clients.
+    As `SingleTarget` it has `call`, which waits; `submit`, which gives one future; `begin`, which gives
+    a future for each client; and `ask`, to be awaited.
 
     If some fail, the first of their exceptions is raised when all are done, with a note on them all.
     """
@@ -138,9 +140,6 @@ class Broadcast:
 
     def __init__(self, clients: tuple[Any, ...]) -> None:
         self.clients = clients
-
-    def of(self, clients: Iterable[Any]) -> Broadcast:
-        return Broadcast(tuple(clients))
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> list[Any]:
         futures = self.begin(method, *args, **kwargs)
@@ -215,16 +214,20 @@ class Broadcast:
         raise first
 
 
-class _SingleTarget:
-    """Calls the client that `_choose` names, as that is called itself."""
+class SingleTarget:
+    """Calls one client: that which the key of the call's arguments belongs to, or without `key` the next.
 
-    name: str
+    Any number of threads may share it.
+    """
 
-    def __init__(self, clients: tuple[Any, ...]) -> None:
+    def __init__(self, clients: tuple[Any, ...], key: Callable[..., Any] | None = None) -> None:
+        self.name = "round_robin" if key is None else "shard_by"
         self.clients = clients
+        self._key = key
+        self._turns = itertools.count()  # taken by one thread each
 
-    def of(self, clients: Iterable[Any]) -> _SingleTarget:
-        raise NotImplementedError
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SingleTarget, (self.clients, self._key)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._choose(args, kwargs), method)(*args, **kwargs)
@@ -242,44 +245,10 @@ class _SingleTarget:
         return answer
 
     def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise NotImplementedError
-
-
-class RoundRobin(_SingleTarget):
-    """Calls one client after the other, from any thread."""
-
-    name = "round_robin"
-
-    def __init__(self, clients: tuple[Any, ...]) -> None:
-        super().__init__(clients)
-        self._turns = itertools.cycle(clients)
-        self._lock = threading.Lock()
-
-    def of(self, clients: Iterable[Any]) -> RoundRobin:
-        return RoundRobin(tuple(clients))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RoundRobin, (self.clients,)
-
-    def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self._lock:
-            return next(self._turns)
-
-
-class KeyRouter(_SingleTarget):
-    """Calls the client that the key of the call's arguments belongs to."""
-
-    name = "shard_by"
-
-    def __init__(self, clients: tuple[Any, ...], key: Callable[..., Any]) -> None:
-        super().__init__(clients)
-        self._key = key
-
-    def of(self, clients: Iterable[Any]) -> KeyRouter:
-        return KeyRouter(tuple(clients), self._key)
-
-    def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.clients[shard_of(self._key(*args, **kwargs), len(self.clients))]
+        n = len(self.clients)
+        if self._key is None:
+            return self.clients[next(self._turns) % n]
+        return self.clients[shard_of(self._key(*args, **kwargs), n)]
 
 
 def shard_of(key: Any, n: int) -> int:
@@ -324,10 +293,3 @@ def _checked(members: Iterable[Any], group: str) -> tuple[Any, ...]:
                 " the program runs: make the group inside the node that the handles were given to."
             )
     return clients
-
-
-def _method_name(name: str) -> str:
-    """Refuses names that copy, pickle and inspection ask every object for: no call is meant."""
-    if name.startswith("_"):
-        raise AttributeError(f"a group of clients has no {name!r}: remote names have no underscore")
-    return name

@@ -283,13 +283,14 @@ class RemoteServer:
         if options.timeout_s is None:
             reason = "waited for it" if in_stream else "it was made for"
             limit = f"before the deadline of the call that {reason}"
-        message = f"{method.decode()!r} of {self} did not answer {limit}. It may have run, or be running still."
-        if in_stream:
-            message = (
-                f"the stream {method.decode()!r} of {self} had no item {limit}. It is open still: go on "
-                "waiting for one, or close it."
-            )
-        return DeadlineExceeded(message, **self.where(method))
+        return DeadlineExceeded(
+            f"the stream {method.decode()!r} of {self} had no item {limit}. It is open still: go on "
+            "waiting for one, or close it."
+            if in_stream
+            else f"{method.decode()!r} of {self} did not answer {limit}. "
+            "It may have run, or be running still.",
+            **self.where(method),
+        )
 
     def lost(
         self, method: bytes, address: str | None = None, n_items: int | None = None

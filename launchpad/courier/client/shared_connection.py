@@ -23,7 +23,7 @@ from launchpad.courier.transport.stream_socket import Socket, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.stream_call import StreamCall
+    from launchpad.courier.client.stream import StreamCall
 
 
 class SharedConnection:
@@ -59,7 +59,8 @@ class SharedConnection:
     def begin(self, first: framing.Fields) -> None:
         """Hands out what has arrived together with the call's first answer."""
         with self._changed:
-            self._on_frames([first, *self._connection.take_rest()], None)
+            rest, self._connection.rest = self._connection.rest, ()
+            self._on_frames([first, *rest], None)
 
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
         """Adds a frame, and writes what the socket takes; never waits, never raises."""
@@ -103,7 +104,8 @@ class SharedConnection:
             self.is_over = True
             self._changed.notify_all()
             if self._is_ours:
-                self._shut_down()
+                with contextlib.suppress(OSError):
+                    self._connection.sock.shutdown(socket.SHUT_RDWR)
                 while self._is_reading:
                     self._changed.wait()
                 self.queue.close()
@@ -118,7 +120,8 @@ class SharedConnection:
             return
         self.is_over = True
         if is_used:
-            self._shut_down()
+            with contextlib.suppress(OSError):
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
         else:
             self._connection.close()
 
@@ -170,7 +173,3 @@ class SharedConnection:
                 self._release_connection(self._connection)
             else:
                 self._connection.close()
-
-    def _shut_down(self) -> None:
-        with contextlib.suppress(OSError):
-            self._connection.sock.shutdown(socket.SHUT_RDWR)

@@ -1,14 +1,46 @@
-"""A stream of items from a server, as its consumer sees it: a thread, or a coroutine."""
+"""A call with streams, as its client sees it, and the threads that send its arguments' items.
+
+Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer takes items, and reads meanwhile
+               ▲
+         ArgumentSender × n                       each on a thread, once the method asks for items
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import pickle
+import threading
+import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from launchpad.courier.client.stream_call import StreamCall, StreamEndListener
+from launchpad.courier.client.connection import ClientConnection
+from launchpad.courier.client.remote_server import SlowCallWatchdog
+from launchpad.courier.client.shared_connection import SharedConnection
+from launchpad.courier.codec import pickling
+from launchpad.courier.errors import ProtocolError, StreamBroken
+from launchpad.courier.protocol import framing
+from launchpad.courier.streams.receiver import StreamReceiver, decode_credit
+from launchpad.courier.streams.sender import StreamSender, show_close_error
+from launchpad.courier.transport.write_queue import WriteQueue
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.remote_server import Options, RemoteServer
+    from launchpad.courier.telemetry.counters import MethodCounts
+
+_loads = pickle.loads
+_LAST_ANSWERS = frozenset({framing.RESULT, framing.ERROR, framing.NOT_RUN})  # no stream follows
+
+
+class StreamEndListener(Protocol):
+    """What is called at the end of a stream: one of these methods, once."""
+
+    def end(self, error: Exception | None) -> None:
+        """The consumer has come to the end, or to this error, or has closed the stream."""
+
+    def drop(self) -> None:
+        """The stream was garbage collected: this is called by the collector, and must take no lock."""
 
 
 class Stream(Iterator[Any]):
@@ -59,73 +91,271 @@ class Stream(Iterator[Any]):
         )
 
 
-class AsyncStream(AsyncIterator[Any]):
-    """Iterates over a Stream with `async for`. The event loop is never blocked; no thread is used.
+class StreamCall:
+    """One call that was answered with a stream, or has some as arguments.
 
-    Example:
-        async with AsyncStream(stream) as rows:
-            async for row in rows:
-                ...
+    Args:
+        connection: that the call was made on.
+        release_connection: takes it back when all has ended well.
+        arguments: the iterators given to the call.
 
-    All of a Stream's documentation holds, but for threads: one coroutine at a time may wait for an item.
+    Safe from any thread.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._call = stream._call
+    def __init__(
+        self,
+        connection: ClientConnection,
+        release_connection: Callable[[ClientConnection], None],
+        method: bytes,
+        peer: RemoteServer,
+        options: Options,
+        counts: MethodCounts,
+        arguments: Sequence[StreamSender] = (),
+    ) -> None:
+        self._method = method
+        self._peer = peer
+        self.options = options
+        self._counts = counts
+        self.connection = SharedConnection(connection, self, release_connection)
+        self.incoming = StreamReceiver(0, self.connection.send, counts)
+        self._answer: framing.Fields | None = None
+        self._is_open = False  # it was answered with a stream
+        self.listener: StreamEndListener | None = None
+        self._address = connection.address  # another one than the peer's, if the server has moved
+        name = f"courier-stream-{peer.label}"
+        queue = self.connection.queue
+        self._argument_senders = {
+            each.number: ArgumentSender(self, each, queue, name) for each in arguments
+        }
 
-    async def __anext__(self) -> Any:
-        is_here, item = self._try_take()
-        if is_here:
-            return item
+    def wait_for_answer(self, first: framing.Fields, deadline: float | None) -> framing.Fields:
+        """The server's answer, while threads send it the items that the method asks for."""
+        late = partial(self._peer.late, self._method, self.options)
+        check = SlowCallWatchdog(self._peer, self._method).check
         try:
-            async with asyncio.timeout(self._call.time_left()):
-                while not is_here:
-                    await self._wait()
-                    is_here, item = self._try_take()
-                return item
-        except TimeoutError as error:
-            if error.__class__ is TimeoutError:  # not one of the stream's own
-                raise self._call.late() from None
+            self.connection.begin(first)
+            self.connection.wait(
+                lambda: self._answer is not None or self.incoming.is_over, deadline, late, check
+            )
+        except BaseException:
+            self.close()
             raise
+        if self._answer is None or self._answer[0] in _LAST_ANSWERS:
+            self._end_argument_senders()
+        if self._answer is None:
+            assert self.incoming.error is not None
+            raise self.incoming.error
+        return self._answer
 
-    async def aclose(self) -> None:
-        """Closes the server's iterator; iterating goes no further."""
-        self._stream.close()
+    def open(self) -> None:
+        """Lets the server begin: it makes items from now on, a window ahead of the consumer."""
+        self._is_open = True
+        self.incoming.open()
+        for argument_sender in self._argument_senders.values():
+            argument_sender.start()  # to read, too: there may be no consumer for a while
 
-    async def __aenter__(self) -> AsyncStream:
-        return self
+    def take(self) -> Any:
+        """The next item; waits for it. StopIteration at the end."""
+        frame = self.incoming.take()
+        if frame is None:
+            deadline = self.options.find_deadline(time.monotonic())
+            check = SlowCallWatchdog(self._peer, self._method, may_ask=False).check
+            while (frame := self.incoming.take()) is None:
+                self.connection.wait(lambda: self.incoming.is_ready, deadline, self.late, check)
+        return self._decode_item(frame)
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    def try_take(self) -> tuple[bool, Any]:
+        """(True, the next item), or (False, None) when it is not here yet; for event loops.
 
-    def _try_take(self) -> tuple[bool, Any]:
+        StopAsyncIteration at the end.
+        """
+        frame = self.incoming.take()
         try:
-            return self._call.try_take()
+            return (False, None) if frame is None else (True, self._decode_item(frame))
         except StopIteration:
             raise StopAsyncIteration from None
 
-    async def _wait(self) -> None:
-        """Until something has happened to the stream."""
-        loop = asyncio.get_running_loop()
-        happened = asyncio.Event()
+    def close(self, error: Exception | None = None) -> None:
+        """Has the server close its iterator. A thread that waits for an item gets the end, or this error."""
+        if error is None:
+            self.incoming.close()
+        else:
+            self.incoming.abort(error)
+        self.connection.close()
+        self._end_argument_senders()
+        self._notify_end(error)
 
-        def notify() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
-                loop.call_soon_threadsafe(happened.set)
+    def abort(self) -> None:
+        """The client is closed: a thread that waits for an item gets an error."""
+        method = self._method.decode()
+        self.close(
+            StreamBroken(
+                f"the client of {self._peer} was closed in the middle of the stream {method!r}",
+                **self._peer.where(self._method),
+            )
+        )
 
-        self._call.notify(notify)  # another thread may read, or close
-        sock = self._call.connection.sock  # None if nothing more will be read
-        if sock is None:
-            await happened.wait()
-            return
+    def abandon(self) -> None:
+        """`close`, as the garbage collector calls it; takes no lock."""
+        self.incoming.drop()
+        is_used = any(sender.is_sending for sender in self._argument_senders.values())
+        self.connection.abandon(is_used=is_used)
+        listener, self.listener = self.listener, None
+        if listener is not None:
+            listener.drop()
 
-        def read() -> None:
-            self._call.connection.read_now()
-            happened.set()
+    def drop_inherited(self) -> None:
+        """For a forked child: the call is the parent's."""
+        self.connection.drop_inherited()
+        self.incoming = StreamReceiver(0, self.connection.send, self._counts)
+        self.incoming.abort(self._peer.lost(self._method, n_items=0))
 
-        loop.add_reader(sock, read)
+    def late(self) -> Exception:
+        """The error of a wait for an item past its deadline."""
+        return self._peer.late(self._method, self.options, in_stream=True)
+
+    # For the connection.
+
+    def on_frames(self, frames: Sequence[framing.Fields]) -> bool:
+        """Hands out what has arrived; True when that was all."""
+        for frame in frames:
+            kind, number = frame[0], frame[1]
+            if kind in (framing.ITEM, framing.END) and number == 0:
+                self.incoming.receive(frame)
+            elif kind == framing.CREDIT and number in self._argument_senders:
+                self._argument_senders[number].allow(*decode_credit(frame))
+            elif kind == framing.CANCEL and number in self._argument_senders:
+                self._argument_senders[number].cancel()
+            elif kind == framing.NOT_RUN and (self._is_open or self._answer is not None):
+                pass  # GOAWAY of a server that stops: the connection will be closed
+            elif kind == framing.STREAM or kind in _LAST_ANSWERS:
+                self._answer = frame
+            else:
+                raise ProtocolError(f"a frame of kind {kind} for stream {number}")
+        is_answered = self._answer is not None and self._answer[0] in _LAST_ANSWERS
+        return is_answered or self.incoming.is_over
+
+    def lost(self, error: OSError) -> None:
+        """The connection has ended."""
+        if self._is_open:
+            self._counts.errors += 1
+            lost = self._peer.lost(self._method, self._address, self.incoming.n_items)
+        else:
+            lost = self._peer.lost(self._method, self._address)
+        lost.__cause__ = error
+        self.incoming.abort(lost)
+
+    def _decode_item(self, frame: framing.Fields) -> Any:
+        """The item; or raises StopIteration, or the error that the stream has ended with."""
+        kind, _, _, body, buffers, _, _ = frame
+        if kind == framing.END:
+            self._end_argument_senders()
+            error = self.incoming.error
+            end, self.incoming.end = self.incoming.end, b""
+            if error is None and end:  # the server's own, once
+                self._counts.errors += 1
+                error = pickling.decode_error(
+                    end,
+                    server=self._peer.server,
+                    address=self._peer.address,
+                    method=self._method.decode(),
+                )
+            self._notify_end(error)
+            try:
+                raise StopIteration if error is None else error
+            finally:
+                del error  # not part of the traceback, which the error keeps
         try:
-            await happened.wait()
+            return _loads(body) if not buffers else _loads(body, buffers=buffers)
+        except Exception as error:
+            self.close()
+            error.add_note(
+                f"(an item of the stream {self._method.decode()!r} of {self._peer} cannot be unpickled "
+                "here: its classes have to be importable on both sides. The stream was closed.)"
+            )
+            raise
+
+    def _notify_end(self, error: Exception | None) -> None:
+        listener, self.listener = self.listener, None
+        if listener is not None:
+            listener.end(error)
+
+    def _end_argument_senders(self) -> None:
+        for argument_sender in self._argument_senders.values():
+            argument_sender.end()
+
+
+class ArgumentSender:
+    """Sends the items of one argument, an iterator, as far as the method has given credit for them.
+
+    It has a thread of its own, from the first credit on: the iterator may wait for anything, even for
+    what the caller does with the call's own result.
+    """
+
+    def __init__(
+        self, call: StreamCall, outgoing: StreamSender, queue: WriteQueue, name: str
+    ) -> None:
+        self._call = call
+        self._outgoing = outgoing
+        self._queue = queue
+        self._is_cancelled = False
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._has_started = False
+        self.is_sending = False  # the thread may use the connection
+
+    def allow(self, items: int, n_bytes: int) -> None:
+        """The method takes so many more."""
+        self._outgoing.allow(items, n_bytes)
+        self.start()
+
+    def cancel(self) -> None:
+        """The method takes no more."""
+        self._is_cancelled = True
+        self._outgoing.interrupt()
+        self.start()
+
+    def end(self) -> None:
+        """The call is over: closes the iterator, here if it was never stepped."""
+        self._is_cancelled = True
+        self._outgoing.interrupt()
+        if not self._has_started:
+            self._has_started = True
+            self._close()
+
+    def start(self) -> None:
+        """Nothing happens the second time."""
+        if not self._has_started:
+            self._has_started = self.is_sending = True
+            self._thread.start()
+
+    def _main(self) -> None:
+        try:
+            self._outgoing.context.run(self._send_items)
+        except OSError:
+            pass  # the thread that reads finds the end of the connection, and reports it
         finally:
-            loop.remove_reader(sock)
+            self._close()
+            self.is_sending = False
+            if self._call.connection.is_over:
+                self._call.connection.close()
+
+    def _send_items(self) -> None:
+        call, outgoing, connection = self._call, self._outgoing, self._call.connection
+        while not outgoing.has_ended:
+            connection.wait(
+                lambda: connection.is_over or self._is_cancelled or outgoing.has_credit,
+                None,
+                call.late,
+                lambda: None,
+            )
+            if connection.is_over or self._is_cancelled:
+                return
+            self._queue.put_chunks(outgoing.step())
+            while not self._queue.flush_all():  # a closed queue has nothing left
+                self._queue.wait_until_writable(1.0)
+
+    def _close(self) -> None:
+        try:
+            self._outgoing.context.run(self._outgoing.close)
+        except BaseException:
+            show_close_error()

@@ -3,7 +3,7 @@
 iterators among the arguments   call_with_streams: the call keeps its connection, threads send the items
 an iterator as the result       open_stream: the stream keeps the connection that the call was made on
 futures of the former           submit_with_streams: a thread of their own
-futures of the latter           attach_in_thread: fetched, with the ticket, over another connection
+futures of the latter           attach, in a thread: fetched, with the ticket, over another connection
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier import call_stack
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.remote_server import NotRun, RemoteServer
-from launchpad.courier.client.stream import Stream
-from launchpad.courier.client.stream_call import StreamCall
+from launchpad.courier.client.remote_server import NotRun
+from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.framing import ATTACH
@@ -53,14 +52,15 @@ def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
     if reply[0] == framing.STREAM:
         return open_stream(channel, connection, method)
     connection.close()
-    raise channel.peer.broken(method, 0)  # the server is another one, or has given it up
+    raise channel.peer.lost(method, n_items=0)  # the server is another one, or has given it up
 
 
-def attach_in_thread(
-    channel: SocketChannel, method: bytes, ticket: bytes, complete: OnComplete
+def run_in_thread(
+    complete: OnComplete, fn: Callable[..., Any], channel: SocketChannel, *args: Any
 ) -> None:
-    """`attach`, on a thread of its own, which is what a future needs."""
-    _complete_in_thread(partial(attach, channel, method, ticket), complete, channel.peer)
+    """`fn(channel, *args)` on a thread of its own, which a future needs; `complete` sets its outcome."""
+    run = partial(copy_context().run, complete, partial(fn, channel, *args))
+    Thread(target=run, name=f"courier-future-{channel.peer.label}", daemon=True).start()
 
 
 def call_with_streams(
@@ -139,9 +139,8 @@ def submit_with_streams(
         if future.cancelled():
             call.close()
 
-    future.set_on_cancel(cancel)
-    run = partial(call_with_streams, channel, method, args, kwargs, on_open)
-    _complete_in_thread(run, future.complete, channel.peer)
+    future.on_cancel = cancel
+    run_in_thread(future.complete, call_with_streams, channel, method, args, kwargs, on_open)
     return future
 
 
@@ -163,14 +162,9 @@ def _make_call(
         channel.counts[method],
         outgoing,
     )
-    channel.connections.add_stream(call)
+    with channel.connections.lock:
+        channel.connections.streams.add(call)
     return call
-
-
-def _complete_in_thread(run: Callable[[], Any], complete: OnComplete, peer: RemoteServer) -> None:
-    name = f"courier-future-{peer.label}"
-    target = partial(copy_context().run, complete, run)
-    Thread(target=target, name=name, daemon=True).start()
 
 
 def _as_sync(value: Any, loop: Any) -> Any:

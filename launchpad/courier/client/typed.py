@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias, TypeVar,
 
 from launchpad.courier.client.client import Client, T
 from launchpad.courier.client.group import ClientGroup
-from launchpad.courier.client.options import Options
+from launchpad.courier.client.remote_server import Options
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -68,21 +68,14 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
     if isinstance(method, ClientGroup):
         future = method._calls.submit("__call__", *args, **kwargs)
         return future
-    if callable(method):
-        return _call_here(method, args, kwargs)
-    raise TypeError(
-        "submit takes a method and its arguments, as in submit(learner.step, batch);"
-        f" got {method!r}, which cannot be called"
-    )
-
-
-def _call_here(
-    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Future[Any]:
-    """The Future of a call that is made now, in this thread."""
+    if not callable(method):
+        raise TypeError(
+            "submit takes a method and its arguments, as in submit(learner.step, batch);"
+            f" got {method!r}, which cannot be called"
+        )
     from concurrent.futures import Future
 
-    future: Future[Any] = Future()
+    future = Future()
     try:
         result = method(*args, **kwargs)
         if isinstance(result, Coroutine):
@@ -105,7 +98,7 @@ def with_options(client: C, /, **changes: Any) -> C:
     The same as `table.with_options(…)`, and the type stays. An object that a test gives in the place of
     its client has no options, and comes back as it is.
 
-    Raises TypeError for an option that there is not; see `options.Options`.
+    Raises TypeError for an option that there is not; see `remote_server.Options`.
     """
     if isinstance(client, Client | ClientGroup):
         return cast("C", client.with_options(**changes))

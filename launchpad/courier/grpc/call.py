@@ -9,8 +9,7 @@ from typing import Any
 import grpc
 
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.options import Options
-from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.remote_server import Options, RemoteServer
 from launchpad.courier.grpc import common
 from launchpad.courier.telemetry.counters import MethodCounts
 

@@ -9,9 +9,7 @@ from typing import Any
 from launchpad.courier import call_stack
 from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.options import Options
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.slow_call import SlowCallWatchdog
+from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.call import GrpcCall

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from launchpad.courier.call_stack import CallContext
-from launchpad.courier.client.slow_call import SlowCallWatchdog
+from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing

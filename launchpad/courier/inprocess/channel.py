@@ -10,8 +10,7 @@ from launchpad.courier import call_stack
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.client.channel import Channel, SocketChannel
-from launchpad.courier.client.options import Options
-from launchpad.courier.client.remote_server import NotRun, RemoteServer
+from launchpad.courier.client.remote_server import NotRun, Options, RemoteServer
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import NotSent
 from launchpad.courier.inprocess.call import LOST, InprocessCall

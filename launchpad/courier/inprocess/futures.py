@@ -143,10 +143,10 @@ class _Entry:
         """Completes the future, in the thread that completes the call."""
         self._n_in = framing.size(reply[1], reply[2])
         if reply[0] == framing.STREAM:
-            from launchpad.courier.client.stream_calls import attach_in_thread
+            from launchpad.courier.client.stream_calls import attach, run_in_thread
 
             channel = self._channel.by_socket()
-            attach_in_thread(channel, self._method, reply[1], self.future.complete)
+            run_in_thread(self.future.complete, attach, channel, self._method, reply[1])
             return
         try:
             self.future.complete(lambda: self._channel.decode_reply(self._method, reply))
