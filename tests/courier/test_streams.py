@@ -809,6 +809,26 @@ def test_errors_and_deadlines_reach_coroutines(serve, connect, address, gate) ->
         asyncio.run(read(client.with_options(timeout_s=0.1).aio.blocked()))
 
 
+def test_a_timeout_of_the_methods_own_reaches_the_coroutine_that_waits(
+    serve, connect, address
+) -> None:
+    is_awaited = threading.Event()
+
+    def rows():
+        yield 1
+        is_awaited.wait(SOON_S)
+        raise TimeoutError("of the method")
+
+    serve(address, rows=rows)
+
+    async def main() -> None:
+        async for _ in connect(address).aio.rows():
+            asyncio.get_running_loop().call_later(0.05, is_awaited.set)
+
+    with pytest.raises(TimeoutError, match="of the method"):
+        asyncio.run(main())
+
+
 def test_an_aio_call_of_a_method_without_stream_cannot_be_iterated_over(serve, connect, address):
     serve(address, pid=os.getpid)
     client = connect(address)

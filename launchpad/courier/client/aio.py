@@ -78,14 +78,15 @@ class AsyncStream(AsyncIterator[Any]):
             return item
         now = time.monotonic()
         deadline = self._call.options.find_deadline(now)
+        timeout = asyncio.timeout(None if deadline is None else max(0.0, deadline - now))
         try:
-            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - now)):
+            async with timeout:
                 while not is_here:
                     await self._wait()
                     is_here, item = self._call.try_take()
                 return item
-        except TimeoutError as error:
-            if error.__class__ is TimeoutError:  # not one of the stream's own
+        except TimeoutError:
+            if timeout.expired():  # else it is the stream's own
                 raise self._call.late() from None
             raise
 
