@@ -22,7 +22,7 @@ from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
 
 # No single send or receive takes longer, so that a reason for the wait is found.
 CHECK_EVERY_S = 1.0
-_HANDSHAKE_TIMEOUT_S = 2.0  # then connect anew, and ask for a failure in between
+_HANDSHAKE_TIMEOUT_S = 2.0  # then connect anew, and ask whether it has failed in between
 
 _pack, _MAGIC, _CALL = framing.HEADER.pack, framing.MAGIC, framing.CALL
 

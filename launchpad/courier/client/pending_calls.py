@@ -159,9 +159,6 @@ class DeadlineHeap:
         self._lock = threading.Lock()
         self._heap: list[tuple[float, int]] = []
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def add(self, deadline: float, call_id: int) -> bool:
         """True if it is the first one now."""
         entry = (deadline, call_id)

@@ -17,7 +17,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from threading import get_ident
 
 from launchpad.courier.client.connection import open_socket
 from launchpad.courier.client.future import PipelinedFuture
@@ -32,6 +31,7 @@ from launchpad.courier.transport.write_queue import WriteQueue
 _IDLE_S = 3.0
 _SCRATCH = 128 << 10
 
+_get_ident = threading.get_ident
 _monotonic = time.monotonic
 
 
@@ -73,7 +73,7 @@ class Reader:
         Other threads wait then. The reader must not: the server may be waiting until it reads.
         """
         try:
-            return self._queue.flush(wait=get_ident() != self.thread.ident)
+            return self._queue.flush(wait=_get_ident() != self.thread.ident)
         except OSError:  # a server that stops reads no more, but may still answer: go on reading
             return True
 
@@ -85,7 +85,7 @@ class Reader:
         """Ends the connection and the thread; calls in flight end with an error."""
         self._is_closing = True
         self.wakeup.wake()
-        if get_ident() != self.thread.ident:
+        if _get_ident() != self.thread.ident:
             self.thread.join()
 
     def retire(self) -> None:

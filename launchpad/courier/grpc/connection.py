@@ -32,7 +32,7 @@ from launchpad.courier.transport import network_address as endpoints
 from launchpad.courier.transport.network_address import Endpoint
 
 _Code = grpc.StatusCode
-_HELLO_S = 1.0  # then anew, and look at the verdict in between
+_HELLO_S = 1.0  # then anew, and ask whether it has failed in between
 _SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "TLSV1_ALERT", "certificate required", "Peer name")
 
 
