@@ -70,6 +70,7 @@ class Pair:
 
 @pytest.fixture
 def connect_pair() -> Iterator[Callable[[SegmentPool], Pair]]:
+    assert_nothing_is_left()  # of an earlier test: leases are counted over the whole process
     pairs: list[Pair] = []
 
     def make(pool: SegmentPool) -> Pair:

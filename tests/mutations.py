@@ -1,0 +1,159 @@
+"""Rules broken on purpose, one at a time: `python -m tests.mutations` shows that tests notice each of them.
+
+It changes a line of this checkout, runs the tests that guard the rule as `make test` does, and puts the line
+back. Exits with 1 if a broken rule went unnoticed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A rule, the line that keeps it, what breaks it, and the tests that should fail then."""
+
+    rule: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    def path(self) -> Path:
+        return ROOT / "launchpad" / self.file
+
+
+MUTATIONS = (
+    Mutation(
+        "a client without the token is refused",
+        "courier/server/handshake.py",
+        "elif not hmac.compare_digest(hello.token, core.token):",
+        "elif hmac.compare_digest(hello.token, b'') and core.token:",
+        "tests/courier/test_handshake.py tests/courier/test_hostile_peers.py",
+    ),
+    Mutation(
+        "a call that may have run is not made again, unless it is idempotent",
+        "courier/client/channel.py",
+        "if self.peer.may_repeat(method, self.options):",
+        "if True:",
+        "tests/courier/test_death.py",
+    ),
+    Mutation(
+        "a call made for another has at most its deadline",
+        "courier/call_context.py",
+        "return min(self.deadline, deadline)",
+        "return deadline",
+        "tests/courier/test_deadlines.py",
+    ),
+    Mutation(
+        "a result larger than the caller takes is not sent",
+        "courier/server/dispatcher.py",
+        "if size <= max_bytes:",
+        "if size <= 1 << 60:",
+        "tests/courier/test_calls.py",
+    ),
+    Mutation(
+        "a frame that was written in part is written anew, on the next connection",
+        "courier/transport/write_queue.py",
+        "if end > self._n_written]",
+        "if end > self._n_written and not self._n_written]",
+        "tests/courier/test_write_queue.py tests/courier/test_pipeline.py",
+    ),
+    Mutation(
+        "memory that its sender could shrink is not mapped",
+        "courier/shm/segments.py",
+        "if not seals & fcntl.F_SEAL_SHRINK:",
+        "if not seals:",
+        "tests/courier/test_segments.py",
+    ),
+    Mutation(
+        "a worker whose work is done is not restarted while the program stops",
+        "launch/supervision/restart.py",
+        "(policy.mode != ALWAYS or is_stopping)",
+        "policy.mode != ALWAYS",
+        "tests/launch/test_supervisor.py",
+    ),
+    Mutation(
+        "groups are asked to stop in reverse order of start",
+        "launch/supervision/shutdown.py",
+        "self._groups.pop(0)",
+        "self._groups.pop()",
+        "tests/launch/test_supervisor.py",
+    ),
+    Mutation(
+        "a worker that was killed after its work was done has failed",
+        "launch/backends/processes/exit_status.py",
+        "(reported.is_failure or not signal_name or attempt.killed)",
+        "True",
+        "tests/launch/test_processes.py tests/faults",
+    ),
+    Mutation(
+        "another version of launchpad, Python or cloudpickle is refused",
+        "launch/backends/launch_origin.py",
+        'if ours != (theirs := launcher.get(name, "an unknown version"))',
+        'if name == "Python" and ours != (theirs := launcher.get(name, ""))',
+        "tests/kubernetes tests/launch",
+    ),
+    Mutation(
+        "a log is turned over when it is full",
+        "launch/logs/log_writer.py",
+        "if self._rotation.is_due(os.fstat(self.fd).st_size):",
+        "if self._rotation.is_due(0):",
+        "tests/launch/test_logs.py",
+    ),
+    Mutation(
+        "courier does not know of launches",
+        "courier/errors.py",
+        "class CourierError(",
+        "def _launch():\n    from launchpad.launch import launch\n\n\nclass CourierError(",
+        "tests/test_layers.py",
+    ),
+    Mutation(
+        "names are the field's own",
+        "courier/promise.py",
+        "def result(",
+        "def farewell(self):\n        pass\n\n    def result(",
+        "tests/test_words.py",
+    ),
+)
+
+
+def is_noticed(mutation: Mutation) -> bool:
+    """Whether a test fails while the rule is broken."""
+    text = mutation.path().read_text()
+    assert text.count(mutation.old) == 1, f"{mutation.file} has not once {mutation.old!r}"
+    mutation.path().write_text(text.replace(mutation.old, mutation.new))
+    try:
+        tests = ["make", "test", f"PYTEST_ARGS=-q -x --no-header {mutation.tests}"]
+        done = subprocess.run(tests, cwd=ROOT, capture_output=True, text=True)
+    finally:
+        mutation.path().write_text(text)
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    print("   ", failed[0].partition(" - ")[0] if failed else f"exit status {done.returncode}")
+    return bool(failed)
+
+
+def main() -> int:
+    """Breaks each rule; the exit status."""
+    unnoticed = []
+    for mutation in MUTATIONS:
+        print(mutation.rule, flush=True)
+        started = time.monotonic()
+        if not is_noticed(mutation):
+            unnoticed.append(mutation.rule)
+        print(f"    {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"{len(MUTATIONS) - len(unnoticed)} of {len(MUTATIONS)} broken rules were noticed",
+        unnoticed,
+    )
+    return len(unnoticed) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
