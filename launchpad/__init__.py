@@ -4,7 +4,7 @@
 
     program = lp.Program("hello")
     server = program.add_node(lp.CourierNode(Server), label="server")
-    program.add_node(lp.PyNode(greet, server), label="client")
+    program.add_node(lp.PyNode(ask, server), label="client")
     lp.launch(program, launch_type="local_mp")
 
 Importing this is quick: a name's module is imported when the name is first used. `__init__.pyi` says which

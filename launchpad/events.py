@@ -4,7 +4,7 @@
     worker, on its way     Worker.main         Ready · WorkerNote · Ended ──────────────┤
     what starts it         its backend         ProcessStarted · WorkerNote · Ended ─────┤
                                                                                         ▼
-    Supervisor.on(event) ◀── Runner ◀── Backend.start(…, report) ◀── thread, process, actor, pod
+    Supervisor.on(event) ◀── Runner ◀── Backend.create_workers(…, report) ◀── thread, process, actor, pod
 
 An event is the same object all the way: a process pickles it, a pod prints it as JSON. Two kinds go no
 further than the backend: `Bound`, which it passes on to the other workers, and the `Ended` that a worker with

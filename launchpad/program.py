@@ -38,7 +38,7 @@ class Program:
         program = lp.Program("hello")
         with program.group("server"):
           server = program.add_node(lp.CourierNode(Server))
-        program.add_node(lp.PyNode(greet, server), label="client")
+        program.add_node(lp.PyNode(ask, server), label="client")
         lp.launch(program)
 
     A mistake is a DefinitionError (a ValueError) at the line that makes it. A Program may be launched
@@ -195,7 +195,7 @@ def make_program(*nodes: Node[Any], name: str = "program") -> Program:
 
     Example:
         server = lp.CourierNode(Server)
-        lp.launch(lp.make_program(server, lp.PyNode(greet, server.create_handle())))
+        lp.launch(lp.make_program(server, lp.PyNode(ask, server.create_handle())))
     """
     program = Program(name)
     for node in nodes:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 import launchpad
 
 PACKAGE = Path(launchpad.__file__).parent
+ROOT = Path(__file__).parents[1]
 
 # Metaphors and coined words, as a part of an identifier or of a file name; docs/glossary.md has what to use.
 BANNED = set(
@@ -25,6 +28,9 @@ BANNED = set(
     unseat untold urge vigil visitor visitors welcome whereabouts whoever wish wished wishes
     """.split()
 )
+
+# In a name each of these was a metaphor; in a sentence it is plain English.
+PLAIN_IN_A_SENTENCE = set("away elsewhere home letter letters said tell telling".split())
 
 
 def words_of(name: str) -> list[str]:
@@ -53,3 +59,34 @@ def test_no_file_and_no_identifier_has_a_word_of_our_own() -> None:
         ]
 
     assert sorted(set(found)) == []
+
+
+def comments_and_docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT or token.string.startswith('"""'):
+            yield token.start[0], token.string
+
+
+def sentences(page: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a page, without blocks of code, names in backquotes and addresses of links."""
+    is_code = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        is_code ^= line.lstrip().startswith("```")
+        if not is_code:
+            yield number, re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
+
+
+def test_no_docstring_no_comment_and_no_page_has_one() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts = [
+        (path, text) for path in PACKAGE.rglob("*.py") for text in comments_and_docstrings(path)
+    ]
+    texts += [(page, text) for page in pages for text in sentences(page)]
+
+    found = [
+        f"{path}:{line} {words}"
+        for path, (line, text) in texts
+        if (words := (BANNED - PLAIN_IN_A_SENTENCE).intersection(words_of(text)))
+    ]
+
+    assert found == []

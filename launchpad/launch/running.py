@@ -90,7 +90,7 @@ class Running:
             plan = dataclasses.replace(plan, workers=tuple(placed))
 
             undo.callback(output.close)
-            workers = backend.start(plan, run, inbox.put)
+            workers = backend.create_workers(plan, run, inbox.put)
             undo.callback(workers.close)
             try:
                 run.make_runtime()  # now the backend removes it if this process is killed
@@ -117,7 +117,7 @@ class Running:
 
             output.progress = Progress(runner.states)
             try:
-                output.start()
+                output.open()
                 runner.thread.start()
             except RuntimeError as error:
                 raise LaunchError(f"no thread could be started: {error}") from error

@@ -52,13 +52,13 @@ class History:
     Example:
         history = lp.testing.History(tmp_path / "history")  # an argument of the nodes that call and serve
 
-        class Ledger:
+        class Account:
           def deposit(self, number, amount):                # in the server
             self.history.ran(number)
             self.balance += amount
 
         with contextlib.suppress(lp.courier.OutcomeUnknown), history.call(number):   # in a client
-          ledger.deposit(number, 10)
+          account.deposit(number, 10)
 
         history.check()                                     # at the end
 

@@ -50,7 +50,7 @@ class OnFake(TestKubernetes):
         super().__init__(image="image", **options)
         self._cluster = cluster
 
-    def start(
+    def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         return KubernetesWorkers(plan, run, report, self._settings, self._cluster)

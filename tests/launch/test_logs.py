@@ -64,7 +64,7 @@ def test_the_terminal_shows_one_attempt_after_the_other(tmp_path: Path) -> None:
     output.follow("a-0", 1)
     output.follow("a-0", 2)
     run.log("a-0", 2).write_text("second\n")
-    output.start()
+    output.open()
     output.close()
 
     assert screen.getvalue() == "a-0       | first\na-0       | half\na-0       | second\n"
@@ -288,7 +288,7 @@ def test_a_terminal_that_falls_behind_is_told_what_it_has_not_seen() -> None:
     screen = Slow()
     output = Output(run, ["a-0"], screen)
     run.log("a-0").write_bytes(b"0 of a million lines\n")
-    output.start()
+    output.open()
     assert seen.wait(DEADLINE_S)
     count = 1_000_000
     with run.log("a-0").open("ab") as file:

@@ -59,7 +59,7 @@ def shown(run: RunDirectory, *logs: tuple[str, bytes], is_terminal: bool = False
     output = Output(run, [worker for worker, _ in logs], screen)
     for worker, data in logs:
         append(run, worker, data)
-    output.start()
+    output.open()
     output.close()
     return screen.getvalue()
 
@@ -77,7 +77,7 @@ def test_each_line_has_the_padded_name_of_its_worker_in_front(run: RunDirectory)
 def test_lines_are_printed_while_the_worker_runs_and_complete_ones_only(run: RunDirectory) -> None:
     screen = Screen()
     output = Output(run, ["actor-0"], screen)
-    output.start()
+    output.open()
 
     append(run, "actor-0", b"first\nsec")
     early = screen.wait_for("first\n")
@@ -98,7 +98,7 @@ def test_a_note_comes_after_what_its_worker_had_printed(run: RunDirectory) -> No
     output = Output(run, ["actor-0"], screen)
     append(run, "actor-0", b"last words\n")
     output.note("actor-0 failed in run\nValueError: boom")
-    output.start()
+    output.open()
     output.close()
 
     assert screen.getvalue().splitlines() == [
@@ -111,7 +111,7 @@ def test_a_note_comes_after_what_its_worker_had_printed(run: RunDirectory) -> No
 def test_a_note_is_printed_at_once(run: RunDirectory) -> None:
     screen = Screen()
     output = Output(run, [], screen)
-    output.start()
+    output.open()
     output.note("stopping")
 
     screen.wait_for("launchpad | stopping\n")
@@ -156,7 +156,7 @@ def test_a_stream_that_knows_no_unicode_gets_question_marks(run: RunDirectory) -
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     append(run, "a-0", "naïve\n".encode())
     output = Output(run, ["a-0"], stream)
-    output.start()
+    output.open()
     output.close()
 
     stream.seek(0)
@@ -174,7 +174,7 @@ def test_a_huge_line_and_a_huge_log_arrive_whole(run: RunDirectory) -> None:
 def test_a_log_that_was_emptied_is_read_from_its_start(run: RunDirectory) -> None:
     screen = Screen()
     output = Output(run, ["a-0"], screen)
-    output.start()
+    output.open()
     append(run, "a-0", b"a long first line\n")
     screen.wait_for("first line\n")
 
@@ -191,7 +191,7 @@ def test_many_workers_are_followed_without_a_descriptor_each(run: RunDirectory) 
     screen = Screen()
     before = len(os.listdir("/dev/fd"))
     output = Output(run, names, screen)
-    output.start()
+    output.open()
 
     screen.wait_for("w-127     | begun\n")
     assert len(os.listdir("/dev/fd")) <= before + 1
@@ -213,7 +213,7 @@ def test_when_the_terminal_is_gone_printing_ends_and_nothing_spins(
     stream = Gone()
     output = Output(run, ["a-0"], stream)
     append(run, "a-0", b"x\n")
-    output.start()
+    output.open()
     thread: Any = output._thread
     thread.join(DEADLINE_S)
     append(run, "a-0", b"y\n")
@@ -226,7 +226,7 @@ def test_when_the_terminal_is_gone_printing_ends_and_nothing_spins(
 def test_without_a_stream_nothing_is_printed_and_no_thread_runs(run: RunDirectory) -> None:
     before = threading.active_count()
     output = Output(run, ["a-0"], None)
-    output.start()
+    output.open()
     output.note("nobody reads this")
 
     assert threading.active_count() == before

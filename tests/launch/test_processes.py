@@ -289,7 +289,7 @@ def test_a_forkserver_that_cannot_be_started_is_a_launch_error_that_leaves_nothi
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     with pytest.raises(lp.LaunchError, match="/nowhere/python"):
-        Processes().start(planner.plan(program, Processes(), "local_mp"), run, print)
+        Processes().create_workers(planner.plan(program, Processes(), "local_mp"), run, print)
 
     run.remove()
 
@@ -798,7 +798,7 @@ def with_workers(count):
         program.add_node(lp.PyNode(time.sleep, 1000), label="w")
     plan = planner.plan(program, Processes(), "local_mp")
     run, reports = RunDirectory.create("script"), queue.SimpleQueue()
-    workers = Processes().start(plan, run, reports.put)
+    workers = Processes().create_workers(plan, run, reports.put)
     run.make_runtime()
     for worker in plan.workers:
         workers.start(worker.name, 1)

@@ -41,7 +41,7 @@ class OnePythonEach(Backend):
     def endpoint(self, address: str, kind: str) -> str:
         return f"unix:{{run}}/{socket_name(address)}" if kind == "courier" else "localhost:{port}"
 
-    def start(
+    def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         return Interpreters(plan, run, report)

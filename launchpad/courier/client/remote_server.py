@@ -354,7 +354,7 @@ def next_pause(pause_s: float = 0.0) -> float:
 
 
 def is_final(error: BaseException) -> bool:
-    """An error that no further attempt to connect will cure."""
+    """An error that no further attempt to connect will mend."""
     return isinstance(error, CourierError | PermissionError)
 
 

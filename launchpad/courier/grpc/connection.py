@@ -199,7 +199,7 @@ class GrpcConnection:
             self._wake.wait(pause_s)
 
     def _run_handshake(self) -> bool:
-        """Calls Hello once; False when no server is up. Raises an error that no further attempt will cure."""
+        """Calls Hello once; False when no server is up. Raises an error that no further attempt will mend."""
         try:
             channel = self._channel
             if channel is None:

@@ -1,8 +1,8 @@
 """Notices peers that vanish while something of ours is on its way to them.
 
 TCP repeats for a quarter of an hour what is not acknowledged, and does not probe meanwhile. The
-kernel's own limit, TCP_USER_TIMEOUT, will not do: it also ends connections to a living peer that
-is merely not reading, such as one whose method holds the GIL. So a thread looks at the kernel's
+kernel's own limit, TCP_USER_TIMEOUT, will not do: it also ends connections to a peer that is alive but
+is not reading, such as one whose method holds the GIL. So a thread looks at the kernel's
 counters twice a second, for as long as there are connections to other hosts. A peer has vanished
 when its kernel has acknowledged nothing for `SILENT_MS`, although we have asked at least twice
 since. The connection is then cut, and threads that read or write learn that it has ended.
@@ -51,7 +51,7 @@ class PeerSilence:
 
 
 class LivenessMonitor:
-    """Watches sockets until they are closed. Its thread lives as long as there are any."""
+    """Watches sockets until they are closed. Its thread runs as long as there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

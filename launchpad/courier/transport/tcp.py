@@ -170,7 +170,7 @@ def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if endpoints.is_loopback(sock.getpeername()[0]):
         # The kernel itself is the peer: it does not vanish, and nothing gets lost. So there is
-        # nothing to pace: where BBR is the rule, large transfers take 2.5 times as long with it.
+        # no pacing is needed: where BBR is the rule, large transfers take 2.5 times as long with it.
         with contextlib.suppress(OSError, AttributeError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         return

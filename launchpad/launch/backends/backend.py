@@ -142,7 +142,7 @@ class Backend(abc.ABC):
         return []
 
     @abc.abstractmethod
-    def start(
+    def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Prepares to start workers; what it returns starts them.

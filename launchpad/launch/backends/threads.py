@@ -49,7 +49,7 @@ class Threads(Backend):
         """For this process."""
         return local_host.claim(plan, run)
 
-    def start(
+    def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Prepares nothing; warns of what workers ask for and threads cannot have of their own."""

@@ -43,7 +43,7 @@ class Output:
 
     Example:
         output = Output(run, ["learner-0", "actor-0"], sys.stdout)
-        output.start()
+        output.open()
         output.note("learner-0 failed")
         output.close()
 
@@ -68,7 +68,7 @@ class Output:
         self._is_closing = self._is_behind = False
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def open(self) -> None:
         """Starts to print, in a thread of its own."""
         if self._stream is not None:
             self._thread = threading.Thread(

@@ -116,7 +116,7 @@ class Kubernetes(Backend):
 
         return runs.find(Api(Settings.of({}).namespace))
 
-    def start(
+    def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Creates what all pods share."""

@@ -52,7 +52,7 @@ class Processes(Backend):
         """For the subreaper, the forkserver and the workers, each of which keeps the claim alive."""
         return local_host.claim(plan, run)
 
-    def start(
+    def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Starts the forkserver, and does not wait until it runs."""

@@ -3,8 +3,8 @@
     launcher ── subreaper ── forkserver ── workers ── whatever they start
         └───── watched by ───────┴── both
 
-A process that loses its parent is given, by the kernel, to its nearest living ancestor that adopts orphans:
-to the forkserver while that lives, then to the subreaper. So a process may have left its group and its
+A process that loses its parent is given, by the kernel, to its nearest ancestor that adopts orphans: to
+the forkserver while that runs, then to the subreaper. So a process may have left its group and its
 session, may have forked twice or cleared its environment, may be the subreaper of a program that a worker
 launched: in the end it is a child of this one, which kills its children until it has none. There is no list
 that could be incomplete, and no number that could by now be another process's, since only its parent can

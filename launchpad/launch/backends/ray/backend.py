@@ -46,7 +46,7 @@ class Ray(Backend):
         """Wherever Ray places its worker, at a port that is free there."""
         return "tcp:{node}:0" if kind == COURIER else "{node}:0"
 
-    def start(
+    def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Connects to the cluster, and asks it for room."""

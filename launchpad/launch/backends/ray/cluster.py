@@ -30,7 +30,7 @@ _ours: _RayConnection | None = None
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A living node of the cluster, and what it has in all."""
+    """An alive node of the cluster, and what it has in all."""
 
     id: str
     ip: str
