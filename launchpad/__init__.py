@@ -15,9 +15,9 @@ that of a folder in here.
 
 from __future__ import annotations
 
-from launchpad.launch import keyboard_interrupt
+from launchpad.launch import excepthook
 
-keyboard_interrupt.install()  # first of all, so that it covers the rest of the import
+excepthook.install()  # first of all, so that it covers the rest of the import
 # ruff: noqa: E402
 
 import ast

@@ -40,7 +40,7 @@ MUTATIONS = (
     Mutation(
         "a call that may have run is not made again, unless it is idempotent",
         "courier/client/channel.py",
-        "if self.peer.may_repeat(method, self.options):",
+        "if may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):",
         "if True:",
         "tests/courier/test_death.py",
     ),

@@ -21,7 +21,7 @@ COURIER = [
 ]
 KUBERNETES = [
     "settings pod_messages",
-    "api bundle",
+    "api pod_inputs",
     "manifests",
     "pod pod_status create_run",
     "attempt",
@@ -39,7 +39,7 @@ def below(folder: str, layers: list[str]) -> list[str]:
 
 
 LAUNCH = [
-    "keyboard_interrupt signals devices logs",
+    "excepthook signals devices logs",
     "plan",
     "rundir",
     "detached output",

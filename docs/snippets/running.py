@@ -21,7 +21,7 @@ with lp.launch(program, terminal="output_to_files") as running:
     account = running.client("account")
     print(account.withdraw(30), "left")
     for row in running.status():
-        print(row.worker, row.state)
+        print(row.worker, "attempt", row.attempt)
 # here the program has been stopped; if it had failed, lp.ProgramFailed would have been raised
 
 print(running.logs("account"), end="")

@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.bundle import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from tests import nodes
 

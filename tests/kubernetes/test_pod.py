@@ -23,7 +23,7 @@ from launchpad import outcome
 from launchpad.courier.security import certificates
 from launchpad.events import Ended, Ready
 from launchpad.launch.backends.kubernetes import pod_messages
-from launchpad.launch.backends.kubernetes.bundle import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks, StateChunk
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, differences, versions
 from launchpad.outcome import Outcome

@@ -19,7 +19,7 @@ from launchpad.events import Ended, Event, Ready, StopRequested
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.kubernetes import pod_messages, pod_status, pod_workers, termination
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
-from launchpad.launch.backends.kubernetes.bundle import archives
+from launchpad.launch.backends.kubernetes.pod_inputs import archives
 from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
 from launchpad.launch.backends.kubernetes.settings import FILE
 from launchpad.launch.output.printer import Output

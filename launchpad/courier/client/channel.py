@@ -28,14 +28,8 @@ from launchpad.courier.client.connection import (
     open_socket,
 )
 from launchpad.courier.client.connection_pool import ConnectionPool, MovingConnectionPool
-from launchpad.courier.client.remote_server import (
-    MAX_TRIES,
-    NotRun,
-    Options,
-    RemoteServer,
-    SlowCallWatchdog,
-    next_pause,
-)
+from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
+from launchpad.courier.client.retry import MAX_TRIES, NotRun, may_repeat, next_pause
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.shm import segments
@@ -296,7 +290,7 @@ class SocketChannel(Channel):
                 error = next_error
         if not connection.is_sent:
             raise _TryAgain(error)
-        if self.peer.may_repeat(method, self.options):
+        if may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):
             self.peer.raise_if_failed()
             raise _TryAgain(error)
         raise self.peer.lost(method, connection.address) from error

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from launchpad.courier import transport
-from launchpad.courier.client.remote_server import RemoteServer, is_final
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.retry import is_final
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.transport import fault_injection, stream_socket

@@ -27,7 +27,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier.client.remote_server import NotRun, Options
+from launchpad.courier.client.remote_server import Options
+from launchpad.courier.client.retry import NotRun
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.telemetry.counters import MethodCounts
 

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from launchpad.courier.client.future import PipelinedFuture
-from launchpad.courier.client.remote_server import NotRun, RemoteServer
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.retry import NotRun
 from launchpad.courier.protocol import framing
 
 _monotonic = time.monotonic

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from launchpad.courier.client.connection import open_socket
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.pending_calls import PendingCalls
-from launchpad.courier.client.remote_server import MAX_TRIES, RemoteServer, next_pause
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.retry import MAX_TRIES, may_repeat, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.handshake import OVERLAP
@@ -186,7 +187,10 @@ class Reader:
         for call in list(self._pending.calls.values()):
             if call.is_sent:
                 if not self._is_closing and (
-                    self._got_goaway or self._peer.may_repeat(call.method, call.options)
+                    self._got_goaway
+                    or may_repeat(
+                        call.method, self._peer.idempotent, is_idempotent=call.options.idempotent
+                    )
                 ):
                     self._requeue(call)
                 else:

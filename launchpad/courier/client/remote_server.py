@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.call_stack import Edge, current_call
+from launchpad.courier.client.retry import NotRun, next_pause
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import (
-    CourierError,
     DeadlineExceeded,
     MessageTooLarge,
     NotSent,
@@ -34,11 +34,7 @@ R = TypeVar("R")
 
 _loads = pickle.loads
 
-_FIRST_PAUSE_S = 0.001
-_LONG_PAUSE_S = 0.02
-_LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
-MAX_TRIES = 3  # of a request that a fresh connection did not take
 
 STOPPED_AFTER_S = 2.0
 DEADLOCK_AFTER_S = 10.0
@@ -69,10 +65,6 @@ class Options:
         deadline = None if self.timeout_s is None else began + self.timeout_s
         call_context = current_call.get()
         return deadline if call_context is None else call_context.limit(deadline)
-
-
-class NotRun(Exception):
-    """The server answers that this call has not run and will not: the caller may make it again."""
 
 
 class RemoteServer:
@@ -177,7 +169,7 @@ class RemoteServer:
         Raises what ends the wait: the client's `failure_check`, the deadline, or NotSent at once for a
         client with wait_for_ready=False.
         """
-        pause_s = _FIRST_PAUSE_S
+        pause_s = next_pause()
         while (found := attempt(self.time_left(method, options, deadline))) is None:
             self.check_wait(method, options)
             left = self.time_left(method, options, deadline)
@@ -243,10 +235,6 @@ class RemoteServer:
         if known is not None and known.incarnation != server_hello.incarnation:
             for callback in tuple(self.restart_callbacks):
                 callback()
-
-    def may_repeat(self, method: bytes, options: Options) -> bool:
-        """Whether a call may run twice, as its caller or its class has declared."""
-        return options.idempotent or method in self.idempotent
 
     def refuse(self, message: str) -> Refused:
         return Refused(message, **self.where(b""))
@@ -341,21 +329,6 @@ class RemoteServer:
         """The attributes of an error about a call of this method."""
         address = self.address if address is None else address
         return {"server": self.server, "address": address, "method": method.decode()}
-
-
-def next_pause(pause_s: float = 0.0) -> float:
-    """How long to pause after a pause of `pause_s`; without one, the first pause.
-
-    Short ones first, for a server that is just being started; hundreds of clients that wait for longer
-    must not take the processor from servers that start.
-    """
-    growth = 2.0 if pause_s < _LONG_PAUSE_S else 1.05
-    return min(pause_s * growth, _LAST_PAUSE_S) or _FIRST_PAUSE_S
-
-
-def is_final(error: BaseException) -> bool:
-    """An error that no further attempt to connect will mend."""
-    return isinstance(error, CourierError | PermissionError)
 
 
 class SlowCallWatchdog:

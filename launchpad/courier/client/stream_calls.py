@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier import call_stack
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.remote_server import NotRun
+from launchpad.courier.client.retry import NotRun
 from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing

@@ -10,6 +10,7 @@ import grpc
 
 from launchpad.courier.client.future import CallFuture
 from launchpad.courier.client.remote_server import Options, RemoteServer
+from launchpad.courier.client.retry import may_repeat
 from launchpad.courier.grpc import common
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -80,7 +81,9 @@ class GrpcCall:
             self.future.fail(refused(self.peer))
             return True
         is_late = self.deadline is not None and code is _Code.DEADLINE_EXCEEDED
-        if not is_late and self.peer.may_repeat(self.method, self.options):
+        if not is_late and may_repeat(
+            self.method, self.peer.idempotent, is_idempotent=self.options.idempotent
+        ):
             return False
         error: Exception
         if is_late:

@@ -22,7 +22,8 @@ from typing import Any
 import grpc
 
 from launchpad.courier import fork
-from launchpad.courier.client.remote_server import NotRun, RemoteServer, is_final, next_pause
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.retry import NotRun, is_final, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.call import GrpcCall, refused

@@ -10,7 +10,8 @@ from launchpad.courier import call_stack
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.client.channel import Channel, SocketChannel
-from launchpad.courier.client.remote_server import NotRun, Options, RemoteServer
+from launchpad.courier.client.remote_server import Options, RemoteServer
+from launchpad.courier.client.retry import NotRun, may_repeat
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import NotSent
 from launchpad.courier.inprocess.call import LOST, InprocessCall
@@ -118,7 +119,7 @@ class InprocessChannel(Channel):
             )
         if body == framing.LATE:
             raise self.peer.late(method, self.options)
-        if self.peer.may_repeat(method, self.options):
+        if may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):
             self.peer.raise_if_failed()
             raise NotRun
         raise self.peer.lost(method)

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.buffers import copies
-from launchpad.courier.client.remote_server import NotRun, RemoteServer, next_pause
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.retry import NotRun, next_pause
 from launchpad.courier.codec import pickling
 from launchpad.courier.inprocess.call import InprocessCall
 from launchpad.courier.protocol import framing

@@ -7,10 +7,10 @@ from typing import Any
 
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
-from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import STATE, Run
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
+from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, StateChunk
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.plan import WorkerPlan

@@ -12,10 +12,10 @@ from launchpad.errors import DefinitionError
 from launchpad.events import Event
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.backends.kubernetes.api.client import Manifest
-from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import FIRST_PORT, Run
+from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan, WorkerPlan

@@ -10,10 +10,10 @@ from launchpad import flags
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes.api import permissions
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Unreachable
-from launchpad.launch.backends.kubernetes.bundle import archives, packed_secrets
-from launchpad.launch.backends.kubernetes.bundle.packed_secrets import RunConfig
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import RunConfig
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, folder_of_script
 from launchpad.launch.plan import LaunchPlan

@@ -34,7 +34,6 @@ from launchpad.launch.backends.kubernetes.api.client import (
 from launchpad.launch.backends.kubernetes.api.http_client import Api
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.backend import Kubernetes
-from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
 from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
 from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
@@ -42,6 +41,7 @@ from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import MOUNTED, WRITABLE, Owner
 from launchpad.launch.backends.kubernetes.pod import entrypoint
 from launchpad.launch.backends.kubernetes.pod.entrypoint import ReadinessPort
+from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.remote_launcher import RemoteLauncher
 from launchpad.outcome import Outcome

@@ -30,7 +30,6 @@ from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, U
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, why_no_pod
-from launchpad.launch.backends.kubernetes.bundle import archives
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.names import (
@@ -40,6 +39,7 @@ from launchpad.launch.backends.kubernetes.manifests.names import (
     WORKER,
     grace_s,
 )
+from launchpad.launch.backends.kubernetes.pod_inputs import archives
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks, StateChunk
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import Settings

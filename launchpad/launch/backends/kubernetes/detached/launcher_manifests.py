@@ -22,11 +22,11 @@ from typing import Any
 
 from launchpad.launch.backends import launch_origin
 from launchpad.launch.backends.kubernetes.api.client import Cluster, Manifest
-from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import manifest
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run, grace_s
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
+from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import LaunchPlan, WorkerPlan

@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from launchpad.launch.backends.kubernetes.api.client import Manifest
-from launchpad.launch.backends.kubernetes.bundle import packed_secrets
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.names import CODE, Run
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod_spec
+from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.plan import WorkerPlan
 
 _MODULE = "launchpad.launch.backends.kubernetes.pod"

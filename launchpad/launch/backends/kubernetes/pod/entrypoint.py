@@ -38,8 +38,6 @@ from typing import Any, NoReturn
 from launchpad import outcome
 from launchpad.events import Ended, ProcessStarted, Ready, WorkerNote
 from launchpad.launch.backends.kubernetes import pod_messages
-from launchpad.launch.backends.kubernetes.bundle import archives, packed_secrets
-from launchpad.launch.backends.kubernetes.bundle.packed_secrets import RunConfig
 from launchpad.launch.backends.kubernetes.manifests.names import (
     MOUNTED,
     READY_PORT,
@@ -47,6 +45,8 @@ from launchpad.launch.backends.kubernetes.manifests.names import (
     WRITABLE,
     grace_s,
 )
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import RunConfig
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks
 from launchpad.launch.backends.launch_origin import spec_fields
 from launchpad.launch.backends.processes import (

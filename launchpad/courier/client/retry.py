@@ -1,0 +1,44 @@
+"""Which calls are made again, and how soon.
+
+not sent yet, or the server answers that it has not run (NotRun)    again, until its deadline
+a fresh connection did not take it                                  again, `MAX_TRIES` times
+sent and not answered, and it may run twice (`may_repeat`)          again
+sent and not answered, any other                                    never: OutcomeUnknown
+the server refuses us, or speaks another protocol (`is_final`)      never: its error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from launchpad.courier.errors import CourierError
+
+MAX_TRIES = 3  # of a request that a fresh connection did not take
+
+_FIRST_PAUSE_S = 0.001
+_LONG_PAUSE_S = 0.02
+_LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
+
+
+class NotRun(Exception):
+    """The server answers that this call has not run and will not: the caller may make it again."""
+
+
+def may_repeat(method: bytes, idempotent: Collection[bytes], *, is_idempotent: bool) -> bool:
+    """Whether a call may run twice: by the options of its caller, or as its class has declared."""
+    return is_idempotent or method in idempotent
+
+
+def is_final(error: BaseException) -> bool:
+    """An error that no further attempt to connect will mend."""
+    return isinstance(error, CourierError | PermissionError)
+
+
+def next_pause(pause_s: float = 0.0) -> float:
+    """How long to pause after a pause of `pause_s`; without one, the first pause.
+
+    Short ones first, for a server that is just being started; hundreds of clients that wait for longer
+    must not take the processor from servers that start.
+    """
+    growth = 2.0 if pause_s < _LONG_PAUSE_S else 1.05
+    return min(pause_s * growth, _LAST_PAUSE_S) or _FIRST_PAUSE_S
