@@ -66,8 +66,8 @@ class RestartPolicy:
                 "seconds, more than 0",
             ),
             ("backoff", _is_at_least_0(self.backoff), "seconds, 0 or more"),
-            ("start_timeout_s", timeout_s is None or not math.isnan(timeout_s), "seconds or None"),
-            ("stop_grace_s", grace_s is None or not math.isnan(grace_s), "seconds or None"),
+            ("start_timeout_s", timeout_s is None or _is_number(timeout_s), "seconds or None"),
+            ("stop_grace_s", grace_s is None or _is_number(grace_s), "seconds or None"),
             (
                 "start_timeout_s",
                 timeout_s is None or (_is_at_least_0(timeout_s) and timeout_s != 0),
@@ -95,8 +95,12 @@ def refuse_endless_main(label: str, policy: RestartPolicy) -> None:
         )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+
 def _is_at_least_0(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    return _is_number(value) and value >= 0  # type: ignore[operator]
 
 
 NO_RESTARTS = RestartPolicy(mode=NEVER)

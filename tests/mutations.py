@@ -46,7 +46,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a call made for another has at most its deadline",
-        "courier/call_context.py",
+        "courier/call_stack.py",
         "return min(self.deadline, deadline)",
         "return deadline",
         "tests/courier/test_deadlines.py",
@@ -89,7 +89,7 @@ MUTATIONS = (
     Mutation(
         "a worker that was killed after its work was done has failed",
         "launch/backends/processes/exit_status.py",
-        "(reported.is_failure or not signal_name or attempt.killed)",
+        "(reported.is_failure or not name or attempt.killed)",
         "True",
         "tests/launch/test_processes.py tests/faults",
     ),
@@ -103,8 +103,8 @@ MUTATIONS = (
     Mutation(
         "a log is turned over when it is full",
         "launch/logs/log_writer.py",
-        "if self._rotation.is_due(os.fstat(self.fd).st_size):",
-        "if self._rotation.is_due(0):",
+        "if 0 < self._rotation.max_bytes < os.fstat(self.fd).st_size:",
+        "if self._rotation.max_bytes < 0:",
         "tests/launch/test_logs.py",
     ),
     Mutation(

@@ -258,8 +258,8 @@ class SocketChannel(Channel):
                 tries += not connection.was_used and not connection.is_sent
                 if tries >= MAX_TRIES:
                     self.peer.raise_if_failed()
-                    reason = failed.args[0]
-                    raise self.peer.not_taken(method, reason) from reason
+                    # no variable for it: its traceback would keep this frame, and so the arguments
+                    raise self.peer.not_taken(method, failed.args[0]) from failed.args[0]
             except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
                 connection.close()
                 raise

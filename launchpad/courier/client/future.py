@@ -48,7 +48,7 @@ class _OnDemand:
 
     def __get__(self, call: PipelinedFuture, _: type) -> threading.Condition:
         """Gives the call the parts of a standard future, if it has none yet."""
-        own = vars(call)
+        own = call.__dict__  # an AttributeError, as it should be, for the class
         with _watching:
             if "_condition" not in own:
                 call.is_watched = True

@@ -201,6 +201,7 @@ class ThreadWorkers(Workers):
             frame = sys._current_frames().get(thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else "(it has just ended)"
             print(f"thread {thread.name!r} is left behind here:\n{stack}", file=sys.stderr)
+            del frame  # and what its variables hold
             running_thread.worker.abandon()
         running_thread.thread.join(_UNWIND_S)
         running_thread.is_left_behind = running_thread.thread.is_alive()

@@ -67,25 +67,24 @@ class Packer:
         except DefinitionError:
             raise
         except Exception as error:
-            failed = error
-        roots = [Found(value, f"{label}.{where}") for where, value in node.arguments().items()]
-        if isinstance(failed, RecursionError) or "recursion" in str(failed).lower():
-            everything = (f for root in roots for f in walk(root.value, root.step))
-            found = max(everything, key=lambda f: f.depth)
-            reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
-        else:
-            found = self._innermost_bad(roots) or Found(node, label)
-            reason = f"{type(failed).__name__}: {failed}"
-            hint = (
-                "Build it where the node runs instead: in the constructor, or with"
-                " lp.Deferred(fn, …)."
-            )
-        raise PayloadError(
-            f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
-            f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}",
-            node=name,
-            path=found.path,
-        ) from failed
+            roots = [Found(value, f"{label}.{where}") for where, value in node.arguments().items()]
+            if isinstance(error, RecursionError) or "recursion" in str(error).lower():
+                everything = (f for root in roots for f in walk(root.value, root.step))
+                found = max(everything, key=lambda f: f.depth)
+                reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
+            else:
+                found = self._innermost_bad(roots) or Found(node, label)
+                reason = f"{type(error).__name__}: {error}"
+                hint = (
+                    "Build it where the node runs instead: in the constructor, or with"
+                    " lp.Deferred(fn, …)."
+                )
+            raise PayloadError(
+                f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
+                f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}",
+                node=name,
+                path=found.path,
+            ) from error
 
     def dumps(self, value: Any) -> bytes:
         """The value as bytes; any exception that pickling may raise."""

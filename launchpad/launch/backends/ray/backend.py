@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,7 +21,6 @@ from launchpad.launch.backends.launch_origin import LauncherInfo
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.remote_launcher import RemoteLauncher
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
 
@@ -78,6 +76,8 @@ class Ray(Backend):
             "num_cpus": 0,
             "max_concurrency": _MAX_CONCURRENCY,
         }
+        from launchpad.launch.backends.ray.launcher_actor import LauncherActor
+
         actor = ray.remote(LauncherActor).options(**options).remote()
         try:
             record = _call(actor, "begin", plan, backend, grace_s, timeout_s=_BEGIN_S)
@@ -110,21 +110,6 @@ class TestRay(Ray):
 
     __test__ = False  # no test case, whatever pytest makes of the name
     is_test = True
-
-
-class LauncherActor(RemoteLauncher):
-    """A launcher that is a Ray actor."""
-
-    def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
-        """Launches, and goes when the program has ended."""
-        record = super().begin(plan, backend, grace_s)
-        ray = cluster.load()
-        threading.Thread(
-            target=self.linger,
-            args=(lambda: ray.kill(ray.get_runtime_context().current_actor),),
-            daemon=True,
-        ).start()
-        return record
 
 
 def _call(actor: Any, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
