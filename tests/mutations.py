@@ -56,7 +56,7 @@ MUTATIONS = (
         "courier/server/dispatcher.py",
         "if size <= max_bytes:",
         "if size <= 1 << 60:",
-        "tests/courier/test_calls.py",
+        "tests/courier/test_pipeline.py tests/courier/test_inprocess.py",
     ),
     Mutation(
         "a frame that was written in part is written anew, on the next connection",
@@ -77,7 +77,7 @@ MUTATIONS = (
         "launch/supervision/restart.py",
         "(policy.mode != ALWAYS or is_stopping)",
         "policy.mode != ALWAYS",
-        "tests/launch/test_supervisor.py",
+        "tests/launch/test_restart_policy.py",
     ),
     Mutation(
         "groups are asked to stop in reverse order of start",

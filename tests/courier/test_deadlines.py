@@ -114,6 +114,8 @@ def test_a_call_made_after_the_inherited_deadline_is_not_sent(serve, connect, ad
             client.note(2)
         with pytest.raises(courier.DeadlineExceeded, match="the call that it was made for"):
             client.futures.note(3).result(10)
+        with pytest.raises(courier.DeadlineExceeded):
+            connect(address, call_timeout=60).note(4)
     finally:
         current_call.reset(token)
 
