@@ -33,7 +33,7 @@ def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate
 @pytest.mark.every_transport
 def test_the_late_answer_is_not_taken_for_the_next_one(serve, connect, address, gate) -> None:
     serve(address, hang=lambda: gate.wait() and "late", echo=lambda value: value)
-    client = connect(address, call_timeout=0.1)
+    client = connect(address, call_timeout=0.5)
     with pytest.raises(courier.DeadlineExceeded):
         client.hang()
 
@@ -96,10 +96,10 @@ def test_large_results_within_the_deadline_arrive_whole(serve, connect, address)
 
 def test_many_calls_each_have_the_whole_time(serve, connect, address) -> None:
     serve(address, nap=time.sleep)
-    client = connect(address, call_timeout=0.3)
+    client = connect(address, call_timeout=0.8)
 
     for _ in range(5):
-        client.nap(0.1)
+        client.nap(0.25)
 
 
 @pytest.mark.every_transport

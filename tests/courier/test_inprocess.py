@@ -67,7 +67,7 @@ def test_a_call_made_while_serving_one_with_a_deadline_inherits_it(
             told.set()
 
     serve(here, call_inner=call_inner)
-    connect(here, call_timeout=0.1).futures.call_inner()
+    connect(here, call_timeout=0.5).futures.call_inner()
     assert told.wait(DEADLINE_S)
 
     assert "before the deadline of the call that it was made for" in str(errors[0])

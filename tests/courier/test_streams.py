@@ -667,7 +667,7 @@ def test_a_deadline_limits_what_is_read_on_behalf_of_a_call(
     serve(address, front=front)
 
     with pytest.raises(courier.CourierError, match=r"deadline|did not answer"):  # whose comes first
-        connect(address, call_timeout=0.2).front()
+        connect(address, call_timeout=1.0).front()
     until(lambda: errors)
     assert "before the deadline of the call" in str(errors[0])
 
@@ -676,7 +676,7 @@ def test_what_a_generator_calls_has_the_time_that_its_consumer_waits_for_an_item
     serve, connect, address, other_address, gate
 ) -> None:
     """A fresh one for each: the third item comes later than any one limit would allow."""
-    serve(other_address, nap=lambda: time.sleep(0.25), hang=gate.wait)
+    serve(other_address, nap=lambda: time.sleep(0.6), hang=gate.wait)
     nested = connect(other_address)
 
     def rows():
@@ -686,7 +686,7 @@ def test_what_a_generator_calls_has_the_time_that_its_consumer_waits_for_an_item
         nested.hang()
 
     serve(address, rows=rows)
-    stream = connect(address, call_timeout=0.6).rows()
+    stream = connect(address, call_timeout=1.5).rows()
 
     assert [next(stream) for _ in range(3)] == [0, 1, 2]
     with pytest.raises((courier.DeadlineExceeded, courier.RemoteError)):
