@@ -55,7 +55,7 @@ def no_directory_is_shared_with_others(tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def ctrl_c_is_heard() -> None:
+def ctrl_c_is_noticed() -> None:
     """A shell has what it runs in the background ignore it, and whatever that starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -142,7 +142,7 @@ def test_a_call_that_blocks_makes_no_other_answer_stale(
     assert cache.call("count", (), {}) > 1
 
 
-def test_a_first_answer_that_took_long_is_given_to_those_who_waited_and_to_nobody_else(
+def test_a_first_answer_that_took_long_is_given_only_to_those_who_waited(
     cache: Cache, target: Target, clock: Clock, background: ThreadPoolExecutor
 ) -> None:
     first = background.submit(cache.call, "held", (), {})

@@ -134,6 +134,6 @@ def test_an_address_that_is_nowhere_yet_is_not_said_to_be_unknown(
 def test_what_a_worker_keeps_is_closed_to_others_where_the_run_has_no_directory_yet(
     tmp_path: Path,
 ) -> None:
-    keeper = dataclasses.replace(a_context(), state_path=str(tmp_path / "run" / "state" / "w-0"))
+    holder = dataclasses.replace(a_context(), state_path=str(tmp_path / "run" / "state" / "w-0"))
 
-    assert keeper.state_dir.stat().st_mode & 0o077 == 0
+    assert holder.state_dir.stat().st_mode & 0o077 == 0

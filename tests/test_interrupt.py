@@ -61,7 +61,7 @@ def test_a_worker_that_waits_for_a_call_is_interrupted_and_the_method_runs_to_it
     assert went_on == []
 
 
-def test_what_is_asked_for_where_it_is_forbidden_strikes_when_it_is_allowed_again() -> None:
+def test_an_interruption_that_is_forbidden_comes_when_it_is_allowed_again() -> None:
     went_on: list[bool] = []
 
     def run(interruption: Interruption) -> None:

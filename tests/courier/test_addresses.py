@@ -123,7 +123,7 @@ def test_a_sticky_directory_is_accepted_as_tmp_is(serve, unix_address, short_dir
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_directory_of_somebody_else_is_refused(serve, unix_address, short_directory) -> None:
+def test_a_directory_of_another_user_is_refused(serve, unix_address, short_directory) -> None:
     os.chown(short_directory, 12345, -1)
 
     with pytest.raises(PermissionError, match="belongs to user 12345"):
@@ -133,7 +133,7 @@ def test_a_directory_of_somebody_else_is_refused(serve, unix_address, short_dire
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a socket away")
-def test_a_client_shows_its_token_to_no_socket_of_somebody_else(
+def test_a_client_shows_its_token_to_no_socket_of_another_user(
     serve, connect, unix_address
 ) -> None:
     serve(unix_address, m=lambda: 1)
@@ -207,7 +207,7 @@ def test_f17_a_socket_that_was_replaced_is_published_again(
     assert connect(unix_address, call_timeout=20).ping() == "pong"
 
 
-def test_f17_a_living_server_at_our_path_is_not_replaced_and_we_say_so_once(
+def test_f17_a_server_that_listens_at_our_path_is_not_replaced_and_we_say_so_once(
     serve, connect, unix_address, looks_often, caplog
 ) -> None:
     serve(unix_address, ping=lambda: "ours")
@@ -369,7 +369,7 @@ def test_another_address_that_cannot_be_is_refused_where_it_is_written(also_at, 
         courier.Server(also_at=also_at)
 
 
-def test_f30_a_ring_is_named_through_any_of_its_servers_addresses(
+def test_f30_a_cycle_is_named_through_any_of_its_servers_addresses(
     serve_at, connect, short_directory, monkeypatch
 ) -> None:
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)

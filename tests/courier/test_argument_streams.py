@@ -323,14 +323,14 @@ def test_a_method_hears_at_once_that_its_caller_was_killed(
     serve, unix_address, python, add_up
 ) -> None:
     errors: list[BaseException] = []
-    heard = threading.Event()
+    received = threading.Event()
 
     def collect(items):
         try:
             return sum(items)
         except courier.StreamBroken as error:
             errors.append(error)
-            heard.set()
+            received.set()
             raise
 
     serve(unix_address, collect=collect)
@@ -339,7 +339,7 @@ def test_a_method_hears_at_once_that_its_caller_was_killed(
         assert process.stdout.readline() == "one\n"
         process.kill()
 
-        assert heard.wait(SOON_S)
+        assert received.wait(SOON_S)
     assert "is gone, after 1 items" in str(errors[0])
 
 
@@ -554,17 +554,15 @@ def test_a_dialogue_in_which_each_question_depends_on_the_last_answer(
             yield question
             question = given.get(timeout=10)
 
-    heard = []
+    received = []
     for answer in connect(address).chat(questions()):
-        heard.append(answer)
+        received.append(answer)
         given.put(answer)
 
-    assert heard == list(range(1, 201))
+    assert received == list(range(1, 201))
 
 
-def test_an_upload_goes_on_although_nobody_reads_the_result(
-    serve, connect, address, source
-) -> None:
+def test_an_upload_goes_on_although_the_result_is_not_read(serve, connect, address, source) -> None:
     def relay(items):
         yield "begun"
         yield sum(items)

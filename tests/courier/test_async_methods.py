@@ -137,7 +137,7 @@ def test_a_stop_gives_coroutines_their_grace_and_then_cancels_them(serve, connec
 def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace_too(
     serve, connect, address
 ) -> None:
-    begun, owed, release = threading.Event(), threading.Event(), asyncio.Event()
+    begun, promised, release = threading.Event(), threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def wait() -> str:
@@ -147,15 +147,15 @@ def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace_too
         return "in time"
 
     server = serve(address, wait=wait)
-    house, owe = server._core, server._core.send_when_done
+    house, promise_one = server._core, server._core.send_when_done
 
-    def owe_late(*args: object) -> None:
+    def answer_late(*args: object) -> None:
         while house.pool._is_stopping is False:
             time.sleep(0.001)
-        owe(*args)
-        owed.set()
+        promise_one(*args)
+        promised.set()
 
-    house.send_when_done = owe_late
+    house.send_when_done = answer_late
     client = connect(address)
     answers: list[str] = []
     caller = threading.Thread(target=lambda: answers.append(client.wait()))
@@ -164,7 +164,7 @@ def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace_too
 
     stopper = threading.Thread(target=server.stop, args=(10,))
     stopper.start()
-    assert owed.wait(10)
+    assert promised.wait(10)
     loops[0].call_soon_threadsafe(release.set)
     stopper.join(10)
     caller.join(10)

@@ -347,17 +347,17 @@ def test_a_call_that_differs_from_the_others_fails_alone(serve, connect, address
     client = connect(address)
 
     futures = [client.futures.double(np.zeros(3)) for _ in range(3)]
-    misfit = client.futures.double(np.zeros(4))
+    odd_one = client.futures.double(np.zeros(4))
 
     with pytest.raises(
         ValueError, match=r"args\[0\]: .*\(3,\) expected, .*\(4,\) given.*3 of the 4"
     ):
-        misfit.result(20)
+        odd_one.result(20)
     assert [future.result(20).shape for future in futures] == [(3,)] * 3
     assert [batch.shape for batch in doubler.batches] == [(3, 3)]
 
 
-def test_the_largest_group_wins_though_a_misfit_came_first() -> None:
+def test_the_largest_group_wins_though_an_odd_one_came_first() -> None:
     doubler = Doubler()
 
     laters = [doubler.double.courier_promise(each) for each in ("a", 1, 2, 3)]
@@ -374,12 +374,12 @@ def test_of_two_equal_groups_the_one_wins_that_is_like_the_batch_before() -> Non
         return x * 2
 
     before = [double.courier_promise(i) for i in range(2)]
-    misfit, good = double.courier_promise("a"), double.courier_promise(3)
-    _ = [later.wait(20) for later in (*before, misfit, good)]
+    odd_one, good = double.courier_promise("a"), double.courier_promise(3)
+    _ = [later.wait(20) for later in (*before, odd_one, good)]
 
     assert good.result() == 6
     with pytest.raises(ValueError, match="type int expected"):
-        misfit.result()
+        odd_one.result()
 
 
 def test_arguments_given_in_another_way_are_a_difference_too() -> None:
@@ -406,7 +406,7 @@ def test_a_call_whose_arguments_cannot_be_looked_into_fails_alone() -> None:
     assert [later.result() for later in laters[1:]] == [2, 4, 6]
 
 
-def test_when_the_method_raises_all_callers_hear_it_with_a_note(serve, connect, address) -> None:
+def test_when_the_method_raises_all_callers_get_it_with_a_note(serve, connect, address) -> None:
     @lp.batched_handler(3, timeout=NEVER_S)
     def fail(x: Any) -> Any:
         raise LookupError("not there")

@@ -19,7 +19,7 @@ def nothing_is_idle() -> Iterator[None]:
     buffers._idle.clear()
 
 
-def test_memory_is_used_again_when_nobody_has_it() -> None:
+def test_memory_is_used_again_when_it_is_free() -> None:
     first = buffers.allocate(3 * MB)
     first[:5] = b"first"
     del first

@@ -258,14 +258,14 @@ def test_clients_pickle_copy_and_compare_by_address(serve, connect, address) -> 
     client.m()
 
     pickled = pickle.dumps(client)
-    twin = pickle.loads(pickled)
+    copied = pickle.loads(pickled)
 
     assert b"secret" not in pickled
-    assert twin == client == copy.copy(client)
-    assert hash(twin) == hash(client)
-    assert twin != connect("inproc:another")
+    assert copied == client == copy.copy(client)
+    assert hash(copied) == hash(client)
+    assert copied != connect("inproc:another")
     assert client != 3
-    assert twin.address == address
+    assert copied.address == address
 
 
 def test_a_pickled_client_works_in_another_process(serve, unix_address, python) -> None:

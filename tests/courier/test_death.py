@@ -165,7 +165,7 @@ def test_calls_that_run_at_the_end_of_the_grace_period_are_unknown(
     assert isinstance(future.exception(10), courier.OutcomeUnknown)
 
 
-def test_a_server_that_breaks_off_the_greeting_counts_as_not_up(
+def test_a_server_that_breaks_off_the_handshake_counts_as_not_up(
     serve, connect, unix_address
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listener:

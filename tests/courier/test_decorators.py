@@ -65,7 +65,7 @@ def test_a_name_to_serve_that_is_not_there_is_refused_where_it_is_written() -> N
 
 
 @pytest.mark.parametrize("names", ["step", ["_hidden"]])
-def test_names_that_nobody_could_call_are_refused(names) -> None:
+def test_names_that_could_not_be_called_are_refused(names) -> None:
     with pytest.raises(TypeError, match=r"list of strings|begins with '_'"):
         courier.serves(also=names)
 

@@ -13,7 +13,7 @@ optional = st.none() | st.binary(max_size=50)
 
 
 @given(st.text(), st.text(), st.text(), optional, optional, st.text())
-def test_what_is_sealed_is_opened_the_same(name, text, traceback, kind, whole, origin) -> None:
+def test_what_is_encoded_is_decoded_the_same(name, text, traceback, kind, whole, origin) -> None:
     parts = (name, text, traceback, kind, whole, origin)
 
     assert pickling.open_error(pickling.seal_error(*parts)) == parts

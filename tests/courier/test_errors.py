@@ -26,17 +26,17 @@ KINDS = [
 def test_every_error_survives_pickling(kind) -> None:
     error = kind("what happened", server="learner-0", address="unix:/x", method="step")
 
-    twin = pickle.loads(pickle.dumps(error))
+    copied = pickle.loads(pickle.dumps(error))
 
-    assert type(twin) is kind
-    assert str(twin) == str(error) == "what happened"
-    assert vars(twin) == vars(error)
+    assert type(copied) is kind
+    assert str(copied) == str(error) == "what happened"
+    assert vars(copied) == vars(error)
 
 
 def test_the_remote_traceback_survives_pickling() -> None:
-    twin = pickle.loads(pickle.dumps(courier.RemoteTraceback("line 1")))
+    copied = pickle.loads(pickle.dumps(courier.RemoteTraceback("line 1")))
 
-    assert twin.text == "line 1"
+    assert copied.text == "line 1"
 
 
 def test_all_errors_are_drawn_in_the_tree() -> None:

@@ -66,9 +66,9 @@ class FakeClient:
         return self.number, args, kwargs
 
     def with_options(self, **changes: Any) -> FakeClient:
-        twin = FakeClient(self.number)
-        twin.options = changes
-        return twin
+        copied = FakeClient(self.number)
+        copied.options = changes
+        return copied
 
 
 class FakeMethods:
@@ -293,7 +293,7 @@ GROUPS: Any = [lp.broadcast, lp.round_robin, lambda clients: lp.shard_by(clients
 
 
 @pytest.mark.parametrize("make", GROUPS)
-def test_a_group_of_nobody_is_refused(make) -> None:
+def test_an_empty_group_is_refused(make) -> None:
     with pytest.raises(ValueError, match="at least one client"):
         make([])
 

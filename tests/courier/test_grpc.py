@@ -239,15 +239,15 @@ def test_who_watches_health_hears_of_every_change() -> None:
     server = start(ANY_PORT)
     with channel_to(server) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
-        heard = stub.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
+        received = stub.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
 
-        assert next(heard).status == SERVING
+        assert next(received).status == SERVING
         server.set_is_healthy(False)
-        assert next(heard).status == NOT_SERVING
+        assert next(received).status == NOT_SERVING
         server.set_is_healthy(True)
-        assert next(heard).status == SERVING
+        assert next(received).status == SERVING
         server.stop()
-        assert list(heard) == []
+        assert list(received) == []
 
 
 def test_health_and_reflection_need_no_token_and_calls_do(
@@ -857,7 +857,7 @@ def free_address() -> str:
 # --- rings -----------------------------------------------------------------------------------------
 
 
-def test_f30_a_ring_through_a_server_that_is_reached_by_grpc_is_named(
+def test_f30_a_cycle_through_a_server_that_is_reached_by_grpc_is_named(
     unix_address: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)

@@ -152,9 +152,7 @@ def test_a_token_that_is_too_long_is_a_mistake_of_the_caller(address) -> None:
 @pytest.mark.parametrize(
     "noise", [b"GET / HTTP/1.1\r\n" * 30, b"\0" * 400, b"LPC1" + b"\xff" * 400]
 )
-def test_noise_ends_its_own_connection_and_nobody_elses(
-    serve, connect, socket_address, noise
-) -> None:
+def test_noise_ends_its_own_connection_and_no_other(serve, connect, socket_address, noise) -> None:
     serve(socket_address, token=b"right", m=lambda: 1)
     client = connect(socket_address, token=b"right")
     client.m()
@@ -167,7 +165,7 @@ def test_noise_ends_its_own_connection_and_nobody_elses(
     assert client.m() == 1
 
 
-def test_f39_malformed_frames_end_their_own_connection_and_nobody_elses(
+def test_f39_malformed_frames_end_their_own_connection_and_no_other(
     serve, connect, unix_address
 ) -> None:
     serve(unix_address, m=lambda: 1)
@@ -185,7 +183,7 @@ def test_f39_malformed_frames_end_their_own_connection_and_nobody_elses(
 
 
 @pytest.mark.parametrize("start", [b"", b"LPC1", b"\x16\x03\x01"])
-def test_a_greeting_that_is_never_finished_is_given_up(
+def test_a_handshake_that_is_never_finished_is_given_up(
     serve, socket_address, monkeypatch, start
 ) -> None:
     monkeypatch.setattr(server_handshake, "_HANDSHAKE_TIMEOUT_S", 0.05)

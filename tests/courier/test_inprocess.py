@@ -272,7 +272,7 @@ def test_a_server_that_drains_takes_no_more_calls(
     assert courier.health(client) == "draining"
 
 
-def test_the_next_server_at_the_address_is_greeted_anew(
+def test_the_next_server_at_the_address_gets_a_handshake_of_its_own(
     serve: Serve, connect: Connect, here: str
 ) -> None:
     client = connect(here)
@@ -432,7 +432,7 @@ def test_a_small_idle_block_is_no_use_for_a_large_buffer_nor_a_large_one_for_a_s
 # --- elsewhere ---------------------------------------------------------------------------------
 
 
-def test_a_ring_of_calls_in_one_process_is_found_and_named(
+def test_a_cycle_of_calls_in_one_process_is_found_and_named(
     serve: Serve,
     connect: Connect,
     here: str,
@@ -463,8 +463,8 @@ def test_a_ring_of_calls_in_one_process_is_found_and_named(
     gate.set()
     future.result(DEADLINE_S)
 
-    ring = "a.f → b.g → c.h"
-    assert any(ring in f"{text} → {text}" or "c.h → a.f → b.g" in text for text in texts), texts
+    cycle = "a.f → b.g → c.h"
+    assert any(cycle in f"{text} → {text}" or "c.h → a.f → b.g" in text for text in texts), texts
 
 
 def test_a_forked_child_is_told_that_the_server_is_not_there(python: Any) -> None:

@@ -146,7 +146,9 @@ server.join()
     assert texts == []
 
 
-def test_f30_a_ring_of_waiting_calls_is_named(serve, connect, short_directory, monkeypatch) -> None:
+def test_f30_a_cycle_of_waiting_calls_is_named(
+    serve, connect, short_directory, monkeypatch
+) -> None:
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
     said = threading.Event()
     texts: list[str] = []
@@ -175,12 +177,12 @@ def test_f30_a_ring_of_waiting_calls_is_named(serve, connect, short_directory, m
 
     assert "wait for each other" in texts[0]
     assert any(
-        ring in texts[0]
-        for ring in ("A.f → B.g → C.h → A.f", "B.g → C.h → A.f → B.g", "C.h → A.f → B.g → C.h")
+        cycle in texts[0]
+        for cycle in ("A.f → B.g → C.h → A.f", "B.g → C.h → A.f → B.g", "C.h → A.f → B.g → C.h")
     )
 
 
-def test_a_chain_of_calls_that_is_no_ring_is_not_called_one(
+def test_a_chain_of_calls_that_is_no_cycle_is_not_called_one(
     serve, connect, short_directory, monkeypatch
 ) -> None:
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)

@@ -320,7 +320,7 @@ def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
     assert n_calls(old, "who") == 0
 
 
-def test_a_server_of_which_nobody_knows_any_more_is_not_called(serve_as, connect, places) -> None:
+def test_a_server_that_is_not_known_any_more_is_not_called(serve_as, connect, places) -> None:
     server = serve_as("lost", places[0])
     board = Board(places[0])
     client = connect(board, wait_for_ready=False)
@@ -339,7 +339,7 @@ def test_a_server_of_which_nobody_knows_any_more_is_not_called(serve_as, connect
 
 
 @pytest.mark.parametrize("kind", NAME)
-def test_a_call_waits_until_somebody_knows_where_the_server_is(
+def test_a_call_waits_until_it_is_known_where_the_server_is(
     serve_as, connect, places, kind
 ) -> None:
     board = Board()
@@ -373,7 +373,7 @@ def test_the_failure_check_ends_the_wait_for_a_server_that_is_nowhere(connect) -
     assert isinstance(future.exception(10), courier.WorkerFailed)
 
 
-def test_who_does_not_wait_hears_that_nobody_knows_where_the_server_is(connect) -> None:
+def test_a_client_that_does_not_wait_is_told_that_the_address_is_not_known(connect) -> None:
     client = connect(Board(), name="learner-0", wait_for_ready=False)
 
     with pytest.raises(courier.NotSent, match="its address is not known yet") as caught:
@@ -450,7 +450,7 @@ def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
         (None, TypeError, "returned None"),
     ],
 )
-def test_an_address_to_which_nobody_can_move_is_the_error_of_the_call(
+def test_an_address_to_which_no_server_can_move_is_the_error_of_the_call(
     serve_as, connect, unix_address, said, error, text
 ) -> None:
     serve_as("server", unix_address)

@@ -44,7 +44,7 @@ def test_calls_leave_although_those_before_them_are_not_answered(
         assert all(came)
 
 
-def test_a_deadline_is_kept_while_nothing_is_heard_of_the_server(
+def test_a_deadline_is_kept_while_nothing_comes_from_the_server(
     serve, connect, unix_address, gate, never_idle
 ) -> None:
     entered = threading.Event()
@@ -64,9 +64,9 @@ def test_a_deadline_is_kept_while_the_server_is_not_up(connect, unix_address) ->
     client = connect(unix_address)
     patient = client.futures.echo(1)
 
-    hurried = client.with_options(timeout_s=0.05).futures.echo(2)
+    with_deadline = client.with_options(timeout_s=0.05).futures.echo(2)
 
-    assert isinstance(hurried.exception(10), courier.DeadlineExceeded)
+    assert isinstance(with_deadline.exception(10), courier.DeadlineExceeded)
     assert not patient.done()
 
 
@@ -74,8 +74,8 @@ def test_a_call_that_does_not_wait_for_its_server_fails_alone(serve, connect, un
     client = connect(unix_address)
     patient = client.futures.echo(1)
 
-    hurried = client.with_options(wait_for_ready=False).futures.echo(2)
-    error = hurried.exception(10)
+    with_deadline = client.with_options(wait_for_ready=False).futures.echo(2)
+    error = with_deadline.exception(10)
     serve(unix_address, echo=lambda value: value)
 
     assert isinstance(error, courier.NotSent)
@@ -209,20 +209,20 @@ def test_a_server_that_drains_is_asked_again_in_its_own_time(serve, connect, uni
 
 
 def test_cancelling_tells_the_server(connect, unix_address) -> None:
-    with _server_that_listens(unix_address, n_frames=3) as heard:
+    with _server_that_listens(unix_address, n_frames=3) as noticed:
         client = connect(unix_address)
         futures = [client.futures.m(i) for i in range(2)]
         until(lambda: all(future.is_sent for future in futures))
         futures[1].cancel()
 
-    assert [kind for kind, _ in heard] == [framing.CALL, framing.CALL, framing.CANCEL]
-    assert heard[2][1] == heard[1][1]
+    assert [kind for kind, _ in noticed] == [framing.CALL, framing.CALL, framing.CANCEL]
+    assert noticed[2][1] == noticed[1][1]
 
 
 @contextmanager
 def _server_that_listens(address: str, n_frames: int) -> Iterator[list[tuple[int, int]]]:
     """It greets one client, and writes down so many of its frames."""
-    heard: list[tuple[int, int]] = []
+    noticed: list[tuple[int, int]] = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address.removeprefix("unix:"))
         listener.listen()
@@ -235,12 +235,12 @@ def _server_that_listens(address: str, n_frames: int) -> Iterator[list[tuple[int
                     handshake.encode_server_hello(handshake.ACCEPTED, bytes(16), "listener")
                 )
                 decoder = framing.FrameDecoder()
-                while len(heard) < n_frames and (n := sock.recv_into(decoder.buffer)):
-                    heard.extend((frame[0], frame[1]) for frame in decoder.received(n))
+                while len(noticed) < n_frames and (n := sock.recv_into(decoder.buffer)):
+                    noticed.extend((frame[0], frame[1]) for frame in decoder.received(n))
 
         thread = threading.Thread(target=main)
         thread.start()
-        yield heard
+        yield noticed
         thread.join(10)
 
 

@@ -155,7 +155,7 @@ def test_connections_do_not_hold_threads_that_others_need(serve, unix_address, c
     assert server.is_healthy
 
 
-def test_a_client_that_does_not_read_holds_back_nobody_else(serve, connect, unix_address) -> None:
+def test_a_client_that_does_not_read_holds_back_no_other(serve, connect, unix_address) -> None:
     serve(unix_address, make=lambda n: b"x" * n)
 
     with raw_client(unix_address) as sock:

@@ -18,7 +18,7 @@ from launchpad.courier.telemetry.counters import MethodCounts
 from tests.waiting import until
 
 
-class Keeper:
+class Holder:
     """A pipeline with one call in it."""
 
     def __init__(self) -> None:
@@ -38,27 +38,27 @@ class Keeper:
         return bool(self.calls and self.calls.pop())
 
 
-def succeed(keeper: Keeper) -> None:
-    if keeper.take():
-        keeper.call.succeed("value", 0)
+def succeed(holder: Holder) -> None:
+    if holder.take():
+        holder.call.succeed("value", 0)
 
 
-def fail(keeper: Keeper) -> None:
-    if keeper.take():
-        keeper.call.fail(LookupError("not there"))
+def fail(holder: Holder) -> None:
+    if holder.take():
+        holder.call.fail(LookupError("not there"))
 
 
-def cancel(keeper: Keeper) -> None:
-    keeper.call.cancel()
+def cancel(holder: Holder) -> None:
+    holder.call.cancel()
 
 
 ENDS = pytest.mark.parametrize("end", [succeed, fail, cancel])
-End = Callable[[Keeper], None]
+End = Callable[[Holder], None]
 
 
 @pytest.fixture
-def keeper() -> Keeper:
-    return Keeper()
+def holder() -> Holder:
+    return Holder()
 
 
 def outcome(future: Future[Any]) -> object:
@@ -73,11 +73,11 @@ def expected(end: End) -> object:
 
 
 @ENDS
-def test_what_it_says_of_itself_before_and_after(keeper: Keeper, end: End) -> None:
-    call = keeper.call
+def test_what_it_says_of_itself_before_and_after(holder: Holder, end: End) -> None:
+    call = holder.call
     before = (call.done(), call.running(), call.cancelled(), "state=pending" in repr(call))
 
-    end(keeper)
+    end(holder)
 
     assert before == (False, False, False, True)
     assert (call.done(), call.running(), call.cancelled()) == (True, False, end is cancel)
@@ -86,64 +86,64 @@ def test_what_it_says_of_itself_before_and_after(keeper: Keeper, end: End) -> No
 
 
 @ENDS
-def test_a_thread_in_result_wakes(keeper: Keeper, end: End) -> None:
+def test_a_thread_in_result_wakes(holder: Holder, end: End) -> None:
     with ThreadPoolExecutor(4) as pool:
-        waiting = [pool.submit(keeper.call.exception) for _ in range(4)]
-        until(lambda: keeper.call.is_watched)
-        end(keeper)
+        waiting = [pool.submit(holder.call.exception) for _ in range(4)]
+        until(lambda: holder.call.is_watched)
+        end(holder)
 
         results = [each.exception(10) or each.result(10) for each in waiting]
 
     assert len({type(result) for result in results}) == 1
 
 
-def test_result_gives_up_when_its_time_has_passed_and_leaves_nothing_behind(keeper) -> None:
+def test_result_gives_up_when_its_time_has_passed_and_leaves_nothing_behind(holder) -> None:
     for _ in range(3):
         with pytest.raises(TimeoutError):
-            keeper.call.result(timeout=0.001)
+            holder.call.result(timeout=0.001)
     with pytest.raises(TimeoutError):
-        keeper.call.exception(timeout=0)
+        holder.call.exception(timeout=0)
 
-    assert keeper.call._wait_locks == []
+    assert holder.call._wait_locks == []
 
 
-def test_an_error_is_raised_anew_each_time_without_keeping_its_caller_alive(keeper) -> None:
-    fail(keeper)
+def test_an_error_is_raised_anew_each_time_without_keeping_its_caller_alive(holder) -> None:
+    fail(holder)
 
     for _ in range(3):
         with pytest.raises(LookupError) as caught:
-            keeper.call.result()
+            holder.call.result()
 
     frames = [entry.frame for entry in caught.traceback]
-    assert not any(keeper.call in frame.raw.f_locals.values() for frame in frames[1:])
+    assert not any(holder.call in frame.raw.f_locals.values() for frame in frames[1:])
 
 
-def test_cancelling_again_is_still_true_and_cancelling_what_is_done_is_not(keeper) -> None:
-    other = Keeper()
+def test_cancelling_again_is_still_true_and_cancelling_what_is_done_is_not(holder) -> None:
+    other = Holder()
     succeed(other)
 
-    assert keeper.call.cancel()
-    assert keeper.call.cancel()
+    assert holder.call.cancel()
+    assert holder.call.cancel()
     assert not other.call.cancel()
     with pytest.raises(concurrent.futures.CancelledError):
-        keeper.call.result()
+        holder.call.result()
     with pytest.raises(concurrent.futures.CancelledError):
-        keeper.call.exception()
+        holder.call.exception()
 
 
 @ENDS
 @pytest.mark.parametrize("is_late", [False, True])
-def test_callbacks_run_once_in_order(keeper: Keeper, end: End, is_late: bool) -> None:
-    heard: list[tuple[int, object]] = []
-    add = keeper.call.add_done_callback
+def test_callbacks_run_once_in_order(holder: Holder, end: End, is_late: bool) -> None:
+    notified: list[tuple[int, object]] = []
+    add = holder.call.add_done_callback
     if is_late:
-        end(keeper)
+        end(holder)
 
     for i in range(3):
-        add(lambda future, i=i: heard.append((i, outcome(future))))
-    end(keeper)
+        add(lambda future, i=i: notified.append((i, outcome(future))))
+    end(holder)
 
-    assert heard == [(i, expected(end)) for i in range(3)]
+    assert notified == [(i, expected(end)) for i in range(3)]
 
 
 def test_a_callback_that_ends_its_thread_does_not_end_ours(
@@ -165,26 +165,26 @@ def test_a_callback_that_ends_its_thread_does_not_end_ours(
 
 
 @ENDS
-def test_wait_takes_it_together_with_other_futures(keeper: Keeper, end: End) -> None:
+def test_wait_takes_it_together_with_other_futures(holder: Holder, end: End) -> None:
     other: Future[int] = Future()
-    both = [other, keeper.call]
+    both = [other, holder.call]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(concurrent.futures.wait, both, 10)
-        until(lambda: keeper.call.is_watched)
-        end(keeper)
+        until(lambda: holder.call.is_watched)
+        end(holder)
         first = concurrent.futures.wait(both, 10, concurrent.futures.FIRST_COMPLETED)
         other.set_result(1)
         done, rest = waiting.result(10)
 
-    assert first.done == {keeper.call}
+    assert first.done == {holder.call}
     assert (done, rest) == (set(both), set())
 
 
 @ENDS
-def test_an_event_loop_can_await_it(keeper: Keeper, end: End) -> None:
+def test_an_event_loop_can_await_it(holder: Holder, end: End) -> None:
     async def wait() -> object:
-        future = asyncio.wrap_future(keeper.call)
-        asyncio.get_running_loop().call_soon(end, keeper)
+        future = asyncio.wrap_future(holder.call)
+        asyncio.get_running_loop().call_soon(end, holder)
         try:
             return await asyncio.wait_for(future, 10)
         except LookupError as error:
@@ -195,12 +195,12 @@ def test_an_event_loop_can_await_it(keeper: Keeper, end: End) -> None:
     assert asyncio.run(wait()) == expected(end)
 
 
-def test_a_future_that_is_not_waited_for_has_no_lock(keeper: Keeper) -> None:
+def test_a_future_that_is_not_waited_for_has_no_lock(holder: Holder) -> None:
     """Which is why there are so few of them to pay for."""
-    succeed(keeper)
+    succeed(holder)
 
-    assert keeper.call.result() == "value"
-    assert vars(keeper.call) == {}
+    assert holder.call.result() == "value"
+    assert vars(holder.call) == {}
 
 
 @pytest.mark.parametrize("ask", ["wait", "as_completed", "callback", "repr", "result"])
@@ -209,13 +209,13 @@ def test_who_asks_in_the_very_moment_of_the_outcome_hears_of_it(ask: str) -> Non
     ends = [succeed, fail, cancel]
     with ThreadPoolExecutor(2) as pool:
         for i in range(1000):
-            keeper, start = Keeper(), threading.Barrier(2)
-            settled = pool.submit(_after, start, lambda k=keeper, i=i: ends[i % 3](k))
-            asked = pool.submit(_after, start, lambda k=keeper: _ask(ask, k.call))
+            holder, start = Holder(), threading.Barrier(2)
+            settled = pool.submit(_after, start, lambda k=holder, i=i: ends[i % 3](k))
+            asked = pool.submit(_after, start, lambda k=holder: _ask(ask, k.call))
 
             assert settled.result(10) is None
             assert asked.result(10)
-            assert keeper.call.done()
+            assert holder.call.done()
 
 
 def _after(start: threading.Barrier, fn: Callable[[], Any]) -> Any:
@@ -231,9 +231,9 @@ def _ask(how: str, future: Future[Any]) -> bool:
     if how == "repr":
         return "state=" in repr(future)
     if how == "callback":
-        heard = threading.Event()
-        future.add_done_callback(lambda _: heard.set())
-        return heard.wait(10)
+        notified = threading.Event()
+        future.add_done_callback(lambda _: notified.set())
+        return notified.wait(10)
     try:
         return future.result(10) == "value"
     except (LookupError, concurrent.futures.CancelledError):

@@ -106,7 +106,7 @@ def test_through_two_servers_both_tracebacks_arrive(serve, connect, address, oth
     assert 'raise ValueError("deep")' in str(error.__cause__)
 
 
-def test_f31_endless_recursion_is_a_recursion_error_and_the_server_lives(
+def test_f31_endless_recursion_is_a_recursion_error_and_the_server_serves_on(
     serve, connect, address
 ) -> None:
     def dive(n: int) -> int:
@@ -176,11 +176,11 @@ def test_f33_and_it_can_itself_be_pickled(serve, connect, address) -> None:
     serve(address, m=lambda: fail(TwoArguments(404, "gone")))
     error = fails_with(connect(address))
 
-    twin = pickle.loads(pickle.dumps(error))
+    copied = pickle.loads(pickle.dumps(error))
 
-    assert isinstance(twin, TwoArguments)
-    assert isinstance(twin, courier.RemoteError)
-    assert (str(twin), twin.code) == (str(error), 404)
+    assert isinstance(copied, TwoArguments)
+    assert isinstance(copied, courier.RemoteError)
+    assert (str(copied), copied.code) == (str(error), 404)
 
 
 def test_an_exception_whose_type_cannot_be_imported_here_arrives_as_text(

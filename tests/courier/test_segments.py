@@ -44,23 +44,23 @@ class Pair:
         self.n_fds_sent = 0
 
     def send(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        loan = self.store(*arrays)
+        lease = self.store(*arrays)
         try:
-            return self.deliver(loan)
+            return self.deliver(lease)
         finally:
-            loan.release()
+            lease.release()
 
     def store(self, *arrays: np.ndarray) -> SegmentLease:
-        loan = self.pool.store([memoryview(array).cast("B") for array in arrays])
-        assert loan is not None
-        return loan
+        lease = self.pool.store([memoryview(array).cast("B") for array in arrays])
+        assert lease is not None
+        return lease
 
-    def deliver(self, loan: SegmentLease) -> list[np.ndarray]:
-        descriptor, fd = self.peer_segments.describe(loan)
+    def deliver(self, lease: SegmentLease) -> list[np.ndarray]:
+        descriptor, fd = self.peer_segments.describe(lease)
         self.n_fds_sent += fd is not None
         if fd is not None:
             self.mappings.take(os.dup(fd))
-        received = self.mappings.receive(descriptor, loan.lengths)
+        received = self.mappings.receive(descriptor, lease.lengths)
         return [np.frombuffer(view, np.uint8) for view in received]
 
     def close(self) -> None:
@@ -151,12 +151,12 @@ def test_an_array_of_many_types_survives_with_pickle(pair) -> None:
     value = {"a": np.arange(300_000, dtype=np.float32).reshape(3, -1), "b": np.ones(9, np.int16)}
     buffers: list[pickle.PickleBuffer] = []
     body = pickle.dumps(value, 5, buffer_callback=buffers.append)
-    loan = pair.pool.store([buffer.raw() for buffer in buffers])
-    descriptor, fd = pair.peer_segments.describe(loan)
+    lease = pair.pool.store([buffer.raw() for buffer in buffers])
+    descriptor, fd = pair.peer_segments.describe(lease)
 
     pair.mappings.take(os.dup(fd))
-    views = pair.mappings.receive(descriptor, loan.lengths)
-    loan.release()
+    views = pair.mappings.receive(descriptor, lease.lengths)
+    lease.release()
     received = pickle.loads(body, buffers=views)
     views.clear()
     received["a"] += 1  # writable, and alive without the views
@@ -222,22 +222,22 @@ def test_one_buffer_of_a_message_keeps_the_segment_for_all(pair) -> None:
     assert np.array_equal(second, numbers(10))
 
 
-def test_a_loan_that_is_held_is_not_written_over(pair) -> None:
-    loan = pair.store(numbers(MB))
-    pair.deliver(loan)
+def test_a_lease_that_is_held_is_not_written_over(pair) -> None:
+    lease = pair.store(numbers(MB))
+    pair.deliver(lease)
 
     pair.send(numbers(MB, first=1))
-    (received,) = pair.deliver(loan)  # as after a lost connection
-    loan.release()
+    (received,) = pair.deliver(lease)  # as after a lost connection
+    lease.release()
 
     assert np.array_equal(received, numbers(MB))
 
 
 def test_the_end_of_an_earlier_delivery_does_not_free_a_later_one(pair) -> None:
-    loan = pair.store(numbers(MB))
-    (early,) = pair.deliver(loan)
-    (late,) = pair.deliver(loan)
-    loan.release()
+    lease = pair.store(numbers(MB))
+    (early,) = pair.deliver(lease)
+    (late,) = pair.deliver(lease)
+    lease.release()
     del early
 
     pair.send(numbers(MB, first=1))
@@ -245,11 +245,11 @@ def test_the_end_of_an_earlier_delivery_does_not_free_a_later_one(pair) -> None:
     assert np.array_equal(late, numbers(MB))
 
 
-def test_a_loan_released_twice_ends_once(pair) -> None:
-    loan = pair.store(numbers(MB))
-    loan.release()
+def test_a_lease_released_twice_ends_once(pair) -> None:
+    lease = pair.store(numbers(MB))
+    lease.release()
     other = pair.store(numbers(MB, first=1))  # the same segment
-    loan.release()
+    lease.release()
 
     pair.send(numbers(MB, first=2))
     (received,) = pair.deliver(other)
@@ -309,7 +309,7 @@ def test_who_keeps_all_that_arrives_gets_copies_after_a_while(pair) -> None:
     assert n_open() == receiver.MAX_LEASES + 1
 
 
-def test_nothing_is_lent_beyond_the_limit(connect_pair) -> None:
+def test_nothing_is_leased_beyond_the_limit(connect_pair) -> None:
     pair = connect_pair(SegmentPool(max_bytes=4 * MB))
     kept = pair.send(numbers(2 * MB))
 
@@ -324,12 +324,12 @@ def test_the_number_of_segments_is_limited(pair) -> None:
     held = [pair.store(numbers(1)) for _ in range(MAX_SEGMENTS)]
 
     assert pair.pool.store([memoryview(numbers(1))]) is None
-    for loan in held:
-        loan.release()
+    for lease in held:
+        lease.release()
 
 
 @pytest.mark.parametrize("limit", ["RLIMIT_FSIZE, (4096, 4096)", "RLIMIT_NOFILE, (3, 3)"])
-def test_nothing_is_lent_where_the_system_has_no_room(python, limit) -> None:
+def test_nothing_is_leased_where_the_system_has_no_room(python, limit) -> None:
     source = f"""
 import resource, sys, threading; sys.path.insert(0, {str(REPOSITORY)!r})
 from launchpad.courier.shm.sender import pool
@@ -348,10 +348,10 @@ print(pool.store([memoryview(bytes(1 << 20))]), threading.active_count())
 
 def test_a_segment_that_was_idle_gives_its_memory_back(pair, later) -> None:
     pair.send(numbers(MB))
-    loan = pair.store(numbers(MB))
-    fd = os.dup(loan.segment.fd)
-    loan.release()
-    del loan
+    lease = pair.store(numbers(MB))
+    fd = os.dup(lease.segment.fd)
+    lease.release()
+    del lease
     assert n_bytes(fd) > MB
 
     has_more = pair.pool.trim(later)
@@ -364,11 +364,11 @@ def test_a_segment_that_was_idle_gives_its_memory_back(pair, later) -> None:
 
 
 def test_a_segment_that_was_kept_for_long_becomes_the_receivers(pair, later) -> None:
-    loan = pair.store(numbers(MB))
-    fd = os.dup(loan.segment.fd)
-    (received,) = pair.deliver(loan)
-    loan.release()
-    del loan
+    lease = pair.store(numbers(MB))
+    fd = os.dup(lease.segment.fd)
+    (received,) = pair.deliver(lease)
+    lease.release()
+    del lease
 
     pair.pool.trim(later)
     still_mapped = pair.mappings.trim(later)
@@ -381,12 +381,12 @@ def test_a_segment_that_was_kept_for_long_becomes_the_receivers(pair, later) -> 
     os.close(fd)
 
 
-def test_a_loan_that_is_held_is_not_idle(pair, later) -> None:
-    loan = pair.store(numbers(MB))
+def test_a_lease_that_is_held_is_not_idle(pair, later) -> None:
+    lease = pair.store(numbers(MB))
 
     pair.pool.trim(later)
-    (received,) = pair.deliver(loan)
-    loan.release()
+    (received,) = pair.deliver(lease)
+    lease.release()
 
     assert np.array_equal(received, numbers(MB))
 
@@ -434,14 +434,14 @@ def test_a_closed_connection_leaves_the_segments_of_others(connect_pair, pool) -
     assert second.n_fds_sent == 2
 
 
-def test_a_loan_outlives_the_connection_it_was_first_sent_on(connect_pair, pool) -> None:
+def test_a_lease_outlives_the_connection_it_was_first_sent_on(connect_pair, pool) -> None:
     first, second = connect_pair(pool), connect_pair(pool)
-    loan = first.store(numbers(MB))
-    first.peer_segments.describe(loan)  # it does not arrive
+    lease = first.store(numbers(MB))
+    first.peer_segments.describe(lease)  # it does not arrive
     first.close()
 
-    (received,) = second.deliver(loan)
-    loan.release()
+    (received,) = second.deliver(lease)
+    lease.release()
 
     assert np.array_equal(received, numbers(MB))
 
@@ -454,12 +454,12 @@ from launchpad.courier.shm.sender import PeerSegments, pool
 
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 sock.connect({path!r})
-borrower, mappings = PeerSegments(pool), MappedSegments()
+peer_segments, mappings = PeerSegments(pool), MappedSegments()
 
 def send(array):
-    loan = pool.store([memoryview(array).cast("B")])
-    descriptor, fd = borrower.describe(loan)
-    loan.release()
+    lease = pool.store([memoryview(array).cast("B")])
+    descriptor, fd = peer_segments.describe(lease)
+    lease.release()
     socket.send_fds(sock, [descriptor + struct.pack("<Q", array.nbytes)], [] if fd is None else [fd])
 
 def receive():
@@ -483,10 +483,10 @@ class Other:
         self.mappings = MappedSegments(self._is_gone)
 
     def send(self, array: np.ndarray) -> None:
-        loan = self.pool.store([memoryview(array).cast("B")])
-        assert loan is not None
-        descriptor, fd = self.peer_segments.describe(loan)
-        loan.release()
+        lease = self.pool.store([memoryview(array).cast("B")])
+        assert lease is not None
+        descriptor, fd = self.peer_segments.describe(lease)
+        lease.release()
         message = descriptor + struct.pack("<Q", array.nbytes)
         socket.send_fds(self._sock, [message], [] if fd is None else [fd])
 
@@ -678,9 +678,9 @@ def test_a_descriptor_that_is_none_is_refused(descriptor) -> None:
 
 @pytest.mark.parametrize("lengths", [[MB + 1], [2**64 - 1], [MB, 1], [2**63, 2**63]])
 def test_buffers_outside_of_the_segment_are_refused(pair, lengths) -> None:
-    loan = pair.store(numbers(MB))
-    descriptor, fd = pair.peer_segments.describe(loan)
-    loan.release()
+    lease = pair.store(numbers(MB))
+    descriptor, fd = pair.peer_segments.describe(lease)
+    lease.release()
     pair.mappings.take(os.dup(fd))
 
     with pytest.raises(ProtocolError, match="in a segment of"):
@@ -757,14 +757,14 @@ def test_another_segment_is_not_taken_for_one_that_got_lost(pair) -> None:
 
 
 def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pair) -> None:
-    loan = pair.store(numbers(MB))
-    descriptor, _ = pair.peer_segments.describe(loan)
-    loan.release()
+    lease = pair.store(numbers(MB))
+    descriptor, _ = pair.peer_segments.describe(lease)
+    lease.release()
 
     with pytest.raises(OSError, match="could not be received"):
-        pair.mappings.receive(descriptor, loan.lengths)
+        pair.mappings.receive(descriptor, lease.lengths)
     with pytest.raises(OSError, match="could not be received"):
-        pair.mappings.receive(pair.peer_segments.describe(loan)[0], loan.lengths)
+        pair.mappings.receive(pair.peer_segments.describe(lease)[0], lease.lengths)
 
 
 @settings(deadline=None)

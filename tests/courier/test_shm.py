@@ -204,7 +204,7 @@ def test_read_only_arrays_can_be_sent_and_stay_read_only(client) -> None:
     assert not result.flags.writeable
 
 
-def test_small_calls_pay_nothing_for_it(spawn, python, unix_address) -> None:
+def test_small_calls_cost_nothing_more(spawn, python, unix_address) -> None:
     spawn()
     source = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
@@ -261,7 +261,7 @@ def test_arguments_that_are_kept_are_not_written_over(client) -> None:
     assert client.kept_total() == sum(int(array.sum()) for array in arrays)
 
 
-def test_more_results_may_be_kept_than_are_lent_at_once(client) -> None:
+def test_more_results_may_be_kept_than_are_leased_at_once(client) -> None:
     kept = [client.echo(numbers(300_000, first=i)) for i in range(100)]
 
     assert all(np.array_equal(array, numbers(300_000, first=i)) for i, array in enumerate(kept))

@@ -195,7 +195,7 @@ def test_a_call_whose_arguments_cannot_be_sent_is_none(
     assert settled(server.stats, "take").calls == 1
 
 
-def test_a_server_counts_as_ended_what_nobody_waits_for_any_more(
+def test_a_server_counts_as_ended_what_is_not_waited_for_any_more(
     unix_address: str, serve: Serve, connect: Connect, gate: threading.Event
 ) -> None:
     def slow() -> bytes:

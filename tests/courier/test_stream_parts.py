@@ -175,7 +175,7 @@ def test_a_ticket_is_good_for_one_time() -> None:
         tickets.take(ticket)
 
 
-def test_streams_that_nobody_comes_for_are_closed() -> None:
+def test_streams_that_are_not_claimed_are_closed() -> None:
     closed = []
 
     class Items:

@@ -243,7 +243,7 @@ def test_nothing_is_made_before_there_is_a_consumer(serve, connect, address, num
 
 
 @pytest.mark.slow
-def test_a_thousand_streams_that_nobody_reads_take_no_threads(serve, connect, address) -> None:
+def test_a_thousand_streams_that_are_not_read_take_no_threads(serve, connect, address) -> None:
     """Their items fill the sockets: neither credit nor room in a socket is waited for by a thread."""
     arrived = threading.Semaphore(0)
 
@@ -391,7 +391,7 @@ def test_a_client_that_is_closed_takes_its_streams_with_it(
     assert numbers.closed.wait(SOON_S)
 
 
-def test_what_a_finally_raises_is_shown_and_hurts_nobody(
+def test_what_a_finally_raises_is_shown_and_changes_nothing(
     serve, connect, address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[object] = []
@@ -591,7 +591,7 @@ def test_after_the_grace_a_stop_closes_streams(serve, connect, address, count, n
 
 
 @pytest.mark.every_transport
-def test_a_stop_ends_although_nobody_reads(serve, connect, address, numbers) -> None:
+def test_a_stop_ends_although_no_client_reads(serve, connect, address, numbers) -> None:
     """A generator with its items written to a socket that is full."""
 
     def batches():
@@ -646,7 +646,7 @@ def test_a_stream_outlives_a_wait_that_was_too_long(serve, connect, address, gat
     stream.close()
 
 
-def test_a_deadline_limits_what_is_read_on_behalf_of_a_call(
+def test_a_deadline_limits_what_is_read_for_a_call(
     serve, connect, address, other_address, gate
 ) -> None:
     def rows():

@@ -168,7 +168,7 @@ def test_plaintext_that_was_asked_for_by_name_is_spoken_whatever_the_keyring_has
     assert answer == (socket.socket, b"question")
 
 
-def test_a_second_server_is_told_that_the_first_one_lives(listen) -> None:
+def test_a_second_server_is_told_that_the_first_one_listens(listen) -> None:
     first = listen(ANYWHERE)
 
     with pytest.raises(OSError, match="another server already listens on this address") as caught:
@@ -191,7 +191,7 @@ def test_a_server_may_come_back_while_its_old_connections_linger(listen) -> None
     assert second.address == first.address
 
 
-def test_where_nobody_listens_the_connection_is_refused(listen) -> None:
+def test_where_no_server_listens_the_connection_is_refused(listen) -> None:
     listener = listen(ANYWHERE)
     listener.close()
 
@@ -199,7 +199,7 @@ def test_where_nobody_listens_the_connection_is_refused(listen) -> None:
         tcp.connect(listener.address, 10)
 
 
-def test_nobody_has_come_yet(listen) -> None:
+def test_no_client_has_come_yet(listen) -> None:
     with pytest.raises(BlockingIOError):
         listen(ANYWHERE).accept()
 
@@ -317,7 +317,7 @@ def test_a_peer_that_leaves_repeats_unanswered_has_vanished() -> None:
     assert suspect((400, 0, 0), (900, 1, 0), (1900, 3, 0), (2500, 4, 0)) == [False] * 3 + [True]
 
 
-def test_a_peer_that_is_silent_because_nobody_asks_it_has_not_vanished() -> None:
+def test_a_peer_that_is_silent_because_it_is_not_asked_has_not_vanished() -> None:
     assert suspect((400, 7, 0), (60_000, 7, 0)) == [False, False]
 
 

@@ -84,18 +84,18 @@ def pair(raw_pair: tuple[socket.socket, socket.socket]) -> Iterator[Pair]:
 @contextlib.contextmanager
 def make_pair(one: socket.socket, other: socket.socket) -> Iterator[Pair]:
     server = tls.accept(other, BUILTIN_PREFIX)
-    heard: list[bytes] = []
-    thread = run(lambda: heard.append(read_patiently(server, 5)))
+    received: list[bytes] = []
+    thread = run(lambda: received.append(read_patiently(server, 5)))
     with server, tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", None) as client:
         client.sendall(b"hello")
         thread.join(10)
-        assert heard == [b"hello"]
+        assert received == [b"hello"]
         server.sendall(b"welcome")
         assert client.recv(7) == b"welcome"
         yield client, server
 
 
-def greet(raw: socket.socket, credentials: Credentials) -> None:
+def handshake(raw: socket.socket, credentials: Credentials) -> None:
     with tls.connect(raw, credentials, "tcp:here:1", None) as sock:
         sock.sendall(b"greeting")
         sock.recv(1)
@@ -115,7 +115,7 @@ def meet(client: Credentials, server: Credentials) -> tuple[BaseException, BaseE
 
     thread = run(serve)
     with pytest.raises(courier.CourierError) as caught:
-        greet(one, client)
+        handshake(one, client)
     thread.join(10)
     return caught.value, ends[0], ends[1]
 
@@ -293,7 +293,7 @@ def test_hands_are_shaken_byte_by_byte_without_blocking() -> None:
     far, other = socket.socketpair()
     server = tls.accept(other, BUILTIN_PREFIX)
 
-    def greet() -> None:
+    def handshake() -> None:
         with tls.connect(one, BUILTIN_PREFIX, "tcp:here:1", None) as client:
             client.sendall(b"hello")
 
@@ -301,12 +301,12 @@ def test_hands_are_shaken_byte_by_byte_without_blocking() -> None:
         for byte in iter(lambda: far.recv(1), b""):
             near.sendall(byte)
 
-    threads = [run(greet), run(relay)]
-    heard, n_waits = b"", 0
-    while not heard:
+    threads = [run(handshake), run(relay)]
+    received, n_waits = b"", 0
+    while not received:
         far.sendall(near.recv(1))
         try:
-            heard = server.recv(100, DONTWAIT)
+            received = server.recv(100, DONTWAIT)
         except BlockingIOError:
             n_waits += 1
     far.shutdown(socket.SHUT_RDWR)
@@ -314,7 +314,7 @@ def test_hands_are_shaken_byte_by_byte_without_blocking() -> None:
     for end in (*threads, near, far):
         end.join(10) if isinstance(end, threading.Thread) else end.close()
 
-    assert heard == b"hello"
+    assert received == b"hello"
     assert n_waits > 500
 
 
@@ -390,15 +390,15 @@ def test_several_threads_write_to_one_connection_and_no_message_is_torn(pair) ->
 
 def test_one_thread_sends_while_another_waits_to_receive(pair) -> None:
     client, server = pair
-    heard: list[bytes] = []
-    waiting = run(lambda: heard.append(client.recv(10)))
+    received: list[bytes] = []
+    waiting = run(lambda: received.append(client.recv(10)))
 
     client.sendall(b"request")
     request = server.recv(10)
     server.sendall(b"answer")
     waiting.join(10)
 
-    assert (request, heard) == (b"request", [b"answer"])
+    assert (request, received) == (b"request", [b"answer"])
 
 
 # Limits: what was sent is known to the byte.
@@ -626,13 +626,13 @@ def test_a_record_that_was_tampered_with_breaks_the_connection_and_is_never_data
 
 def test_a_reader_is_woken_when_its_own_side_hangs_up(pair) -> None:
     client, _ = pair
-    heard: list[bytes] = []
-    thread = run(lambda: heard.append(client.recv(1)))
+    received: list[bytes] = []
+    thread = run(lambda: received.append(client.recv(1)))
 
     client.shutdown(socket.SHUT_RDWR)
     thread.join(10)
 
-    assert heard == [b""]
+    assert received == [b""]
 
 
 def test_closing_does_not_wait_for_a_writer_that_is_stuck(narrow_pair) -> None:

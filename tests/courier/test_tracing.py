@@ -259,7 +259,7 @@ def test_the_span_of_a_cancelled_future_says_so(
     assert (span.attributes or {})["error.type"] == CancelledError.__qualname__
 
 
-def test_a_call_that_nobody_answers_in_time_ends_its_span(
+def test_a_call_that_is_not_answered_in_time_ends_its_span(
     address: str, serve: Serve, connect: Connect, traced: Traced, gate: threading.Event
 ) -> None:
     serve(address, block=gate.wait)

@@ -41,7 +41,7 @@ def read_answers(sock: stream_socket.Socket, n: int) -> list[framing.Fields]:
 
 
 @pytest.mark.parametrize("flags", [0, handshake.OVERLAP])
-def test_calls_that_arrive_together_with_the_greeting_are_answered(
+def test_calls_that_arrive_together_with_the_handshake_are_answered(
     serve, socket_address, flags
 ) -> None:
     serve(socket_address, m=lambda value: value)
@@ -51,10 +51,10 @@ def test_calls_that_arrive_together_with_the_greeting_are_answered(
 
     with contextlib.closing(sock):
         sock.sendall(handshake.encode_client_hello(b"", "me", flags) + calls)
-        welcome = handshake.decode_server_hello(read(sock, handshake.SERVER_HELLO_SIZE))
+        server_hello = handshake.decode_server_hello(read(sock, handshake.SERVER_HELLO_SIZE))
         answers = read_answers(sock, 3)
 
-    assert welcome.status == handshake.ACCEPTED
+    assert server_hello.status == handshake.ACCEPTED
     assert [frame[:2] for frame in answers] == [(framing.RESULT, i) for i in (1, 2, 3)]
 
 

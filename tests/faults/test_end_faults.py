@@ -70,7 +70,7 @@ def eat():
 """
 
 
-def test_f23_a_worker_that_the_kernel_kills_for_want_of_memory_is_said_to_be_out_of_it(
+def test_f23_a_worker_that_the_kernel_kills_for_lack_of_memory_is_reported_so(
     tmp_path: Path, small_cgroup: Path
 ) -> None:
     done = run(tmp_path, EATS + "run(lp.PyNode(eat))", cgroup=small_cgroup)
@@ -101,7 +101,7 @@ run(lp.PyNode(eat))
     assert done.returncode == outcome.OUT_OF_MEMORY
 
 
-def test_f22_a_kill_by_somebody_else_is_told_from_one_for_want_of_memory(tmp_path: Path) -> None:
+def test_f22_a_kill_by_another_process_is_told_from_one_for_lack_of_memory(tmp_path: Path) -> None:
     done = run(tmp_path, "run(lp.PyNode(os.kill, 0, 0))".replace("0, 0", "*(0, 9)"), "local_mp")
 
     assert "killed by SIGKILL, not by the launcher" in done.stderr

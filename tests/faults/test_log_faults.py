@@ -188,7 +188,7 @@ def read_until_it_talks(fd: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", ["pipe", "terminal"])
-def test_f53_a_launcher_whose_output_nobody_reads_any_more_runs_on_and_never_spins(
+def test_f53_a_launcher_whose_output_is_not_read_any_more_runs_on_and_never_spins(
     gone: str,
 ) -> None:
     ours, theirs = pty.openpty() if gone == "terminal" else os.pipe()

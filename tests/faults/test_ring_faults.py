@@ -34,7 +34,7 @@ def call_once(passer: Any) -> None:
     passer.pass_on(0)
 
 
-def ring_of_two() -> lp.Program:
+def cycle_of_two() -> lp.Program:
     program = lp.Program("ring")
     few = {"thread_pool_size": 2}
     a, b = (lp.CourierNode(Passer, None, courier_kwargs=few) for _ in range(2))
@@ -47,10 +47,10 @@ def ring_of_two() -> lp.Program:
 
 
 @everywhere
-def test_f30_a_ring_of_nodes_is_named_and_can_be_stopped(
+def test_f30_a_cycle_of_nodes_is_named_and_can_be_stopped(
     launch_type: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running = lp.launch(ring_of_two(), launch_type)
+    running = lp.launch(cycle_of_two(), launch_type)
     try:
         deadline = time.monotonic() + DEADLINE_S
         while "wait for each other" not in (

@@ -412,7 +412,7 @@ lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
 
 
 @both_by_script
-def test_f53_a_program_whose_output_nobody_reads_any_more_runs_to_its_end_and_never_spins(
+def test_f53_a_program_whose_output_is_not_read_any_more_runs_to_its_end_and_never_spins(
     start: Start, launch_type: str
 ) -> None:
     body = """

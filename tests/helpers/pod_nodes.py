@@ -38,16 +38,16 @@ class Caller:
         self._server, self._attempt = server, attempt
 
     def run(self) -> None:
-        heard = 0
-        while heard < self._attempt:
+        received = 0
+        while received < self._attempt:
             try:
                 now = self._server.attempt()
             except lp.courier.CourierError as error:
                 print(type(error).__name__, flush=True)
                 continue
-            if now != heard:
-                heard = now
-                print(f"reached attempt {heard}", flush=True)
+            if now != received:
+                received = now
+                print(f"reached attempt {received}", flush=True)
             time.sleep(0.05)
 
 

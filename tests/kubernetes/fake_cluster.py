@@ -65,7 +65,7 @@ class FakeCluster:
     def create(self, manifest: Manifest) -> Manifest:
         """Makes an object; of a Job a pod, too."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        self._knock("create", kind)
+        self._request("create", kind)
         with self._changed:
             if (kind, name) in self.objects:
                 raise ApiError(409, f'{kind.lower()}s "{name}" already exists')
@@ -76,7 +76,7 @@ class FakeCluster:
 
     def read(self, kind: str, name: str) -> Manifest:
         """An object."""
-        self._knock("get", kind)
+        self._request("get", kind)
         with self._changed:
             if (kind, name) not in self.objects:
                 raise ApiError(404, f'{kind.lower()}s "{name}" not found')
@@ -86,13 +86,13 @@ class FakeCluster:
         self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
     ) -> None:
         """Deletes an object and what belongs to it; a pod that runs is asked, unless `grace_s` is 0."""
-        self._knock("delete", kind)
+        self._request("delete", kind)
         with self._changed:
             self._discard(kind, name, grace_s)
 
     def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
         """Merges these into the metadata of an object."""
-        self._knock("patch", kind)
+        self._request("patch", kind)
         with self._changed:
             found = self._existing(kind, name)
             for field, value in metadata.items():
@@ -104,19 +104,19 @@ class FakeCluster:
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Those with these labels, and the version from which a watch goes on."""
-        self._knock("list", kind)
+        self._request("list", kind)
         with self._changed:
             found = [o for (k, _), o in self.objects.items() if k == kind and _fits(o, selector)]
             return copy.deepcopy(found), str(self._version)
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
         """Those among the objects: `cluster.objects["Event", "e"] = {"reason": …, "message": …}`."""
-        self._knock()
+        self._request()
         return [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """What happens to them, until the connection is cut."""
-        self._knock("watch", kind)
+        self._request("watch", kind)
         seen, cuts = int(version), self._n_cuts
         if seen < self._oldest:
             raise ApiError(410, "too old resource version")
@@ -128,14 +128,14 @@ class FakeCluster:
                     return
                 events = [event for event in self._events if event[0] > seen]
                 seen = max([seen, *(number for number, _, _ in events)])
-            self._knock()
+            self._request()
             for _, change, found in events:
                 if found["kind"] == kind and _fits(found, selector):
                     yield change, found
 
     def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
         """The lines of a pod, each after its time: until it is over, or those that are there now."""
-        self._knock("get", "Pod/log")
+        self._request("get", "Pod/log")
         shown = 0
         if not follow:
             with self._changed:
@@ -150,19 +150,19 @@ class FakeCluster:
                 shown += len(lines)
                 if not lines and not is_over and not self._is_closed:
                     self._changed.wait(0.05)
-            self._knock()
+            self._request()
             yield from (line for line in lines if line.split(b" ")[0].decode() >= since)
             if not lines and (is_over or self._is_closed):
                 return
 
     def rules(self) -> Sequence[Manifest]:
         """None: each right is asked for."""
-        self._knock()
+        self._request()
         return []
 
     def may(self, verb: str, kind: str) -> bool:
         """Whether `refused` does not say otherwise."""
-        self._knock()
+        self._request()
         return (verb, kind) not in self.refused
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class FakeCluster:
 
     # Inside.
 
-    def _knock(self, verb: str = "", kind: str = "") -> None:
+    def _request(self, verb: str = "", kind: str = "") -> None:
         if not self.is_reachable:
             raise Unreachable("the fake cluster does not answer")
         if (verb, kind) in self.refused:

@@ -104,7 +104,7 @@ def test_a_container_killed_from_outside_is_named_and_comes_back(api: Api) -> No
         running.wait(DEADLINE_S)
 
 
-def test_a_pod_deleted_by_somebody_is_named_and_comes_back(api: Api) -> None:
+def test_a_pod_that_was_deleted_is_named_and_comes_back(api: Api) -> None:
     with launched(server_and_caller(2)) as running:
         until(lambda: "reached attempt 1" in running.logs("caller"))
         api.delete("Pod", pod_of(api, "server-0")["metadata"]["name"])

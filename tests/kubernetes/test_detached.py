@@ -118,7 +118,7 @@ def only(cluster: FakeCluster, kind: str) -> Manifest:
     return found
 
 
-def wishes(cluster: FakeCluster, pod: str) -> PodCommands:
+def requests(cluster: FakeCluster, pod: str) -> PodCommands:
     text: str = cluster.objects["Pod", pod]["metadata"]["annotations"]["launchpad/orders"]
     return pod_messages.parse_commands(text)
 
@@ -157,7 +157,7 @@ def test_a_supervisor_may_have_launched_before_its_kubelet_says_that_it_runs(
     assert not left.has_ended()
     left.ask_to_stop()
 
-    assert wishes(cluster, pod).stop
+    assert requests(cluster, pod).stop
 
 
 def test_all_that_was_made_goes_with_the_supervisors_job(
@@ -263,7 +263,7 @@ def test_its_output_is_told_apart_by_worker(cluster: FakeCluster, pod: str, left
 
 def test_its_supervisor_is_asked_for_stacks(cluster: FakeCluster, pod: str, left: Detached) -> None:
     def answer() -> None:
-        cluster.when(lambda: wishes(cluster, pod).stacks == 1)
+        cluster.when(lambda: requests(cluster, pod).stacks == 1)
         tell(cluster, pod, launcher_state.STACKS, (1, {"loop-0": "in run\n"}))
 
     thread = threading.Thread(target=answer)
@@ -302,11 +302,11 @@ def test_a_stop_is_the_supervisors_who_leaves_nothing_then(
     cluster: FakeCluster, pod: str, left: Detached
 ) -> None:
     left.ask_to_stop()
-    assert wishes(cluster, pod).stop
+    assert requests(cluster, pod).stop
     assert not left.has_ended()
 
     left.ask_to_stop(at_once=True)
-    assert wishes(cluster, pod).kill
+    assert requests(cluster, pod).kill
     tell_end(cluster, pod, stopped=["loop-0", "loop-1"])
     cluster.end(pod)
     left.wait(DEADLINE_S)
@@ -382,7 +382,7 @@ def test_what_is_stopped_by_halves_is_stopped_by_the_next_look(
     assert [row.state for row in left.status()] == ["stopped", "stopped"]
 
 
-def test_who_waits_hears_that_somebody_else_has_stopped_it_and_nothing_worse(
+def test_a_script_that_waits_learns_that_another_has_stopped_it_and_nothing_worse(
     cluster: FakeCluster, pod: str, left: Detached
 ) -> None:
     annotate(cluster, pod, PodCommands(stop=True))
@@ -402,7 +402,7 @@ def test_a_stop_is_not_undone_by_who_asks_for_stacks(
 
     left.stacks(["loop-0"])
 
-    assert wishes(cluster, pod) == PodCommands(stop=True, kill=True, stacks=5)
+    assert requests(cluster, pod) == PodCommands(stop=True, kill=True, stacks=5)
 
 
 def test_a_supervisor_that_does_not_stop_is_ended_by_force(
@@ -481,7 +481,7 @@ def test_it_is_found_from_elsewhere_by_the_root_that_its_supervisor_makes(
     found.ask_to_stop()
 
     assert found.record == RunRecord(**RECORD)
-    assert wishes(cluster, pod).stop
+    assert requests(cluster, pod).stop
 
 
 def _root(cluster: FakeCluster, run: str, owner: str) -> Manifest:

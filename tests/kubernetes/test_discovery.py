@@ -272,7 +272,7 @@ def test_of_several_attempts_the_newest_is_shown(
     assert states(found)[0] == ("loop-0", "running", 11)
 
 
-def test_of_a_run_that_nobody_has_ended_nothing_is_deleted_by_looking(
+def test_of_a_run_that_was_not_ended_nothing_is_deleted_by_looking(
     cluster: FakeCluster, found: Detached, running: list[str]
 ) -> None:
     cluster.end(running[0])
@@ -283,7 +283,7 @@ def test_of_a_run_that_nobody_has_ended_nothing_is_deleted_by_looking(
     assert set(cluster.objects) == before
 
 
-def test_nobody_is_left_to_ask_for_stacks(found: Detached) -> None:
+def test_no_launcher_is_left_to_ask_for_stacks(found: Detached) -> None:
     assert found.stacks(["loop-0"]) == {"loop-0": "(only its launcher can ask for stacks)\n"}
 
 
@@ -419,7 +419,7 @@ def test_a_stop_that_was_broken_off_can_be_made_again(
     assert cluster.objects == {}
 
 
-def test_waiting_for_a_run_ends_when_somebody_has_ended_it(
+def test_waiting_for_a_run_ends_when_it_was_ended_from_elsewhere(
     cluster: FakeCluster, left: Left, found: Detached
 ) -> None:
     with pytest.raises(TimeoutError):

@@ -197,7 +197,7 @@ class TestOnACluster:
 
             is_stopped_by_what_the_page_shows(elsewhere)
 
-    def test_it_can_be_stopped_from_elsewhere_while_its_launcher_lives(
+    def test_it_can_be_stopped_from_elsewhere_while_its_launcher_runs(
         self, terminal: Terminal, elsewhere: Terminal, tmp_path: Path
     ) -> None:
         with counting(terminal, tmp_path / "output") as process:

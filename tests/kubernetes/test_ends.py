@@ -192,7 +192,7 @@ def test_a_worker_that_never_stops_is_stopped_by_force_when_its_launcher_was_kil
     assert what_is_left(api) == []
 
 
-def test_a_run_whose_launcher_lives_is_listed_once_and_stopped_by_it(
+def test_a_run_whose_launcher_still_runs_is_listed_once_and_stopped_by_it(
     start: Start, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = start("running.wait()")

@@ -310,22 +310,24 @@ def test_a_label_of_the_patch_is_the_jobs_too_where_queues_look_for_it() -> None
 
 
 @pytest.mark.parametrize("sizes", [[], [10, 20], [600_000, 600_000, 10], [2_500_000, 7], [10] * 50])
-def test_contents_are_stowed_in_few_boxes_and_each_is_found_again(
+def test_contents_are_packed_in_few_secrets_and_each_is_found_again(
     sizes: list[int], tmp_path: Path
 ) -> None:
     contents = {f"worker.{i}": os.urandom(size) for i, size in enumerate(sizes)}
 
-    stowed = packed_secrets.pack_secrets({"shared": b"for all"}, contents)
+    packing = packed_secrets.pack_secrets({"shared": b"for all"}, contents)
 
-    filled = [sum(map(len, box.values())) for box in stowed.secret_files]
-    assert stowed.secret_files[0]["shared"] == b"for all"
+    filled = [sum(map(len, box.values())) for box in packing.secret_files]
+    assert packing.secret_files[0]["shared"] == b"for all"
     assert max(filled) <= packed_secrets.PART_BYTES
     assert len(filled) <= 2 + 2 * sum(sizes) // packed_secrets.PART_BYTES
     for name, content in contents.items():
         folder = tmp_path / name
         folder.mkdir()
-        for i, (box, file) in enumerate(stowed.places[name]):
-            (folder / packed_secrets.file_name("it", i)).write_bytes(stowed.secret_files[box][file])
+        for i, (box, file) in enumerate(packing.places[name]):
+            (folder / packed_secrets.file_name("it", i)).write_bytes(
+                packing.secret_files[box][file]
+            )
         assert packed_secrets.unpacked(folder, "it") == content
 
 

@@ -67,8 +67,8 @@ class Mounted:
             }
         )
 
-    def send_commands(self, wishes: PodCommands) -> None:
-        self.add({"orders": wishes.text().encode()})
+    def send_commands(self, requests: PodCommands) -> None:
+        self.add({"orders": requests.text().encode()})
 
     @property
     def printed(self) -> list[bytes]:
@@ -273,7 +273,7 @@ def test_when_the_first_process_is_killed_the_worker_ends_and_what_it_has_starte
     until(lambda: not any(each.is_running() for each in below))
 
 
-def test_stacks_come_when_they_are_wished_for(mounted: Mounted, begin: Begin) -> None:
+def test_stacks_come_when_they_are_requested(mounted: Mounted, begin: Begin) -> None:
     mounted.mount(single(pod_nodes.waits))
     begin()
     until(lambda: "waiting" in mounted.lines)

@@ -45,17 +45,17 @@ def test_a_line_of_the_users_is_no_report_and_comes_through_unchanged(line: byte
     assert pod_messages.unescaped(sent) == line
 
 
-def test_a_user_who_prints_a_letter_reports_nothing() -> None:
+def test_a_user_who_prints_a_message_reports_nothing() -> None:
     forged = pod_messages.written(Ended(FAILED)).removesuffix(b"\n")
 
     assert pod_messages.report_in(pod_messages.escaped(forged)) is None
     assert pod_messages.unescaped(pod_messages.escaped(forged)) == forged
 
 
-def test_wishes_arrive_as_they_were_written() -> None:
-    wishes = PodCommands(restarts=True, gone={"b-0": "it failed"}, stacks=2)
+def test_commands_arrive_as_they_were_written() -> None:
+    commands = PodCommands(restarts=True, gone={"b-0": "it failed"}, stacks=2)
 
-    assert pod_messages.parse_commands(wishes.text()) == wishes
+    assert pod_messages.parse_commands(commands.text()) == commands
     assert pod_messages.parse_commands("") == PodCommands()
 
 
@@ -167,7 +167,7 @@ def test_the_termination_message_counts_if_the_log_was_lost() -> None:
     assert (ended.cause, ended.traceback) == ("ValueError: boom", "Traceback …")
 
 
-def test_a_worker_that_stopped_because_somebody_deleted_its_pod_is_lost() -> None:
+def test_a_worker_that_stopped_because_its_pod_was_deleted_is_lost() -> None:
     said = Outcome("a-0", outcome.STOPPED, "run", 2)
 
     ended = pod_status.ending(AttemptFacts("a-0", 2, reported=said), terminated(), True)
@@ -185,7 +185,7 @@ def test_a_worker_that_stopped_because_its_node_evicted_it_is_lost() -> None:
     assert "Evicted: low on memory" in ended.cause
 
 
-def test_wishes_of_a_later_version_are_passed_over() -> None:
+def test_commands_of_a_later_version_are_passed_over() -> None:
     assert pod_messages.parse_commands('{"kill": true, "of_tomorrow": 1}') == PodCommands(kill=True)
 
 

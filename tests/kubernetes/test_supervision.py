@@ -225,7 +225,7 @@ def test_a_watch_whose_past_is_forgotten_lists_again(cluster: FakeCluster) -> No
             running.wait(20)
 
 
-def test_a_pod_that_was_lost_while_nobody_watched_is_missed_in_the_list(
+def test_a_pod_that_was_lost_while_the_watch_was_down_is_missed_in_the_list(
     cluster: FakeCluster,
 ) -> None:
     with launched(cluster) as running:
@@ -277,12 +277,12 @@ def test_a_worker_learns_that_another_one_is_gone(cluster: FakeCluster) -> None:
         cluster.report(first, Ended(Outcome("server-0", outcome.SUCCEEDED)))
         cluster.end(first)
 
-        def wishes() -> pod_messages.PodCommands:
+        def requests() -> pod_messages.PodCommands:
             annotations = cluster.objects["Pod", pod]["metadata"]["annotations"]
             return pod_messages.parse_commands(annotations["launchpad/orders"])
 
-        cluster.when(lambda: "server-0" in wishes().gone)
-        assert "it has ended and serves no more" in wishes().gone["server-0"]
+        cluster.when(lambda: "server-0" in requests().gone)
+        assert "it has ended and serves no more" in requests().gone["server-0"]
 
 
 def test_what_an_attempt_has_left_is_given_to_the_next_and_kept_with_the_logs(
@@ -343,7 +343,7 @@ def test_a_launcher_that_fails_itself_gives_up_all_its_workers(
             running.wait(20)
 
 
-def test_a_cluster_that_does_not_answer_keeps_nobody_from_stopping(
+def test_a_cluster_that_does_not_answer_does_not_keep_a_program_from_stopping(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(termination, "_ABANDONED_S", 0.5)
@@ -386,7 +386,7 @@ def test_whether_sigkill_was_for_want_of_memory_is_the_clusters_to_say(
             running.wait(20)
 
 
-def test_a_worker_that_stopped_unasked_was_deleted_by_somebody(cluster: FakeCluster) -> None:
+def test_a_worker_that_stopped_unasked_was_deleted_from_outside(cluster: FakeCluster) -> None:
     with launched(cluster) as running:
         pod = begin(cluster)
         until(lambda: running.status()[0].state == "running")
@@ -404,7 +404,7 @@ def test_a_worker_is_killed_for_a_test_by_its_pod(cluster: FakeCluster) -> None:
 
         assert running.crash("loop-0", "for a test") == "SIGKILL"
 
-        until(lambda: pod_messages.parse_commands(orders_of(cluster, pod)).crash)
+        until(lambda: pod_messages.parse_commands(commands_of(cluster, pod)).crash)
 
 
 def test_what_a_kubelet_may_have_missed_is_said_once_more(
@@ -416,12 +416,12 @@ def test_what_a_kubelet_may_have_missed_is_said_once_more(
         until(lambda: running.status()[0].state == "running")
         running.crash("loop-0", "for a test")
 
-        until(lambda: pod_messages.parse_commands(orders_of(cluster, pod)).repeats == 1)
+        until(lambda: pod_messages.parse_commands(commands_of(cluster, pod)).repeats == 1)
 
-        assert pod_messages.parse_commands(orders_of(cluster, pod)).crash
+        assert pod_messages.parse_commands(commands_of(cluster, pod)).crash
 
 
-def orders_of(cluster: FakeCluster, pod: str) -> str:
+def commands_of(cluster: FakeCluster, pod: str) -> str:
     return str(cluster.read("Pod", pod)["metadata"]["annotations"]["launchpad/orders"])
 
 

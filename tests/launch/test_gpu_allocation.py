@@ -75,7 +75,7 @@ def test_it_refuses_exactly_when_there_is_no_way(
 
 @settings(max_examples=300, deadline=None)
 @given(hosts, programs, shares_of_others)
-def test_nobody_gets_what_is_another_s_or_not_of_the_kind_asked_for(
+def test_no_worker_gets_what_is_another_s_or_not_of_the_kind_asked_for(
     devices: list[Device], asked: list[GpuRequest], shares: list[int]
 ) -> None:
     taken = taken_of(devices, shares)

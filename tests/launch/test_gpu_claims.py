@@ -62,8 +62,8 @@ def gpus_of(running: lp.Running) -> list[tuple[str, ...]]:
 
 def held() -> dict[str, int]:
     """What all runs hold now."""
-    with claims.claim_table() as ledger:
-        return dict(ledger.taken())
+    with claims.claim_table() as table:
+        return dict(table.taken())
 
 
 # --- programs of one process -----------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_a_launcher_that_is_killed_frees_its_gpus_and_not_before_its_workers_are
     os.kill(holder.process.pid, signal.SIGKILL)
     wait_until_free()
 
-    assert not _lives(int(holder.worker))
+    assert not _runs(int(holder.worker))
     with lp.launch(program_of(4), "test_mp") as running:
         assert gpus_of(running) == [("0", "1", "2", "3")]
 
@@ -332,7 +332,7 @@ def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
     holder.process.wait(DEADLINE_S)
 
     with lp.launch(program_of(4), "test_mp") as running:
-        assert not _lives(int(holder.worker))
+        assert not _runs(int(holder.worker))
         assert gpus_of(running) == [("0", "1", "2", "3")]
 
 
@@ -351,7 +351,7 @@ def test_children_that_a_killed_launcher_had_forked_hold_nothing(
     assert any(child.is_running() for child in children)
 
 
-def test_gpus_stay_held_while_a_worker_lives_whose_subreaper_and_forkserver_were_killed(
+def test_gpus_stay_held_while_a_worker_runs_whose_subreaper_and_forkserver_were_killed(
     holders: list[Holder],
 ) -> None:
     holders.append(holder := Holder("local_mp", hogs=True))
@@ -406,7 +406,7 @@ def launch_within() -> None:
         print(f"too much: {type(error).__name__}: {error}")
 
 
-def _lives(pid: int) -> bool:
+def _runs(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

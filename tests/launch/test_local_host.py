@@ -330,7 +330,7 @@ def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own() -> None:
     assert running.logs("a") == f"{sorted(os.sched_getaffinity(0))} {['1'] * 4}\n"
 
 
-def test_a_number_of_threads_that_somebody_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_of_threads_that_was_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
     program = lp.Program("p")
     with program.group("a", resources=lp.Resources(cpus=1, env={"OMP_NUM_THREADS": "5"})):

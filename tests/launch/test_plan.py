@@ -206,7 +206,7 @@ def test_f09_a_handle_of_another_program_is_refused_with_its_name(launch_type: s
 
 
 @both
-def test_a_handle_of_a_node_that_serves_nobody_is_refused(launch_type: str) -> None:
+def test_a_handle_of_a_node_that_does_not_serve_is_refused(launch_type: str) -> None:
     program = lp.Program("p")
     handle = program.add_node(lp.PyNode(add_once), label="quiet")
     program.add_node(lp.PyNode(add_once, handle), label="caller")

@@ -147,11 +147,11 @@ def test_a_worker_reports_that_it_is_ready_and_that_it_has_ended(launch: Launch)
 def test_a_worker_s_process_is_told_of_before_it_is_ready(launch: Launch) -> None:
     launched = launch(worker=lambda: print(os.getpid(), flush=True))
 
-    born = launched.next(ProcessStarted)
+    started = launched.next(ProcessStarted)
     launched.next(Ready)
 
-    assert (born.worker, born.attempt) == ("worker-0", 1)
-    assert born.pid == int(launched.wait_for_line("worker-0"))
+    assert (started.worker, started.attempt) == ("worker-0", 1)
+    assert started.pid == int(launched.wait_for_line("worker-0"))
 
 
 def test_a_server_is_ready_without_anything_to_run_and_serves_until_asked(launch: Launch) -> None:
@@ -645,7 +645,7 @@ def test_what_a_worker_started_dies_with_it(launch: Launch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
-def test_what_a_worker_started_and_left_its_process_group_dies_with_it_and_nobody_else(
+def test_what_a_worker_started_and_left_its_process_group_dies_with_it_and_nothing_else(
     launch: Launch,
 ) -> None:
     launched = launch(

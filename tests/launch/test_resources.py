@@ -184,7 +184,7 @@ def test_f10_an_interpreter_set_by_two_sources_lists_both(launch_type: str) -> N
 
 
 @both
-def test_a_plan_shows_resources_only_if_somebody_asks_for_some(launch_type: str) -> None:
+def test_a_plan_shows_resources_only_if_some_are_asked_for(launch_type: str) -> None:
     without = str(lp.plan(program_with(env={"A": "1"}), launch_type))
     with_some = str(lp.plan(program_with(cpus=0.5, memory="1MiB"), launch_type))
 

@@ -136,7 +136,7 @@ atexit.register(print, "registered after")
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "2>&1 | head -c 1"])
-def test_a_failure_is_the_exit_code_also_when_nobody_can_read_the_report(
+def test_a_failure_is_the_exit_code_also_when_the_report_cannot_be_read(
     tmp_path: Path, closed: str
 ) -> None:
     body = 'lp.launch(program_of(("bad", lp.PyClassNode(nodes.FailsInRun))))'
@@ -452,7 +452,7 @@ lp.launch(program_of(("stubborn", lp.PyClassNode(Stubborn))))
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_ctrl_c_is_heard_although_the_script_does_not_wait_yet(
+def test_a_second_ctrl_c_counts_although_the_script_does_not_wait_yet(
     tmp_path: Path, first: signal.Signals
 ) -> None:
     body = """
@@ -510,7 +510,7 @@ def launched(kind, name, *launch_type):
 """
 
 
-def test_a_ctrl_c_after_the_script_raised_insists_only_on_programs_that_were_asked(
+def test_a_ctrl_c_after_the_script_raised_forces_only_programs_that_were_asked(
     tmp_path: Path,
 ) -> None:
     body = """
@@ -576,7 +576,7 @@ threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
     assert process.returncode == 143, rest
 
 
-def test_the_ctrl_c_after_the_one_that_asked_insists_also_when_a_sigterm_came_before(
+def test_the_ctrl_c_after_the_one_that_asked_forces_also_when_a_sigterm_came_before(
     tmp_path: Path,
 ) -> None:
     body = """

@@ -89,7 +89,7 @@ def test_ctrl_c_at_any_line_of_the_end_of_a_script_stops_the_program(
         assert left == []
 
 
-def test_the_first_asks_the_second_insists_and_the_third_raises_at_once() -> None:
+def test_the_first_asks_the_second_forces_and_the_third_raises_at_once() -> None:
     asked: list[bool] = []
 
     def press_and_go_on(times: int) -> None:
@@ -104,7 +104,7 @@ def test_the_first_asks_the_second_insists_and_the_third_raises_at_once() -> Non
     assert asked == [False, True]
 
 
-def test_of_a_program_that_stops_already_the_first_insists() -> None:
+def test_of_a_program_that_stops_already_the_first_forces() -> None:
     asked: list[bool] = []
 
     with pytest.raises(KeyboardInterrupt), KeyboardInterruptHandler(asked.append, is_stopping=True):

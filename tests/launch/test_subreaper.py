@@ -98,8 +98,8 @@ for label, run in (("first", first), ("second", other), ("third", other)):
 running = lp.launch(program, "local_mp", terminal="output_to_files")
 print(running._run.runtime, flush=True)
 """
-        heard = tmp_path / "heard"
-        heard.touch()
+        noticed = tmp_path / "heard"
+        noticed.touch()
         process = subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + body],
             cwd=tmp_path,
@@ -110,7 +110,7 @@ print(running._run.runtime, flush=True)
         runtime = Path(process.stdout.readline().decode().strip())
         script = Script(psutil.Process(process.pid), runtime, tmp_path)
         started.append((process, script))
-        until(lambda: heard.read_text().count("\n") == 3)
+        until(lambda: noticed.read_text().count("\n") == 3)
         return script
 
     yield launch

@@ -75,7 +75,7 @@ def test_deaths_that_no_policy_counts_any_more_are_forgotten() -> None:
     assert len(watcher._restart_history["a-0"]) == 1
 
 
-def test_a_worker_s_process_is_known_from_its_birth_to_its_end() -> None:
+def test_a_worker_s_process_is_known_from_its_start_to_its_end() -> None:
     policy = RestartPolicy(backoff=0)
     watcher = supervisor(worker("a-0", restart=policy))
     watcher.start_all(7.0)
@@ -96,7 +96,7 @@ def test_servers_alone_keep_running() -> None:
     assert not watcher.is_stopping
 
 
-def test_nobody_stops_before_the_last_one_is_known_to_run_nothing() -> None:
+def test_no_worker_stops_before_the_last_one_is_known_to_run_nothing() -> None:
     watcher = supervisor(worker("slow-0"), worker("a-0"))
     watcher.start_all()
     watcher.on(ready("a-0"), 0.0)
@@ -198,7 +198,7 @@ def test_stopping_twice_asks_once() -> None:
     assert watcher.stop_reason == "first"
 
 
-def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_ring() -> None:
+def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_cycle() -> None:
     watcher = supervisor(worker("a-0"), worker("b-0"), worker("c-0"))
     watcher.start_all()
     watcher.on(Waiting("a-0", "b-0"), 1.0)
@@ -210,7 +210,7 @@ def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_
     assert "c-0 → a-0 → b-0 → c-0" in watcher.failures[0].cause
 
 
-def test_waiting_for_a_slow_constructor_is_no_ring() -> None:
+def test_waiting_for_a_slow_constructor_is_no_cycle() -> None:
     watcher = supervisor(worker("a-0"), worker("b-0"))
     watcher.start_all()
     watcher.on(Waiting("a-0", "b-0"), 1.0)
@@ -219,7 +219,7 @@ def test_waiting_for_a_slow_constructor_is_no_ring() -> None:
     assert watcher.on(Waiting("b-0", "a-0"), 1.2) == []
 
 
-def test_the_first_cause_is_the_one_that_blames_nobody_who_failed() -> None:
+def test_the_first_cause_is_the_one_that_blames_no_worker_that_failed() -> None:
     consequence = Outcome("actor-0", FAILED, blames="learner-0")
     cause = Outcome("learner-0", FAILED, cause="killed by SIGKILL")
 
@@ -418,7 +418,7 @@ def test_a_server_that_comes_back_with_its_group_is_no_longer_gone() -> None:
     assert commands[1:] == [StartWorker("a-0", 2), AnnounceGone("a-0", ""), StartWorker("a-1", 2)]
 
 
-def test_a_restarted_worker_learns_who_has_gone_before_it_was_born() -> None:
+def test_a_restarted_worker_learns_who_has_gone_before_it_started() -> None:
     serving = {"endpoints": {"server-0/courier": "x"}}
     watcher = running(worker("server-0", **serving), worker("a-0", restart=TWICE), worker("b-0"))
     (gone,) = watcher.on(ended("server-0"), 1.0)

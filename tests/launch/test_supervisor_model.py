@@ -166,12 +166,12 @@ class Model(RuleBasedStateMachine):
             assert not self.supervisor.failures
 
     @invariant()
-    def it_knows_who_lives(self) -> None:
+    def it_knows_who_runs(self) -> None:
         alive = {name for name, w in self.supervisor.workers.items() if w.is_alive}
         assert alive == set(self.live)
 
     @invariant()
-    def it_is_over_when_it_stops_and_nobody_lives(self) -> None:
+    def it_is_over_when_it_stops_and_none_runs(self) -> None:
         if self.supervisor.is_stopping:
             assert self.supervisor.is_over is (not self.live)
 

@@ -96,7 +96,7 @@ def running(*nodes: dict[str, Any]) -> Iterator[Cluster]:
             cluster.close()
 
 
-class _Visitor:
+class _Client:
     def bring(self) -> bytes:
         """So much that it goes by way of Ray's store."""
         return bytes(1 << 20)
@@ -106,11 +106,11 @@ def _visit_all_nodes() -> None:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
 
     ray = connection.load()
-    visitor = ray.remote(_Visitor).options
+    client = ray.remote(_Client).options
     places = [At(node_id=node.id, soft=False) for node in connection.nodes()]
-    visitors = [visitor(num_cpus=0, scheduling_strategy=at).remote() for at in places]
-    ray.get([each.bring.remote() for each in visitors])
-    for each in visitors:
+    clients = [client(num_cpus=0, scheduling_strategy=at).remote() for at in places]
+    ray.get([each.bring.remote() for each in clients])
+    for each in clients:
         ray.kill(each)
 
 

@@ -88,7 +88,7 @@ def test_a_worker_that_is_restarted_keeps_its_gpu(two_nodes: clusters.Cluster) -
     assert after == before
 
 
-def test_what_nobody_can_have_now_is_waited_for_and_then_named(
+def test_what_is_not_free_now_is_waited_for_and_then_named(
     two_nodes: clusters.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from launchpad.launch.backends.ray import placement_group

@@ -59,7 +59,7 @@ def test_a_program_whose_cluster_is_gone_ends_and_says_so() -> None:
 
 
 @pytest.mark.leaks_by_nature  # what Ray has begun before it noticed
-def test_an_address_at_which_nobody_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     if cluster._users:
         pytest.skip("this process is connected to a cluster that other tests share")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")

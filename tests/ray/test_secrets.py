@@ -52,7 +52,7 @@ def server(running: lp.Running) -> psutil.Process:
 def test_a_stranger_cannot_call_a_worker_nor_find_its_secrets(
     running: lp.Running, server: psutil.Process
 ) -> None:
-    _assert_that_nobody_is_let_in(server)
+    _assert_that_all_are_refused(server)
     secrets = forms_of_secrets(running)
 
     assert_in_none("command lines", of_processes("cmdline"), secrets)
@@ -62,7 +62,7 @@ def test_a_stranger_cannot_call_a_worker_nor_find_its_secrets(
     assert_in_none("the bookkeeping of Ray", _bookkeeping(), secrets)
 
 
-def _assert_that_nobody_is_let_in(server: psutil.Process) -> None:
+def _assert_that_all_are_refused(server: psutil.Process) -> None:
     """Not by TLS without a certificate or with another one, not in the clear, not by the socket."""
     listening = [c for c in server.net_connections("all") if _listens(c)]
     ports = [c.laddr for c in listening if isinstance(c.laddr, tuple)]

@@ -48,15 +48,15 @@ class Recorder:
     """In the place of an actor's processes."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
 
     def place(self, places: dict[str, str]) -> None:
         """Notes it."""
-        self.heard.append(places)
+        self.received.append(places)
 
     def announce_gone(self, worker: str, why: str) -> None:
         """Notes it."""
-        self.heard.append(worker)
+        self.received.append(worker)
 
 
 def one(label: str, node: Any, **resources: Any) -> lp.Program:
@@ -78,7 +78,11 @@ def test_commands_are_executed_as_they_were_sent_however_ray_mixes_them() -> Non
 
     asyncio.run(arrive())
 
-    assert recorder.heard == ["server-0", {"server-0/courier": ""}, {"server-0/courier": "there"}]
+    assert recorder.received == [
+        "server-0",
+        {"server-0/courier": ""},
+        {"server-0/courier": "there"},
+    ]
 
 
 @pytest.mark.leaks_by_nature  # Ray keeps the connection by which it first made an actor
@@ -106,7 +110,7 @@ def test_a_worker_whose_host_was_killed_starts_again_at_another(
         assert (counted, running.status()[0].attempt) == (1, 2)
 
 
-def test_a_worker_for_which_ray_makes_no_actor_is_waited_for_by_nobody(
+def test_a_worker_for_which_ray_makes_no_actor_is_not_waited_for(
     ray_cluster: clusters.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> None:

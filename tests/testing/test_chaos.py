@@ -79,7 +79,9 @@ def test_a_worker_is_killed_once_for_each_time_that_it_runs(launch_type: str) ->
 
 @both
 @pytest.mark.parametrize("kind", [Server, Runner, Deaf])
-def test_whoever_is_killed_has_failed_however_it_takes_it(launch_type: str, kind: type) -> None:
+def test_a_worker_that_is_killed_has_failed_however_it_takes_it(
+    launch_type: str, kind: type
+) -> None:
     with lp.launch(program_of(victim=kind), launch_type) as running:
         with KillWorkers(running, at_most=1):
             until(lambda: running.status()[0].attempt == 2)
@@ -137,29 +139,29 @@ def test_the_dice_depend_on_the_seed_the_worker_and_the_attempt_and_on_nothing_e
     with lp.launch(program_of(victim=Server), "test_mt") as running:
         kills = [KillWorkers(running, seed=s, chance=0.5, after_s=3, every_s=2) for s in (1, 1, 2)]
 
-    def throws(kills: KillWorkers, worker: str = "victim-0", attempt: int = 1) -> list[Any]:
+    def draws(kills: KillWorkers, worker: str = "victim-0", attempt: int = 1) -> list[Any]:
         dice = kills._draws(worker, attempt)
         return [next(dice) for _ in range(20)]
 
     first, again, other = kills
-    assert throws(first) == throws(again)
-    assert throws(first) != throws(other)
-    assert throws(first) != throws(first, "victim-1")
-    assert throws(first) != throws(first, attempt=2)
-    assert all(3 + 2 * i <= at < 5 + 2 * i for i, (at, _) in enumerate(throws(first)))
-    assert {dies for _, dies in throws(first)} == {True, False}
+    assert draws(first) == draws(again)
+    assert draws(first) != draws(other)
+    assert draws(first) != draws(first, "victim-1")
+    assert draws(first) != draws(first, attempt=2)
+    assert all(3 + 2 * i <= at < 5 + 2 * i for i, (at, _) in enumerate(draws(first)))
+    assert {dies for _, dies in draws(first)} == {True, False}
 
 
-def test_a_fate_strikes_when_it_is_due_and_once() -> None:
-    fate = _KillDecision(iter([(0.0, False), (0.0, True), (0.0, True)]))
+def test_a_kill_comes_when_it_is_due_and_once() -> None:
+    decision = _KillDecision(iter([(0.0, False), (0.0, True), (0.0, True)]))
 
-    assert fate.is_due()
-    fate.is_final = True
-    assert not fate.is_due()
+    assert decision.is_due()
+    decision.is_final = True
+    assert not decision.is_due()
     assert not _KillDecision(iter([(3600.0, True)])).is_due()
 
 
-def test_kills_refuse_what_could_never_strike() -> None:
+def test_kills_refuse_what_could_never_kill() -> None:
     with lp.launch(program_of(victim=Server), "test_mt") as running:
         with pytest.raises(KeyError, match="victin"):
             KillWorkers(running, ["victin"])

@@ -27,7 +27,7 @@ def program() -> lp.Program:
     return program
 
 
-def test_a_stuck_worker_answers_nobody_and_goes_on_afterwards() -> None:
+def test_a_stuck_worker_answers_no_call_and_goes_on_afterwards() -> None:
     with lp.launch(program(), "test_mp") as running:
         client: Any = running.client("server")
         assert client.ping() == "pong"

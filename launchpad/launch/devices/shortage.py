@@ -54,5 +54,5 @@ def reason(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> str:
         return ""
     reasons = ["whole GPUs are not shared", "a share is of one GPU"]
     if any(device.whole for device in devices):
-        reasons.append("nobody can use two parts of one")
+        reasons.append("no worker can use two parts of one")
     return f". They cannot be placed: {', '.join(reasons)}"

@@ -120,4 +120,4 @@ def _call(actor: Any, method: str, *arguments: Any, timeout_s: float | None = No
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-        raise LaunchError(f"nobody answers for the program on the cluster: {error}") from error
+        raise LaunchError(f"no launcher answers for the program on the cluster: {error}") from error
