@@ -50,7 +50,7 @@ class Launched:
         self.plan = dataclasses.replace(planned, workers=tuple(placed))
         self.reports: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.ended: dict[str, Outcome] = {}
-        self.workers: Workers = Processes().start(self.plan, self.run, self.reports.put)
+        self.workers: Workers = Processes().create_workers(self.plan, self.run, self.reports.put)
         self.run.make_runtime()
 
     def start(self, attempt: int = 1) -> Launched:
