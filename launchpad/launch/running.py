@@ -160,7 +160,7 @@ class Running:
         with KeyboardInterruptHandler(self.ask_to_stop) as ctrl_c:
             in_time = self._runner.wait_for(labels, return_on_first_completed, timeout_s)
             if ctrl_c.pressed is not None:
-                self._runner.done.wait()
+                self._runner.wait_for()
         if not in_time:
             left = ", ".join(w.name for w in self._runner.states() if w.state in _NOT_ENDED)
             raise TimeoutError(
@@ -168,7 +168,7 @@ class Running:
             )
         if raise_error:
             if self.failure() is not None:
-                self._runner.done.wait()
+                self._runner.wait_for()
             if self.is_done:
                 self.is_reported = True
             failed = self.failure()
@@ -189,7 +189,7 @@ class Running:
         with KeyboardInterruptHandler(self.ask_to_stop, is_stopping=True):
             self.is_asked, self.skips_grace = True, self.skips_grace or at_once
             self._runner.inbox.put(StopRequest(reason, at_once))
-            self._runner.done.wait()
+            self._runner.wait_for()
 
     def ask_to_stop(self, at_once: bool = False) -> None:
         """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.

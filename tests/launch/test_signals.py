@@ -17,6 +17,7 @@ import launchpad as lp
 from launchpad.launch import script_exit, signals
 from launchpad.launch.signals import KeyboardInterruptHandler
 from tests import nodes
+from tests.waiting import until
 
 
 class Presser:
@@ -68,6 +69,23 @@ def test_ctrl_c_at_any_line_of_waiting_stops_the_program() -> None:
         if not presser.has_pressed:
             assert line > 5
             return
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_for_a_lock_is_handled_all_the_same() -> None:
+    """As one that comes while the handler of another returns: here it interrupts another thread."""
+
+    def press() -> None:
+        until(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    with launched() as running:
+        presser = threading.Thread(target=press)
+        presser.start()
+        with pytest.raises(KeyboardInterrupt):
+            running.wait()
+        presser.join()
+
+        assert running.is_done
 
 
 def test_ctrl_c_at_any_line_of_the_end_of_a_script_stops_the_program(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import queue
 import threading
 import time
@@ -38,6 +39,11 @@ from launchpad.launch.worker.script_threads import ScriptThreads
 
 _KEPT_LINES = 200
 """Of a failed worker's log: enough for its traceback, and some lines before it."""
+
+
+_SIGNAL_S = 0.2
+"""After so long a wait is begun anew: a signal that comes while the handler of another one returns stays
+pending, and does not interrupt the wait for a lock that follows. (CPython looks for signals before it.)"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,24 +122,33 @@ class Runner:
         return self.own if worker in self.own else self.workers
 
     def wait_for(
-        self, labels: Collection[str] | None, first: bool, timeout_s: float | None
+        self,
+        labels: Collection[str] | None = None,
+        first: bool = False,
+        timeout_s: float | None = None,
     ) -> bool:
-        """Until all workers of these groups have ended, or the first; False when the time is up."""
-        if labels is None and not first:
-            return self.done.wait(timeout_s)
+        """Until the program has ended, or all workers of these groups, or the first of them.
+
+        False when the time is up.
+        """
         enough = any if first else all
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: (
-                    self.done.is_set()
-                    or enough(
-                        w.state is State.ENDED
-                        for w in self.supervisor.workers.values()
-                        if labels is None or w.plan.group in labels
-                    )
-                ),
-                timeout_s,
+
+        def is_over() -> bool:
+            if self.done.is_set() or (labels is None and not first):
+                return self.done.is_set()
+            workers = self.supervisor.workers.values()
+            return enough(
+                w.state is State.ENDED for w in workers if labels is None or w.plan.group in labels
             )
+
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = deadline - time.monotonic()
+            with self._changed:
+                if self._changed.wait_for(is_over, min(left_s, _SIGNAL_S)):
+                    return True
+            if left_s <= _SIGNAL_S:
+                return False
 
     def _run(self) -> None:
         try:
