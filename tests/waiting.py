@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psutil
+
 T = TypeVar("T")
 
 
@@ -17,3 +19,11 @@ def until(condition: Callable[[], T], within_s: float = 60.0) -> T:
         assert time.monotonic() < deadline, f"not within {within_s:g} s"
         threading.Event().wait(0.005)
     return result
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it has not ended; one that its parent has not reaped yet has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -17,7 +17,7 @@ import pytest
 from tests.faults.backends import both_by_script, everywhere_by_script, on, processes_by_script
 from tests.helpers import scripts
 from tests.helpers.scripts import read_until
-from tests.waiting import until
+from tests.waiting import runs, until
 
 DEADLINE_S = 60.0
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -69,8 +69,7 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def assert_all_end(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=DEADLINE_S)
-    assert alive == []
+    until(lambda: not any(map(runs, processes)), DEADLINE_S)
 
 
 @everywhere_by_script

@@ -14,6 +14,7 @@ import pytest
 
 from tests.helpers import scripts
 from tests.helpers.scripts import read_until, run, start
+from tests.waiting import runs, until
 
 PREAMBLE = """
 import sys, time, threading
@@ -639,9 +640,7 @@ print("ready", flush=True)
 
     process.kill()
     process.wait(10)
-    _, alive = psutil.wait_procs(family, timeout=2)
-
-    assert alive == []
+    until(lambda: not any(map(runs, family)), 10)
     deadline = time.monotonic() + 2
     while runtime.exists():
         assert time.monotonic() < deadline, list(runtime.iterdir())
