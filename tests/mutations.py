@@ -124,18 +124,25 @@ MUTATIONS = (
 )
 
 
+def failures(tests: str) -> list[str]:
+    """The tests among these that fail, as `make test` runs them; it ends at the first."""
+    command = ["make", "test", f"PYTEST_ARGS=-q -x --no-header {tests}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    return [line.partition(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
+
+
 def is_noticed(mutation: Mutation) -> bool:
-    """Whether a test fails while the rule is broken."""
+    """Whether a test fails while the rule is broken, and none before."""
     text = mutation.path().read_text()
     assert text.count(mutation.old) == 1, f"{mutation.file} has not once {mutation.old!r}"
+    assert not (before := failures(mutation.tests)), f"fails with the rule unbroken: {before}"
     mutation.path().write_text(text.replace(mutation.old, mutation.new))
     try:
-        tests = ["make", "test", f"PYTEST_ARGS=-q -x --no-header {mutation.tests}"]
-        done = subprocess.run(tests, cwd=ROOT, capture_output=True, text=True)
+        failed = failures(mutation.tests)
     finally:
         mutation.path().write_text(text)
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    print("   ", failed[0].partition(" - ")[0] if failed else f"exit status {done.returncode}")
+    print("   ", failed[0] if failed else "no test fails")
     return bool(failed)
 
 
