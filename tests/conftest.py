@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import yaml
 
@@ -17,6 +18,11 @@ from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.faults import backends, index
 from tests.kubernetes import namespaces, on_this_host
 from tests.ray import clusters
+
+# The same cases in each run: who changes something meets only what that change broke. For other cases:
+# make test PYTEST_ARGS=--hypothesis-profile=default
+hypothesis.settings.register_profile("same cases", derandomize=True)
+hypothesis.settings.load_profile("same cases")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
