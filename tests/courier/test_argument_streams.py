@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from launchpad import courier
+from launchpad.courier.server.serial_connection import SerialConnection
+from launchpad.courier.server.stream_call import ServerStreamCall
 from launchpad.courier.streams.receiver import WINDOW_ITEMS
 from tests.waiting import until
 
@@ -691,3 +693,67 @@ def test_items_of_arguments_are_counted(serve, connect, address, source) -> None
     counts = client._channel.counts[b"total"]
 
     assert (counts.started, sum(counts.buckets), counts.errors, counts.items) == (1, 1, 0, 100)
+
+
+# One call after the other, on one connection.
+
+
+@pytest.mark.every_transport
+def test_sound_01_calls_with_streams_of_both_kinds_may_alternate(serve, connect, address) -> None:
+    serve(address, add_up=total, rows=lambda n: (bytes(1000) for _ in range(n)))
+    client = connect(address, call_timeout=60)
+
+    for _ in range(300):
+        assert client.add_up(iter(range(100))) == 4950
+        assert sum(map(len, client.rows(50))) == 50_000
+
+
+@pytest.mark.parametrize("add_up", [total, atotal])
+def test_sound_01_the_streams_of_a_call_do_not_take_those_of_the_next_one_for_theirs(
+    serve, connect, unix_address, gate, monkeypatch, add_up
+) -> None:
+    """A client may have the answer, and call again, before the thread that wrote it goes on."""
+    ended = SerialConnection._end_streams
+
+    def end_late(connection: SerialConnection, streams: ServerStreamCall) -> None:
+        if streams.pump is None:  # a call with arguments only
+            gate.wait()
+        ended(connection, streams)
+
+    monkeypatch.setattr(SerialConnection, "_end_streams", end_late)
+    serve(unix_address, add_up=add_up, rows=lambda n: iter(range(n)), echo=lambda x: x)
+    client = connect(unix_address, call_timeout=60)
+
+    assert client.add_up(iter(range(100))) == 4950
+    assert list(client.rows(100)) == list(range(100))
+    assert client.add_up(iter(range(100))) == 4950
+    assert client.echo(7) == 7
+    assert client.stats().connections == 1
+    left = client.rows(10_000)
+    assert next(left) == 0  # and it is left there, while it is still referenced
+    assert client.add_up(iter(range(100))) == 4950
+    gate.set()
+    assert list(client.rows(100)) == list(range(100))
+
+
+def test_sound_01_nothing_of_an_argument_follows_the_end_of_the_result(
+    serve, connect, unix_address
+) -> None:
+    """The next call on the connection would take it for its answer."""
+
+    def dialogue(items: Iterator[int]) -> Iterator[object]:
+        try:
+            yield next(items)
+            yield threading.Lock()  # which cannot be pickled: the stream ends, and then we are closed
+        finally:
+            items.close()
+
+    serve(unix_address, dialogue=dialogue, echo=lambda x: x)
+    client = connect(unix_address, call_timeout=60)
+
+    for _ in range(100):
+        found = client.dialogue(itertools.count())
+        assert next(found) == 0
+        with pytest.raises(Exception, match="lock"):
+            next(found)
+        assert client.echo(7) == 7

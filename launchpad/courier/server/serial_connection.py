@@ -6,6 +6,7 @@ A client on the same host may ask for one that shares memory, for calls with lar
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,7 +47,9 @@ _NO_SIGNAL = stream_socket.NO_SIGNAL
 class SerialConnection(ServerConnection):
     """Serves one call after another, in the order in which they come."""
 
-    _streams: ServerStreamCall | None = None  # of the call that runs, or ran last
+    # Of the call that runs, or ran last: its client may have the answer, and have made the next call, before
+    # they have ended here.
+    _streams: ServerStreamCall | None = None
 
     def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
         super().__init__(sock, core)
@@ -60,6 +63,7 @@ class SerialConnection(ServerConnection):
         self._noticed_at = 0.0
         # The outcome of the call that runs, if it comes later.
         self._pending_promises: set[Promise] = set()
+        self._streams_lock = threading.Lock()
         self._has_ended = False  # nothing more will be read
         self._compresses = False  # the client does so in the call that runs
         self._urgent = core.methods.urgent
@@ -203,15 +207,21 @@ class SerialConnection(ServerConnection):
             return answer()
         n_streams = decode_count(count)
         counts, began, n_in = self._counts[method], _monotonic(), framing.size(body, buffers)
-        streams = self._streams = self._open_streams(method, counts)
-        reply = partial(self._answer_specially, call_id, counts, began, n_in)
+        streams = self._open_streams(method, counts)
+        reply = partial(self._answer_specially, call_id, counts, began, n_in, streams=streams)
         streams.run_method(n_streams, answer, reply)
         return ANSWERED_SEPARATELY, b"", []
 
     def _answer_specially(
-        self, call_id: int, counts: MethodCounts, began: float, n_in: int, reply: Reply
+        self,
+        call_id: int,
+        counts: MethodCounts,
+        began: float,
+        n_in: int,
+        reply: Reply,
+        streams: ServerStreamCall | None = None,
     ) -> None:
-        """For what is not small, or no answer yet."""
+        """For what is not small, or no answer yet; `streams` are the arguments of this call."""
         if reply[0] == PROMISE:
             promise: Promise = reply[1]
             self._pending_promises.add(promise)
@@ -219,7 +229,7 @@ class SerialConnection(ServerConnection):
             def send() -> None:
                 try:
                     outcome = encode_outcome(promise)
-                    self._answer_specially(call_id, counts, began, n_in, outcome)
+                    self._answer_specially(call_id, counts, began, n_in, outcome, streams)
                 except OSError:
                     self.cut()  # the thread that reads closes
                 self._pending_promises.discard(promise)
@@ -231,18 +241,23 @@ class SerialConnection(ServerConnection):
             # Frees this thread. The answer is sent from one of the pool: it may have to wait.
             self._core.send_when_done(promise, send)
         elif reply[0] == framing.STREAM:
-            streams = self._streams
-            if streams is None or (streams.pump is not None and streams.pump.outgoing.has_ended):
-                streams = self._streams = self._open_streams(b"", counts)
+            self._compresses = False  # a stream's items never are
+            opened = streams or self._open_streams(b"", counts)
             counts.finish(_monotonic() - began, n_in, 0)
-            streams.send_items(reply[1], partial(self._end_streams, streams))
+            opened.send_items(reply[1], partial(self._end_streams, opened))
         elif reply[0] != ANSWERED_SEPARATELY:
-            self._send_reply(call_id, reply, counts, began, n_in)
+            self._send_reply(call_id, reply, counts, began, n_in, streams)
 
     def _send_reply(
-        self, call_id: int, reply: Reply, counts: MethodCounts, began: float, n_in: int
+        self,
+        call_id: int,
+        reply: Reply,
+        counts: MethodCounts,
+        began: float,
+        n_in: int,
+        streams: ServerStreamCall | None,
     ) -> None:
-        if (streams := self._streams) is not None:
+        if streams is not None:
             streams.finish()
         kind, result, views = fit(reply, self._takes_bytes)
         header_data = b""
@@ -274,13 +289,18 @@ class SerialConnection(ServerConnection):
     def _open_streams(self, method: bytes, counts: MethodCounts) -> ServerStreamCall:
         from launchpad.courier.server.stream_call import ServerStreamCall
 
-        return ServerStreamCall(self, self._core, method, counts, self._takes_bytes)
+        streams = ServerStreamCall(self, self._core, method, counts, self._takes_bytes)
+        with self._streams_lock:
+            self._streams = streams
+        return streams
 
     def _end_streams(self, streams: ServerStreamCall) -> None:
-        if self._streams is streams:
+        with self._streams_lock:
+            if self._streams is not streams:  # but those of the next call
+                return
             self._streams = None
-            if self._core.is_stopping:
-                self.hang_up()
+        if self._core.is_stopping:
+            self.hang_up()
 
 
 class ShmServerConnection(SerialConnection):

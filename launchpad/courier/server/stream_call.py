@@ -99,14 +99,15 @@ class ServerStreamCall:
         """Answers with a stream. Calls `ended` when its END is written; it must not block."""
         outgoing.takes_bytes = self._takes_bytes
         outgoing.counts = outgoing.counts or self._counts  # one with a ticket has its own
+        # The client makes its next call when it has the END: nothing of the arguments may follow it.
+        outgoing.on_end = self._close_arguments
         if outgoing.is_async:
             self.pump = AsyncPump(outgoing, self._writer, self._core.methods.loop)
         else:
             self.pump = Pump(outgoing, self._writer)
 
         def end(_: Promise) -> None:
-            for incoming in self._arguments.values():
-                incoming.close()
+            self._close_arguments()
             if self._writer.close() and outgoing.has_reported_end:
                 ended()
             else:
@@ -118,8 +119,7 @@ class ServerStreamCall:
 
     def finish(self) -> None:
         """The method has returned: ends its arguments, and leaves the connection free for the answer."""
-        for incoming in self._arguments.values():
-            incoming.close()
+        self._close_arguments()
         self._writer.finish()
 
     def receive(self, frame: framing.Fields) -> None:
@@ -155,6 +155,10 @@ class ServerStreamCall:
         if self.pump is not None:
             self.pump.outcome.cancel()
 
+    def _close_arguments(self) -> None:
+        for incoming in self._arguments.values():
+            incoming.close()
+
     def _open_argument(self, number: int) -> ArgumentStream:
         """An argument as its method sees it."""
         incoming = self._arguments.get(number)
@@ -177,8 +181,6 @@ class ServerStreamCall:
                 )
 
         def cancel() -> None:
-            if not incoming.is_over:
-                self._writer.send([framing.encode_small(framing.CANCEL, number, b"", b"")])
-            incoming.close()
+            incoming.close([framing.encode_small(framing.CANCEL, number, b"", b"")])
 
         return ArgumentStream(incoming, wait, raise_end, cancel)

@@ -35,7 +35,7 @@ class StreamReceiver:
 
     Args:
         number: the stream's, within its call; 0 is the result.
-        send: takes the chunks of a frame; never waits, never raises.
+        send: takes the chunks of a frame; never waits, never raises, and calls nothing of ours.
         counts: where the items are counted.
 
     Safe from any thread. Nothing is sent to us before `open`.
@@ -68,10 +68,9 @@ class StreamReceiver:
     def open(self) -> None:
         """Gives the first credit; nothing happens the second time."""
         with self._lock:
-            if self._window:
-                return
-            self._window = WINDOW_ITEMS
-        self._give(WINDOW_ITEMS, WINDOW_BYTES)
+            if not self._window:
+                self._window = WINDOW_ITEMS
+                self._give(WINDOW_ITEMS, WINDOW_BYTES)
 
     def receive(self, frame: framing.Fields) -> None:
         """Takes an ITEM or END of the other side in; ProtocolError if there was no credit for it."""
@@ -92,12 +91,17 @@ class StreamReceiver:
                 self.error = error
         self._call_back()
 
-    def close(self) -> None:
-        """Drops what has arrived, and ends it: no more is taken."""
+    def close(self, last_frame: Sequence[framing.Chunk] = ()) -> None:
+        """Drops what has arrived, and ends it: no more is taken. Nothing of it is sent from here on.
+
+        `last_frame` is sent first, unless it had ended already.
+        """
         with self._lock:
             self._arrived.clear()
             if not self.is_over:
                 self.end = b""
+                if last_frame:
+                    self._send(last_frame)
         self._call_back()
 
     def drop(self) -> None:
@@ -118,11 +122,9 @@ class StreamReceiver:
             self._counts.bytes_in += size
             if self._taken_items < _HALF_ITEMS and self._taken_bytes < _HALF_BYTES:
                 return frame  # the other side has half a window left
-            credit = self._taken_items, self._taken_bytes
+            self._give(self._taken_items, self._taken_bytes)
             self._taken_items = self._taken_bytes = 0
-        if not self.is_over:
-            self._give(*credit)
-        return frame
+            return frame
 
     def notify(self, callback: Callable[[], object]) -> None:
         """Calls `callback()` once: when it is ready, in the thread that makes it so; now, if it is."""
@@ -133,6 +135,9 @@ class StreamReceiver:
         callback()
 
     def _give(self, items: int, n_bytes: int) -> None:
+        """With the lock held: credit that followed the end would be taken for a frame of the next call."""
+        if self.is_over:
+            return
         body = _CREDIT.pack(items, n_bytes)
         self._send([framing.encode_small(framing.CREDIT, self._number, b"", body)])
 

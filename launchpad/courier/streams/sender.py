@@ -49,6 +49,7 @@ class StreamSender:
         self.context = copy_context()
         self.takes_bytes = framing.MAX_BYTES
         self.counts: MethodCounts | None = None  # where its items are counted
+        self.on_end: Callable[[], object] | None = None  # called before an END is made
         self.on_close: Callable[[bytes], object] | None = None  # told of the error it ended with
         self._iterator = iterator
         self._current_call = call_context
@@ -147,6 +148,8 @@ class StreamSender:
         return (framing.encode_small(framing.ITEM, self.number, b"", body),)
 
     def _end(self, body: bytes) -> Sequence[framing.Chunk]:
+        if self.on_end is not None:
+            self.on_end()
         self.has_ended = self.has_reported_end = True
         self._error = body
         if body and self.counts is not None:
