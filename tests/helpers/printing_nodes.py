@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import resource
@@ -44,12 +45,15 @@ def in_all_ways(count: int) -> None:
             time.sleep(0.02)
 
 
-def slowly(count: int, pause_s: float) -> None:
-    """Numbered lines with a pause after every hundred."""
-    for i in range(count):
+def until_turned_over(times: int) -> None:
+    """Numbered lines until its log has been turned over so often."""
+    logs = Path(os.environ["LAUNCHPAD_LOGGING_DIR"])
+    for i in itertools.count():
         print(f"{i:06d}")
         if not i % 100:
-            time.sleep(pause_s)
+            time.sleep(0.002)
+            if any(int(part.suffix[1:]) >= times for part in logs.glob("*/printer-0.log.*")):
+                break
 
 
 def fails_at_first() -> None:
@@ -91,10 +95,11 @@ def closes_them_and_fails() -> None:
 
 
 def moves_its_output(path: str) -> None:
-    """Sends descriptor 1 elsewhere, as a daemon does, and prints enough to turn the log over."""
+    """Sends descriptor 1 elsewhere, as a daemon does, and prints until the log is turned over."""
     with open(path, "ab") as file:
         os.dup2(file.fileno(), 1)
-    for _ in range(40):
+    log = os.fstat(2).st_ino
+    while os.fstat(2).st_ino == log:
         os.write(2, b"e" * 1000 + b"\n")
         time.sleep(0.02)
     print("elsewhere", flush=True)

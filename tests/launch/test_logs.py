@@ -93,11 +93,12 @@ def test_a_log_that_is_turned_over_loses_no_line_and_keeps_their_order(
     small_logs(monkeypatch, 0.02, 1000)
 
     running = lp.testing.run(
-        program_of(lp.PyNode(printing_nodes.slowly, 20_000, 0.002)), DEADLINE_S, launch_type
+        program_of(lp.PyNode(printing_nodes.until_turned_over, 3)), DEADLINE_S, launch_type
     )
 
-    assert len(names_in(running)) > 2
-    assert running.logs("printer").split() == [f"{i:06d}" for i in range(20_000)]
+    lines = running.logs("printer").split()
+    assert len(lines) > 9000
+    assert lines == [f"{i:06d}" for i in range(len(lines))]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])  # then print() writes a line in two pieces
@@ -129,7 +130,7 @@ def test_the_newest_parts_are_kept_and_say_where_the_others_are(
     small_logs(monkeypatch, 0.02, 3)
 
     running = lp.testing.run(
-        program_of(lp.PyNode(printing_nodes.slowly, 30_000, 0.002)), DEADLINE_S, launch_type
+        program_of(lp.PyNode(printing_nodes.until_turned_over, 3)), DEADLINE_S, launch_type
     )
 
     log = running.log_directory / "printer-0.log"
@@ -141,8 +142,43 @@ def test_the_newest_parts_are_kept_and_say_where_the_others_are(
         .split("\n")[0]
         .startswith(f"--- launchpad: what came before is in {older[-1].name}; still older")
     )
-    assert running.logs("printer").split()[-1] == "029999"
+    assert running.logs("printer").split()[0] != "000000"
     assert "launchpad" not in running.logs("printer")
+
+
+@pytest.mark.parametrize("files", range(1, 13))
+def test_sound_05_no_part_is_deleted_before_there_are_as_many_as_allowed(
+    files: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "a-0.log"
+    log.touch()
+
+    for number in range(1, 20):
+        os.close(Rotation(files=files).rotate(log))
+
+        kept = [part.name for part in log_files.parts(log)]
+        first = max(1, number + 2 - files)
+        assert kept == [*(f"a-0.log.{n}" for n in range(first, number + 1)), "a-0.log"]
+
+
+@both
+@pytest.mark.parametrize("files", [2, 1000])
+def test_sound_05_every_line_is_kept_or_counted_among_the_deleted_ones(
+    launch_type: str, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_logs(monkeypatch, 0.02, files)
+
+    running = lp.testing.run(
+        program_of(lp.PyNode(printing_nodes.until_turned_over, 7)), DEADLINE_S, launch_type
+    )
+
+    header = (running.log_directory / "printer-0.log").read_text().split("\n")[0]
+    counted = re.search(r"deleted: ([\d,]+) lines, ([\d,]+) bytes", header)
+    deleted, n_bytes = (int(n.replace(",", "")) for n in counted.groups()) if counted else (0, 0)
+    lines = running.logs("printer").split()
+    assert lines == [f"{i:06d}" for i in range(deleted, deleted + len(lines))]
+    assert n_bytes == 7 * deleted
+    assert (deleted > 0) == (files == 2)
 
 
 def test_what_user_code_has_sent_elsewhere_stays_there(

@@ -2,7 +2,10 @@
 
     learner-0.log ──rename──▶ learner-0.log.3      open descriptors still write to it
     a new learner-0.log                            the writer's descriptors are moved there
-    learner-0.log.1 is deleted                     if there are too many now
+    learner-0.log.1 is deleted                     if there are too many now; its lines are counted
+
+The first line of each part says where the part before is, and how much has been deleted altogether: each
+rotation adds to what the header before says.
 
 What is written between two of these steps is in one part or the other. The writer does this itself; see
 `log_writer`.
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +26,9 @@ from launchpad.launch.logs import log_files
 _MIB = 1 << 20
 _MAX_MB = "LAUNCHPAD_LOG_MAX_MB"
 _FILES = "LAUNCHPAD_LOG_FILES"
+
+_DELETED = re.compile(rb"deleted: ([\d,]+) lines, ([\d,]+) bytes")
+_CHUNK = 1 << 20
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
@@ -65,15 +72,42 @@ class Rotation:
         except OSError:
             os.rename(older, log)
             raise
-        too_many = numbers[: len(numbers) + 1 - self.files]
-        for number in too_many:
+        n_lines, n_bytes = _deleted_before(older)
+        too_many = numbers[: max(0, len(numbers) + 1 - self.files)]
+        for part in (log.with_name(f"{log.name}.{number}") for number in too_many):
             with contextlib.suppress(OSError):
-                os.unlink(log.with_name(f"{log.name}.{number}"))
+                more_lines, more_bytes = _lines_and_bytes(part)
+                part.unlink()
+                n_lines, n_bytes = n_lines + more_lines, n_bytes + more_bytes
         with contextlib.suppress(OSError):  # a full disk has no room for it
+            deleted = f": {n_lines:,} lines, {n_bytes:,} bytes" if n_bytes else ""
             is_first_gone = bool(too_many) or min(numbers) > 1
-            note = "; still older parts have been deleted" if is_first_gone else ""
+            note = f"; still older parts have been deleted{deleted}" if is_first_gone else ""
             os.write(new, log_files.HEADER + f"{older.name}{note} ---\n".encode())
         return new
+
+
+def _deleted_before(part: Path) -> tuple[int, int]:
+    """The lines and bytes of which a part's header says that they have been deleted."""
+    with part.open("rb") as file:
+        header = file.readline(1000)
+    found = _DELETED.search(header) if header.startswith(log_files.HEADER) else None
+    return (0, 0) if found is None else (_number(found[1]), _number(found[2]))
+
+
+def _number(digits: bytes) -> int:
+    return int(digits.replace(b",", b""))
+
+
+def _lines_and_bytes(part: Path) -> tuple[int, int]:
+    """How many lines and bytes a part holds of what was printed."""
+    n_lines = n_bytes = 0
+    with part.open("rb") as file:
+        if not file.readline(1000).startswith(log_files.HEADER):
+            file.seek(0)
+        while chunk := file.read(_CHUNK):
+            n_lines, n_bytes = n_lines + chunk.count(b"\n"), n_bytes + len(chunk)
+    return n_lines, n_bytes
 
 
 def first_part(log: Path) -> int:
