@@ -2,7 +2,7 @@
 
     worker's code          context.report(…)   StopRequested · Waiting · Done · Bound ──┐
     worker, on its way     Worker.main         Ready · WorkerNote · Ended ──────────────┤
-    what starts it         its backend         ProcessStarted · WorkerNote · Ended ─────┤
+    what starts it         its backend         ProcessStarted · Exiting · Ended ────────┤
                                                                                         ▼
     Supervisor.on(event) ◀── Runner ◀── Backend.create_workers(…, report) ◀── thread, process, actor, pod
 
@@ -39,6 +39,17 @@ class Ready:
 @dataclass(frozen=True)
 class Done:
     """What the worker had to run has ended well; it goes on serving, and the program does not wait for it."""
+
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Exiting:
+    """The worker's object is closed; its process still runs, as its threads and exit functions do.
+
+    Backends without processes do not report it.
+    """
 
     worker: str
     attempt: int
@@ -88,4 +99,6 @@ class Bound:
     endpoints: tuple[str, ...]
 
 
-Event = ProcessStarted | Ready | Done | Waiting | StopRequested | Ended | WorkerNote | Bound
+Event = (
+    ProcessStarted | Ready | Done | Exiting | Waiting | StopRequested | Ended | WorkerNote | Bound
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures
 import ctypes
 import os
 import queue
@@ -404,3 +406,18 @@ def sleep_for_ever() -> None:
 
 def exit_with(code: int) -> None:
     sys.exit(code)
+
+
+def leave_work(kind: str, takes_s: float) -> None:
+    """Returns at once, and leaves work that Python waits for; "saved" is printed at its end."""
+
+    def save() -> None:
+        time.sleep(takes_s)
+        print("saved", flush=True)
+
+    if kind == "thread":
+        threading.Thread(target=save, name="saver").start()
+    elif kind == "executor":
+        concurrent.futures.ThreadPoolExecutor(1, "saver").submit(save)
+    else:
+        atexit.register(save)

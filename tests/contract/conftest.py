@@ -17,3 +17,11 @@ def launch_type(request: pytest.FixtureRequest) -> str:
     if request.param == "test_ray":
         request.getfixturevalue("ray_cluster")
     return str(request.param)
+
+
+@pytest.fixture(params=[backend for backend in BACKENDS if backend != "test_mt"])
+def process_launch_type(request: pytest.FixtureRequest) -> str:
+    """The backend under test, one whose workers are processes of their own."""
+    if request.param == "test_ray":
+        request.getfixturevalue("ray_cluster")
+    return str(request.param)

@@ -790,6 +790,45 @@ def _connect_once(address: lp.Address) -> None:
     raise TimeoutError("nobody listens")
 
 
+# --- after run() -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["thread", "executor", "atexit"])
+def test_sound_03_what_python_waits_for_after_run_is_waited_for(
+    process_launch_type: str, kind: str
+) -> None:
+    program = lp.Program("saving")
+    program.add_node(lp.PyNode(nodes.leave_work, kind, 6), label="saver")
+
+    running = lp.testing.run(program, DEADLINE_S, process_launch_type)
+
+    assert [s.state for s in running.status()] == ["succeeded"]
+    assert "saved" in running.logs("saver")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["thread", "atexit"])
+def test_sound_03_what_is_cut_off_after_run_is_named_and_no_success(
+    process_launch_type: str, kind: str
+) -> None:
+    program = lp.Program("saving")
+    program.add_node(lp.PyNode(nodes.leave_work, kind, 1000), label="saver")
+    policy = lp.RestartPolicy(mode="never", stop_grace_s=0.1)
+
+    running = lp.launch(program, process_launch_type, restart=policy)
+    with pytest.raises(lp.ProgramFailed) as caught:
+        running.wait(DEADLINE_S)
+
+    awaited = {"thread": "its thread 'saver'", "atexit": "registered with atexit"}[kind]
+    ended = caught.value.outcome
+    assert (ended.kind, ended.phase, ended.hung) == ("failed", "stop", True)
+    assert "cut off" in ended.cause
+    assert awaited in ended.cause
+    assert "nodes.py" in running.logs("saver")  # its stacks
+    assert running.exit_status() == 5
+
+
 def _wait_for_output(running: lp.Running, label: str, text: str, count: int = 1) -> None:
     """Until the workers of a group have printed it."""
     deadline = time.monotonic() + DEADLINE_S

@@ -755,13 +755,16 @@ time.sleep(1000)
 KILL, SEGV, EXIT_3 = signal.SIGKILL, signal.SIGSEGV, 3 << 8
 SUCCEEDED = Outcome("w", "succeeded")
 FAILED = Outcome("w", "failed", cause="ValueError: boom")
+CUT_OFF = "cut off after its work had ended, while its process waited for its end"
 
 
 @pytest.mark.parametrize(
     ("said", "status", "killed", "kind", "cause"),
     [
         (SUCCEEDED, 0, False, "succeeded", ""),
-        (SUCCEEDED, KILL, True, "succeeded", ""),
+        (SUCCEEDED, 0, True, "succeeded", ""),
+        (SUCCEEDED, KILL, True, "stopped", CUT_OFF),
+        (FAILED, KILL, True, "failed", "ValueError: boom"),
         (SUCCEEDED, SEGV, False, "failed", "killed by SIGSEGV after its work was done"),
         (FAILED, SEGV, False, "failed", "ValueError: boom"),
         (None, KILL, True, "stopped", "did not stop in time; killed"),

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad.events import Done, Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
+from launchpad.events import (
+    Done,
+    Ended,
+    Event,
+    Exiting,
+    ProcessStarted,
+    Ready,
+    StopRequested,
+    Waiting,
+)
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
@@ -449,6 +458,38 @@ def test_who_is_ready_in_time_is_left_alone() -> None:
     watcher.on(ready("a-0"), 14.9)
 
     assert watcher.tick(100.0) == []
+    assert watcher.wake_at() is None
+
+
+def test_sound_03_a_process_that_does_not_exit_in_time_is_killed_and_that_is_a_failure() -> None:
+    watcher = running(worker("a-0"), worker("b-0"), grace_s=8.0)
+    watcher.on(Exiting("a-0", 1), 10.0)
+    watcher.on(Exiting("b-0", 1), 11.0)
+
+    assert watcher.wake_at() == 18.0
+    assert watcher.on(ended("b-0"), 12.0) == []
+    killed = watcher.tick(18.0)
+    assert killed == [KillWorker("a-0", "has done its work, and its process does not exit")]
+    assert watcher.tick(19.0) == []
+    watcher.on(ended("a-0", STOPPED, hung=True), 19.0)
+    (failure,) = watcher.failures
+    assert (failure.worker, failure.kind) == ("a-0", FAILED)
+
+
+def test_sound_03_a_process_that_exits_at_the_last_moment_has_succeeded() -> None:
+    watcher = running(worker("a-0"), grace_s=8.0)
+    watcher.on(Exiting("a-0", 1), 10.0)
+    watcher.tick(18.0)
+
+    watcher.on(ended("a-0"), 18.0)
+
+    assert watcher.failures == []
+
+
+def test_sound_03_a_process_is_waited_for_without_end_where_nothing_is_ever_killed() -> None:
+    watcher = running(worker("a-0"), grace_s=-1.0)
+    watcher.on(Exiting("a-0", 1), 10.0)
+
     assert watcher.wake_at() is None
 
 

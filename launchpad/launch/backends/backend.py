@@ -10,7 +10,7 @@ events, `launchpad.events`, through one function; nothing else. `tests/contract`
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ── ProcessStarted · Ready · Done · Waiting
-                                              StopRequested · WorkerNote · Ended
+                                              StopRequested · WorkerNote · Exiting · Ended
       .request_stop(worker, restarts) ────────────────────────────▶ worker.ask_to_stop()
       .announce_gone(worker, why) ──────────────────────────────▶ all others: context.mark_gone()
       .kill(worker) ──────────────────────────▶ makes an end

@@ -12,7 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launchpad import outcome
-from launchpad.events import Done, Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
+from launchpad.events import (
+    Done,
+    Ended,
+    Event,
+    Exiting,
+    ProcessStarted,
+    Ready,
+    StopRequested,
+    Waiting,
+)
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.restart import (
     START_TIMEOUT,
@@ -37,6 +46,10 @@ from launchpad.restart_policy import GROUP, WORKER
 
 _STALE_WAIT_S = 2.5
 """A constructor that waits reports it every second; one that has not for so long waits no more."""
+
+
+_EXIT_S = 5.0
+"""What a worker's process has for its exit, however short its grace period: large libraries take a while."""
 
 
 class Supervisor:
@@ -92,6 +105,13 @@ class Supervisor:
                 if attempt == self.workers[name].attempt:
                     self.workers[name].is_done = True
                     commands = self._stop_if_done(now)
+            case Exiting(name, attempt):
+                worker = self.workers[name]
+                if attempt == worker.attempt and worker.is_alive:
+                    worker.ready_by = None
+                    own = worker.plan.restart.stop_grace_s
+                    grace_s = self._grace_s if own is None else own
+                    worker.exit_by = now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
             case Waiting(name, other):
                 self.workers[name].waits_for[other] = now
                 deadlock = self._deadlock(self.workers[name], now)
@@ -128,6 +148,11 @@ class Supervisor:
                 worker.killed = worker.is_late = True
                 limit = worker.plan.restart.start_timeout_s
                 due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
+            if worker.exit_by is not None and now >= worker.exit_by and not worker.killed:
+                worker.killed = worker.is_cut_off = True
+                due.append(
+                    KillWorker(worker.name, "has done its work, and its process does not exit")
+                )
         for restarting in tuple(self._restarting):
             if now < restarting.due_at or any(w.is_alive for w in restarting.members):
                 due += restarting.stop.tick(now)
@@ -140,7 +165,8 @@ class Supervisor:
         """When `tick` has something to do, if no report comes before."""
         if self._stop is not None:
             return self._stop.wake_at()
-        times = [worker.ready_by for worker in self.workers.values() if not worker.killed]
+        alive = [worker for worker in self.workers.values() if not worker.killed]
+        times = [time for worker in alive for time in (worker.ready_by, worker.exit_by)]
         for restarting in self._restarting:
             is_stopping = any(worker.is_alive for worker in restarting.members)
             times.append(restarting.stop.wake_at() if is_stopping else restarting.due_at)
@@ -177,7 +203,9 @@ class Supervisor:
                 error_type=START_TIMEOUT,
                 hint="its log ends with the stacks of all its threads: see where it was",
             )
-        worker.outcome, worker.ready_by, worker.pid = ended, None, 0
+        if worker.is_cut_off and ended.hung:
+            ended = replace(ended, kind=outcome.FAILED)
+        worker.outcome, worker.ready_by, worker.exit_by, worker.pid = ended, None, None, 0
         worker.move("end")
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")

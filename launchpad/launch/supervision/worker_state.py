@@ -49,9 +49,11 @@ class WorkerState:
         is_done: What it had to run has ended well; it serves on.
         asked, killed: Whether this attempt was asked to stop, or killed.
         is_late: It was killed because it was not ready in time.
+        is_cut_off: It was killed because its process had not exited in time.
         pid: Its process, 0 while there is none.
         started_at: When its last attempt began, monotonic seconds.
         ready_by: When it must be ready, monotonic seconds.
+        exit_by: When its process must have exited, monotonic seconds; None while its work has not ended.
         waits_for: Worker that its constructor waits for → when that was last reported.
         outcome: How its last attempt ended.
     """
@@ -64,9 +66,11 @@ class WorkerState:
     asked: bool = False
     killed: bool = False
     is_late: bool = False
+    is_cut_off: bool = False
     pid: int = 0
     started_at: float | None = None
     ready_by: float | None = None
+    exit_by: float | None = None
     waits_for: dict[str, float] = field(default_factory=dict)
     outcome: Outcome | None = None
 
@@ -91,7 +95,8 @@ class WorkerState:
         self.move("start")
         self.attempt += 1
         self.started_at = now
-        self.asked = self.killed = self.is_late = self.is_done = False
+        self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
+        self.exit_by = None
         self.waits_for.clear()
         limit = self.plan.restart.start_timeout_s
         self.ready_by = None if limit is None else now + limit

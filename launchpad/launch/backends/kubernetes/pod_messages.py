@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from launchpad.events import Done, Ended, Event, Ready, StopRequested, Waiting, WorkerNote
+from launchpad.events import Done, Ended, Event, Exiting, Ready, StopRequested, Waiting, WorkerNote
 from launchpad.outcome import Outcome
 
 MARK = b"\x1elaunchpad "
@@ -92,7 +92,7 @@ PodMessage = Event | Stacks | StateChunk
 
 _MESSAGES: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Ready, Done, Waiting, StopRequested, WorkerNote, Stacks, StateChunk)
+    for kind in (Ready, Done, Exiting, Waiting, StopRequested, WorkerNote, Stacks, StateChunk)
 }
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from launchpad import outcome
-from launchpad.events import Done, Ended, Event, Ready, Waiting, WorkerNote
+from launchpad.events import Done, Ended, Event, Exiting, Ready, Waiting, WorkerNote
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import LocalAddressView
 from launchpad.launch.backends.backend import Workers
@@ -270,7 +270,8 @@ class KubernetesWorkers(Workers):
                     places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
                 self._view.follow(places)
             # of this worker, whatever name the report has: a pod reports for no other
-            mine = {"attempt": facts.attempt} if isinstance(report, (Ready, Done)) else {}
+            numbered = isinstance(report, (Ready, Done, Exiting))
+            mine = {"attempt": facts.attempt} if numbered else {}
             self._report(replace(report, worker=facts.worker, **mine))
 
     def _report_no_pod(self, attempt: PodAttempt) -> None:

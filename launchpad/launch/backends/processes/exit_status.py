@@ -2,7 +2,9 @@
 
 reported kernel                 outcome
 ──────────────────────────────────────────────────────────────────────────────────────────
-yes      exit, or our kill      what it reported
+yes      exit                   what it reported
+success  our kill               stopped: cut off, with what it still waited for
+failure  our kill               what it reported, with that
 success  a signal               failed in `stop`: killed by SIGSEGV after its work was done
 no       our kill               stopped: did not stop in time
 no       a signal               failed: killed by SIGKILL, not by the launcher
@@ -32,6 +34,11 @@ _LIMITS = {
     errno.ENOSPC: "the space on the disk",
 }
 
+_HINT = (
+    "a worker has its grace period for what Python waits for at an exit, `stop_grace_s` of its RestartPolicy"
+    " or --lp_termination_notice_secs; its log ends with the stacks of its threads"
+)
+
 
 @dataclass
 class ProcessAttempt:
@@ -41,6 +48,8 @@ class ProcessAttempt:
     number: int
     pid: int = 0
     phase: str = "start"
+    awaits: str = "its end"
+    """What its process waits for before it exits, as it has said."""
     killed: bool = False
     reported: Outcome | None = None
 
@@ -62,8 +71,13 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
         except ValueError:
             name = f"signal {-code}"
     reported = attempt.reported
-    if reported is not None and (reported.is_failure or not name or attempt.killed):
+    if reported is not None and (reported.is_failure or not name):
         ended = reported
+        if name and attempt.killed:
+            ended = replace(ended, hint="; ".join(filter(None, (ended.hint, _cut_off(attempt)))))
+    elif reported is not None and attempt.killed:
+        ended = attempt.outcome(outcome.STOPPED, _cut_off(attempt), "stop")
+        ended = replace(ended, hung=True, hint=_HINT)
     elif reported is not None:
         ended = attempt.outcome(outcome.FAILED, f"killed by {name} after its work was done", "stop")
     elif attempt.killed:
@@ -79,6 +93,10 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
     if code in outcome.NO_RESTART_CODES:
         ended = replace(ended, may_restart=False)
     return _with_memory(ended, exited) if ended.is_failure else ended
+
+
+def _cut_off(attempt: ProcessAttempt) -> str:
+    return f"cut off after its work had ended, while its process waited for {attempt.awaits}"
 
 
 def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:

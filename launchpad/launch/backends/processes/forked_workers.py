@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launchpad.events import Ended, ProcessStarted, Ready
+from launchpad.events import Ended, Exiting, ProcessStarted, Ready
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.backends.processes.messages import (
     AddressesChanged,
+    Awaits,
     ChildExited,
     DumpStacks,
     EndLaunch,
@@ -133,6 +134,9 @@ class ForkedWorkers(Workers):
             attempt, sent = self._attempts[message.worker], pickle.loads(message.frame)
             if isinstance(sent, Ended):
                 attempt.reported = sent.outcome
+                self._report(Exiting(attempt.worker, attempt.number))
+            elif isinstance(sent, Awaits):
+                attempt.awaits = sent.what
             elif isinstance(sent, Phase):
                 attempt.phase = sent.phase
             else:

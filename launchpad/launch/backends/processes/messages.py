@@ -2,7 +2,7 @@
 
     launcher ── SpecsReady · commands · DumpStacks · AddressesChanged · EndLaunch ──▶ forkserver
                 forkserver ── StopWorker · AnnounceGone · AddressesChanged ──▶ worker
-                forkserver ◀── Phase · events ── worker
+                forkserver ◀── Phase · Awaits · events ── worker
     launcher ◀── ProcessStarted · FromWorker · ChildExited · Ended ── forkserver
 
 Commands are of `launch/supervision/worker_state.py`, events of `launchpad/events.py`.
@@ -57,6 +57,13 @@ class Phase:
     """The worker has reached this phase."""
 
     phase: str
+
+
+@dataclass(frozen=True)
+class Awaits:
+    """The worker has reported its outcome, and does not exit before this has ended: `its thread 'writer'`."""
+
+    what: str
 
 
 @dataclass(frozen=True)

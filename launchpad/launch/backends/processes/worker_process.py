@@ -33,7 +33,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -43,7 +43,7 @@ from launchpad.errors import Stopped
 from launchpad.events import Ended, WorkerNote
 from launchpad.launch.backends import local_host
 from launchpad.launch.backends.processes import exit_status, messages, os_process, worker_specs
-from launchpad.launch.backends.processes.messages import AddressesChanged, Phase
+from launchpad.launch.backends.processes.messages import AddressesChanged, Awaits, Phase
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.log_writer import ProcessLog
@@ -64,9 +64,6 @@ _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", 
 """What the interpreter, the loader and libc look at once, when the process begins."""
 
 _THREADS = "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
-
-_EXIT_S = 5.0
-"""How long a worker's threads and the functions it registered with atexit may take, all together."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +198,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
     forkserver.send(Ended(ended))
     if ended.traceback:
         log.print(ended.traceback)
-    _end_like_an_interpreter()
+    _end_like_an_interpreter(lambda what: forkserver.send(Awaits(what)))
     return 1 if ended.is_failure else 0
 
 
@@ -288,14 +285,33 @@ class _MainThreadInterrupt:
             raise Stopped
 
 
-def _end_like_an_interpreter() -> None:
-    """Waits for user threads, then calls exit functions; past their time all stacks are printed."""
-    faulthandler.dump_traceback_later(_EXIT_S, exit=True, file=2)
-    for end in (
-        cast(Any, threading)._shutdown,
-        atexit._run_exitfuncs,
+def _end_like_an_interpreter(note: Callable[[str], None]) -> None:
+    """Waits for user threads, then calls exit functions, for as long as the supervisor lets it.
+
+    Args:
+        note: Called with what it is about to wait for.
+    """
+
+    def join_threads() -> None:
+        main = threading.main_thread()
+        theirs = [t.name for t in threading.enumerate() if t is not main and not t.daemon]
+        if theirs:
+            more = f" and {len(theirs) - 3} more" if len(theirs) > 3 else ""
+            names = ", ".join(map(repr, theirs[:3]))
+            note(f"its thread{'s' if len(theirs) > 1 else ''} {names}{more}")
+        cast(Any, threading)._shutdown()
+
+    def call_exit_functions() -> None:
+        if atexit._ncallbacks():
+            note("a function that it had registered with atexit")
+        atexit._run_exitfuncs()
+
+    ends: tuple[Callable[[], object], ...] = (
+        join_threads,
+        call_exit_functions,
         lambda: sys.stdout.flush(),  # exit functions may have replaced the streams
         lambda: sys.stderr.flush(),
-    ):
+    )
+    for end in ends:
         with contextlib.suppress(BaseException):
             end()
