@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.courier.protocol import handshake
+from launchpad.courier.security import private_directory
 from launchpad.errors import NotRunningError
 from launchpad.events import Event, Waiting
 from launchpad.interrupt import Interruption
@@ -103,10 +104,14 @@ class RunContext:
 
         It is kept with the run's logs when the program has ended. Write a file under another name, then
         `os.replace` it: this process may be killed at any time.
+
+        Raises:
+            PermissionError: another user could change what is in it, for instance a checkpoint that would be
+                unpickled; the text names the directory for which that is so, and what to do.
         """
         path = Path(self.state_path)
         # With its parents: on another host than the launcher's they are not there yet.
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_directory.make_private(path)
         return path
 
     def endpoint(self, address: str) -> str:

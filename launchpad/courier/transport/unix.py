@@ -17,7 +17,9 @@ import os
 import socket
 import stat
 import sys
+from pathlib import Path
 
+from launchpad.courier.security.private_directory import check_unchangeable
 from launchpad.courier.transport.stream_socket import Listener
 
 PREFIX = "unix:"
@@ -62,16 +64,13 @@ class UnixListener(Listener):
             os.mkdir(self._directory, 0o700)
             self._owns_directory = True
         # Another user must not be able to put or replace a socket there.
-        status = os.stat(self._directory)
-        if status.st_uid not in (os.geteuid(), 0):
-            what = f"it belongs to user {status.st_uid}, sockets need one of ours"
-            raise PermissionError(errno.EPERM, what, self._directory)
-        if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-            what = (
-                f"others may write to it (mode {stat.S_IMODE(status.st_mode):o}); chmod it to 0700"
-            )
-            raise PermissionError(errno.EPERM, what, self._directory)
         try:
+            check_unchangeable(Path(self._directory))
+            status = os.stat(self._directory)
+            if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+                mode = stat.S_IMODE(status.st_mode)
+                what = f"others may write to it (mode {mode:o}); chmod it to 0700"
+                raise PermissionError(errno.EPERM, what, self._directory)
             self.sock = self._publish()
         except BaseException:
             self._remove_directory()

@@ -30,7 +30,7 @@ _FILES = "LAUNCHPAD_LOG_FILES"
 _DELETED = re.compile(rb"deleted: ([\d,]+) lines, ([\d,]+) bytes")
 _CHUNK = 1 << 20
 
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that takes no more: no space, a quota, the largest file that is allowed; and one that has

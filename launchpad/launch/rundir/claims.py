@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from launchpad.courier.fork import drop_in_child
+from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
-from launchpad.launch.rundir import locations
 
 OUTER = "LAUNCHPAD_CLAIMS"
 """In a worker's environment: the runs it belongs to. What those hold, it may give to programs of its own."""
@@ -124,13 +124,15 @@ def claim_table() -> Iterator[ClaimTable]:
     """
     chosen = os.environ.get("LAUNCHPAD_CLAIMS_DIR")
     path = Path(chosen).absolute() if chosen else Path(f"/tmp/launchpad-{os.getuid()}-claims")
-    if not locations.is_private(path, make=True):
+    try:
+        private_directory.make_private(path)
+    except OSError as error:
         raise LaunchError(
-            f"no directory for claims on GPUs and CPUs: {path} must be yours alone (mode 0700). Remove it, or"
-            " set LAUNCHPAD_CLAIMS_DIR to one that all of your programs use."
-        )
+            f"no directory for claims on GPUs and CPUs: {private_directory.explained(error)}. It must be"
+            " yours alone (mode 0700); or set LAUNCHPAD_CLAIMS_DIR to one that all of your programs use."
+        ) from error
     mutex = path / "mutex"
-    fd = os.open(mutex, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(mutex, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     deadline = time.monotonic() + _MUTEX_S
     try:
         while True:
@@ -162,7 +164,7 @@ def worker_environment(run_id: str) -> dict[str, str]:
 def _read(path: Path) -> Iterator[ClaimRecord]:
     """The claim in a file; none, and the file is removed, if no process locks it."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return
     try:

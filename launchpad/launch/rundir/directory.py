@@ -70,17 +70,7 @@ class RunDirectory:
         rotation = Rotation.from_environment()
         name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
         name = f"{name}-{time.strftime('%m%d-%H%M%S')}"
-        while True:
-            logs = locations.log_base() / f"{name}-{os.urandom(2).hex()}"
-            try:
-                logs.mkdir(parents=True, mode=0o700)
-                break
-            except FileExistsError:  # of very many launches in one second two drew the same number
-                continue
-            except OSError as error:
-                raise LaunchError(
-                    f"no directory for logs: {error}. Set LAUNCHPAD_LOGGING_DIR to one that is writable."
-                ) from error
+        logs = _make_log_directory(name)
         names = ["control.socket", *(socket_name(address) for address in addresses)]
         base = locations.runtime_base(1 + _SHORT_ID, names)
         locations.sweep(base)
@@ -151,6 +141,26 @@ class RunDirectory:
             self.claim = None
 
 
+def _make_log_directory(name: str) -> Path:
+    """A new directory of this name, and some characters more, in the log base."""
+    base = locations.open_log_base(make=True)
+    try:
+        while True:
+            logs = locations.log_base() / f"{name}-{os.urandom(2).hex()}"
+            try:
+                os.mkdir(logs.name, 0o700, dir_fd=base)
+                return logs
+            except FileExistsError:  # of very many launches in one second two drew the same number
+                continue
+            except OSError as error:
+                raise LaunchError(
+                    f"no directory for logs: {logs}: {error.strerror}. Set LAUNCHPAD_LOGGING_DIR to one that"
+                    " is writable."
+                ) from error
+    finally:
+        os.close(base)
+
+
 def socket_name(address: str) -> str:
     """A file name for the socket of an address: readable, at most 40 bytes, unique."""
     name = address.replace("/", ".")
@@ -168,7 +178,7 @@ def sweep_old_logs(base: Path) -> None:
             return
         if swept.exists() and now - swept.stat().st_mtime < _SWEEP_PAUSE_S:
             return
-        swept.touch()
+        swept.touch(0o600)
         directories = [entry for entry in base.iterdir() if _LOG_DIRECTORY.fullmatch(entry.name)]
     except OSError:
         return

@@ -4,6 +4,10 @@
                      or only $LAUNCHPAD_RUNTIME_DIR
     log base         $TMPDIR/launchpad-<uid>-logs, or $LAUNCHPAD_LOGGING_DIR
 
+Each base is a private directory (`courier/security/private_directory.py`): ours alone, and not below one in
+which another user could rename it. A log base that was chosen may be looked into by others; the directories
+of runs in it are private.
+
 A run has not ended for as long as a process holds the lock in its runtime directory: the kernel releases it
 when that process ends, however it does.
 """
@@ -14,12 +18,12 @@ import contextlib
 import fcntl
 import os
 import shutil
-import stat
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
 
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
@@ -47,15 +51,46 @@ def runtime_base(id_length: int, names: Iterable[str]) -> Path:
     longest = max((len(os.fsencode(name)) for name in names), default=0)
     # The server binds under a temporary name first, 10 bytes longer.
     free_bytes = MAX_SOCKET_PATH - (id_length + 1 + longest + 10)
-    candidates = runtime_bases()
-    for candidate in candidates:
-        if len(os.fsencode(candidate)) <= free_bytes and is_private(candidate, make=True):
+    refused = []
+    for candidate in runtime_bases():
+        if len(os.fsencode(candidate)) > free_bytes:
+            refused.append(
+                f"{candidate}: it is too long for socket paths of {MAX_SOCKET_PATH} bytes"
+            )
+            continue
+        try:
+            private_directory.make_private(candidate)
+        except OSError as error:
+            refused.append(private_directory.explained(error))
+        else:
             return candidate
     raise LaunchError(
-        f"no directory for sockets: tried {[str(c) for c in candidates]}. It must be yours alone (mode 0700)"
-        f" and short enough for socket paths of {MAX_SOCKET_PATH} bytes; set LAUNCHPAD_RUNTIME_DIR or TMPDIR"
-        " to one that is."
+        f"no directory for sockets: {'; '.join(refused)}. It must be yours alone (mode 0700) and have a short"
+        " path; set LAUNCHPAD_RUNTIME_DIR or TMPDIR to one that is."
     )
+
+
+def private_runtime_bases() -> list[Path]:
+    """Those that are there, and in which runs of this user can be: no launch uses one that is not private.
+
+    Raises:
+        LaunchError: there are only such that are not private.
+    """
+    found, refused = [], []
+    for candidate in runtime_bases():
+        try:
+            os.close(private_directory.open_private(candidate))
+            found.append(candidate)
+        except PermissionError as error:
+            refused.append(private_directory.explained(error))
+        except OSError:
+            continue  # it is not there
+    if refused and not found:
+        raise LaunchError(
+            f"runs are not looked for where others could have put them: {'; '.join(refused)}. Or set"
+            " LAUNCHPAD_RUNTIME_DIR to where you launch."
+        )
+    return found
 
 
 def log_base() -> Path:
@@ -66,24 +101,31 @@ def log_base() -> Path:
     return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
 
 
-def is_private(directory: Path, *, make: bool = False) -> bool:
-    """Whether it is a directory of ours, and closed to others; with `make` it is made, if need be."""
-    if make:
-        with contextlib.suppress(OSError):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+def open_log_base(*, make: bool = False) -> int:
+    """A descriptor of it, when no other user can replace what is in it.
+
+    Raises:
+        FileNotFoundError: it is not there, and is not to be made.
+        LaunchError: it cannot be made, or another user could replace what is in it.
+    """
+    base = log_base()
     try:
-        status = directory.lstat()
-    except OSError:
-        return False
-    return (
-        stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    )
+        if os.environ.get("LAUNCHPAD_LOGGING_DIR"):
+            return private_directory.open_unchangeable(base, make=make)
+        return private_directory.open_private(base, make=make, close_to_others=True)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and not make:
+            raise
+        raise LaunchError(
+            f"no directory for logs: {private_directory.explained(error)}. Or set LAUNCHPAD_LOGGING_DIR to a"
+            " directory of your own."
+        ) from error
 
 
 def is_held(runtime: Path) -> bool:
     """Whether the run with this runtime directory has not ended."""
     try:
-        fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -98,7 +140,7 @@ def is_held(runtime: Path) -> bool:
 def wait_until_free(runtime: Path) -> None:
     """Returns when the run with this runtime directory has ended."""
     try:
-        fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return
     try:
@@ -111,7 +153,7 @@ def sweep(base: Path) -> None:
     """Removes the directories of runs that have ended."""
     for directory in base.iterdir() if base.is_dir() else ():
         try:
-            fd = os.open(directory / LOCK, os.O_RDWR)
+            fd = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             with contextlib.suppress(OSError):
                 directory.rmdir()  # of a run that was killed before it had a lock; not if it is in use

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.security import private_directory
 from launchpad.launch.rundir import locations
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ def write(run: RunDirectory, plan: LaunchPlan) -> None:
     text = json.dumps(asdict(of(run, plan)))
     for directory in (run.logs, run.runtime):
         with contextlib.suppress(OSError):
-            (directory / NAME).write_text(text)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(directory / NAME, flags, 0o600), "w") as file:
+                file.write(text)
 
 
 def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
@@ -107,13 +110,25 @@ def left_behind(run: RunDirectory, plan: LaunchPlan) -> dict[str, Any]:
 
 
 def running() -> list[RunRecord]:
-    """The runs of this user that have not ended, the oldest first."""
-    found = {r.run_id: r for base in locations.runtime_bases() for r in _records_in(base)}
+    """The runs of this user that have not ended, the oldest first.
+
+    Raises:
+        LaunchError: another user could have put records where they are looked for.
+    """
+    found = {r.run_id: r for base in locations.private_runtime_bases() for r in _records_in(base)}
     return sorted((r for r in found.values() if r.is_running), key=lambda r: r.began)
 
 
 def ended() -> list[RunRecord]:
-    """The runs of this user that have ended and whose logs are still there, the oldest first."""
+    """The runs of this user that have ended and whose logs are still there, the oldest first.
+
+    Raises:
+        LaunchError: another user could have put records where they are looked for.
+    """
+    try:
+        os.close(locations.open_log_base())
+    except FileNotFoundError:
+        return []
     return sorted(
         (r for r in _records_in(locations.log_base()) if not r.is_running), key=lambda r: r.began
     )
@@ -129,10 +144,14 @@ def read(directory: Path) -> RunRecord | None:
 
 def _records_in(base: Path) -> Iterator[RunRecord]:
     try:
-        directories = [entry for entry in base.iterdir() if locations.is_private(entry)]
+        directories = list(base.iterdir())
     except OSError:
         return
     for directory in directories:
+        try:
+            os.close(private_directory.open_private(directory))
+        except OSError:
+            continue  # no run's
         record = read(directory)
         if record is not None:
             yield record

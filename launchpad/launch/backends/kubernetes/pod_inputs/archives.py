@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from launchpad.courier.security import private_directory
 from launchpad.errors import DefinitionError
 from launchpad.resources import in_words
 
@@ -88,6 +89,6 @@ def packed(folder: Path) -> bytes:
 
 def unpack(content: bytes, folder: Path) -> None:
     """Extracts them into another folder."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_directory.make_private(folder)
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         archive.extractall(folder, filter="data")

@@ -1,0 +1,200 @@
+"""Directories in which no other user can put, read or replace anything.
+
+    /         root's, closed to writing by others
+    └ tmp     root's; others may write to it, but what is ours only we can rename: it is sticky
+      └ launchpad-1000-logs     ours, mode 0700, no symbolic link
+
+Rules:
+1. The directory itself is ours and closed to others, and is opened as what it is: no link is followed.
+2. In each one above it no other user can rename what is ours: it belongs to us or to root, and others cannot
+   write to it unless it is sticky. A symbolic link on the way is ours or root's, and leads through such ones.
+3. They are checked from `/` down. So each name is looked up where none but us and root can change what it
+   leads to, and what has been found stays true while it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import stat
+from pathlib import Path
+
+_MOST_LINKS = 40
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ALL_UIDS = (1 << 32) - 1
+
+
+def open_private(path: Path, *, make: bool = False, close_to_others: bool = False) -> int:
+    """A descriptor of a directory that is ours alone.
+
+    Example:
+        fd = open_private(Path("/tmp/launchpad-1000"), make=True)
+        os.mkdir("run-1", 0o700, dir_fd=fd)
+
+    Args:
+        path: Where it is.
+        make: It is made if it is not there, with those above it.
+        close_to_others: If others could only read it until now, that is ended.
+
+    Raises:
+        PermissionError: another user could change what is in it, or read it; `filename` is the directory for
+            which that is so, it or one above it, `strerror` why, and what to do.
+        OSError: it is not there, or cannot be made.
+    """
+    fd = open_unchangeable(path, make=make, is_link_followed=False)
+    try:
+        status = os.fstat(fd)
+        if _is_volume_of_a_pod(path):
+            return fd
+        if not _is_ours(status):
+            raise _refusal(path, _OWNED.format(_name_of(status.st_uid)))
+        if status.st_mode & 0o077 and (_others_may_write(status) or not close_to_others):
+            mode = stat.S_IMODE(status.st_mode)
+            raise _refusal(
+                path, f"others may look into it (mode {mode:o}); close it with chmod 700"
+            )
+        if status.st_mode & 0o077:
+            os.fchmod(fd, 0o700)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_unchangeable(path: Path, *, make: bool = False, is_link_followed: bool = True) -> int:
+    """A descriptor of a directory in which no other user can rename what is ours; they may look into it.
+
+    Raises:
+        PermissionError, OSError: as `open_private`.
+    """
+    found = _resolved(path, make, is_link_followed)
+    fd = os.open(found, _OPEN)
+    try:
+        _check(found, os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def make_private(path: Path) -> None:
+    """Makes the directory if need be, and checks it. Raises as `open_private`."""
+    os.close(open_private(path, make=True))
+
+
+def check_unchangeable(path: Path) -> None:
+    """Checks that no other user can rename what is ours in there. Raises as `open_unchangeable`."""
+    os.close(open_unchangeable(path))
+
+
+def explained(error: OSError) -> str:
+    """What was wrong with which directory, without the number of the error."""
+    return f"{error.filename}: {error.strerror}"
+
+
+_OWNED = "it belongs to {}, who can change what is in it; have it removed, or use another directory"
+
+
+def _resolved(path: Path, make: bool, is_link_followed: bool) -> Path:
+    """The path without symbolic links. All directories above it have been checked."""
+    at = Path("/")
+    names = [name for name in reversed(path.absolute().parts) if name != "/"]
+    links = 0
+    while names:
+        _check(at, os.lstat(at))
+        name = names.pop()
+        child = at.parent if name == ".." else at / name
+        if make and not os.path.lexists(child):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(child, 0o700)
+        status = os.lstat(child)
+        if not stat.S_ISLNK(status.st_mode):
+            at = child
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = os.readlink(child)
+        if not names and not is_link_followed:
+            raise _refusal(
+                child, f"it is a symbolic link; remove it, or name what it leads to: {target}"
+            )
+        if not (_is_ours(status) or _is_roots(status)):
+            raise _refusal(
+                child, f"it is a symbolic link of {_name_of(status.st_uid)}'s; remove it"
+            )
+        if os.path.isabs(target):
+            at = Path("/")
+        names += [name for name in reversed(Path(target).parts) if name != "/"]
+    return at
+
+
+def _check(directory: Path, status: os.stat_result) -> None:
+    """Refuses a directory in which another user can rename what is ours."""
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "it is no directory; remove it", str(directory))
+    if _is_volume_of_a_pod(directory):
+        return
+    if not (_is_ours(status) or _is_roots(status)):
+        raise _refusal(directory, _OWNED.format(_name_of(status.st_uid)))
+    if _others_may_write(status) and not status.st_mode & stat.S_ISVTX:
+        mode = stat.S_IMODE(status.st_mode)
+        what = f"others may write to it (mode {mode:o}), and so replace what is in it"
+        raise _refusal(directory, f"{what}; chmod it to 0700, or use another directory")
+
+
+def _refusal(directory: Path, why: str) -> PermissionError:
+    return PermissionError(errno.EPERM, why, str(directory))
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid()
+
+
+def _is_roots(status: os.stat_result) -> bool:
+    return status.st_uid == 0 or status.st_uid == _unmapped_uid()
+
+
+@functools.cache
+def _unmapped_uid() -> int:
+    """What root is called in a user namespace that has no number for it; -1 where all users have one."""
+    try:
+        mapped = Path("/proc/self/uid_map").read_text().split()
+        if mapped[:3] == ["0", "0", str(_ALL_UIDS)]:
+            return -1
+        return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return -1
+
+
+def _others_may_write(status: os.stat_result) -> bool:
+    of_group = status.st_mode & 0o020 and not _is_own_group(status.st_gid)
+    return bool(status.st_mode & 0o002 or of_group)
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether this user is the group's only member: many systems give each user a group of the same name."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (gid, group.gr_name) and {*group.gr_mem} <= {user.pw_name}
+
+
+def _is_volume_of_a_pod(directory: Path) -> bool:
+    """Kubernetes opens them to all users, and no other pod's user sees them."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ and os.path.ismount(directory)
+
+
+def _name_of(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"user {uid} ({pwd.getpwuid(uid).pw_name})"
+    except KeyError:
+        return f"user {uid}"

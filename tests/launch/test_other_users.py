@@ -1,0 +1,321 @@
+"""What another user puts where our directories are, or will be, is refused; in ours he can read nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from launchpad.context import RunContext
+from launchpad.launch.rundir import claims, locations, record
+from tests.helpers import other_user, scripts
+from tests.helpers.other_user import UID, needs_root
+
+SCRIPT = """
+import launchpad as lp
+
+program = lp.Program("victim")
+program.add_node(lp.PyNode(print, "ran"), label="printer")
+lp.launch(program, "{launch_type}").wait()
+"""
+
+LAUNCH_TYPES = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What /tmp is to the launches of the test."""
+    with other_user.shared_directory() as path:
+        monkeypatch.setenv("TMPDIR", str(path))
+        monkeypatch.setattr("tempfile.tempdir", None)
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        monkeypatch.delenv("LAUNCHPAD_LOGGING_DIR")
+        yield path
+
+
+def launched(
+    folder: Path, launch_type: str = "local_mt", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    script = scripts.write(folder, SCRIPT.format(launch_type=launch_type))
+    return scripts.run(script, env=variables)
+
+
+def names_below(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+def make_open(path: Path) -> None:
+    path.mkdir(mode=0o777)
+
+
+# What he made before us.
+
+
+@needs_root
+@LAUNCH_TYPES
+def test_sound_02_a_directory_for_logs_that_another_user_made_is_refused(
+    shared: Path, tmp_path: Path, launch_type: str
+) -> None:
+    logs = shared / f"launchpad-{os.getuid()}-logs"
+    other_user.does(make_open, logs)
+
+    run = launched(tmp_path, launch_type)
+
+    assert run.returncode == 1
+    assert f"no directory for logs: {logs}: it belongs to user {UID} (nobody)" in run.stderr
+    assert "set LAUNCHPAD_LOGGING_DIR to a directory of your own" in run.stderr
+    assert names_below(logs) == []
+
+
+@needs_root
+@LAUNCH_TYPES
+def test_sound_02_a_directory_for_logs_that_is_a_link_is_refused(
+    shared: Path, tmp_path: Path, launch_type: str
+) -> None:
+    ours = tmp_path / "ours"
+    ours.mkdir(mode=0o700)
+    logs = shared / f"launchpad-{os.getuid()}-logs"
+    other_user.does(os.symlink, ours, logs)
+
+    run = launched(tmp_path, launch_type)
+
+    assert run.returncode == 1
+    assert f"{logs}: it is a symbolic link; remove it" in run.stderr
+    assert names_below(ours) == []
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["directory", "link"])
+def test_sound_02_logs_and_state_are_not_put_below_a_directory_that_another_user_may_rename(
+    shared: Path, tmp_path: Path, what: str
+) -> None:
+    other_user.does(make_open, shared / "theirs")
+    (shared / "theirs" / "ours").mkdir(mode=0o700)
+    where = shared / "theirs"
+    if what == "link":
+        other_user.does(os.symlink, where, shared / "link")
+        where = shared / "link"
+
+    run = launched(tmp_path, LAUNCHPAD_LOGGING_DIR=str(where / "ours"))
+
+    assert run.returncode == 1
+    assert f"no directory for logs: {where}: it" in run.stderr
+    assert names_below(shared / "theirs" / "ours") == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757])
+def test_sound_02_a_directory_above_in_which_all_may_rename_is_refused(
+    shared: Path, tmp_path: Path, mode: int
+) -> None:
+    (shared / "open").mkdir()
+    (shared / "open").chmod(mode)
+
+    run = launched(tmp_path, LAUNCHPAD_LOGGING_DIR=str(shared / "open" / "logs"))
+
+    assert run.returncode == 1
+    assert f"{shared / 'open'}: others may write to it (mode {mode:o})" in run.stderr
+
+
+def test_sound_02_where_a_link_of_ours_leads_logs_may_be(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "logs").symlink_to("scratch")
+
+    run = launched(tmp_path, LAUNCHPAD_LOGGING_DIR=str(tmp_path / "logs"))
+
+    assert run.returncode == 0, run.stderr
+    assert len(list((tmp_path / "scratch").glob("victim-*/printer-0.log"))) == 1
+
+
+@needs_root
+def test_sound_02_the_runtime_directory_and_the_claims_are_not_below_one_of_another_user(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = shared / "theirs"
+    other_user.does(make_open, theirs)
+
+    for variable in ("LAUNCHPAD_RUNTIME_DIR", "LAUNCHPAD_CLAIMS_DIR"):
+        (theirs / variable).mkdir(mode=0o700)
+        monkeypatch.setenv(variable, str(theirs / variable))
+
+    with pytest.raises(lp.LaunchError, match=f"{theirs}: it belongs to .* LAUNCHPAD_RUNTIME_DIR"):
+        locations.runtime_base(8, ["control.socket"])
+    with (
+        pytest.raises(lp.LaunchError, match=f"{theirs}: it belongs to .* LAUNCHPAD_CLAIMS_DIR"),
+        claims.claim_table(),
+    ):
+        pass
+
+    assert names_below(theirs) == ["LAUNCHPAD_CLAIMS_DIR", "LAUNCHPAD_RUNTIME_DIR"]
+
+
+@needs_root
+def test_sound_02_the_runtime_directory_of_another_user_is_passed_over(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAUNCHPAD_RUNTIME_DIR")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(shared))
+    other_user.does(make_open, shared / "launchpad")
+
+    base = locations.runtime_base(8, ["control.socket"])
+
+    assert base == shared / f"launchpad-{os.getuid()}"
+    assert base in locations.private_runtime_bases()
+    assert shared / "launchpad" not in locations.private_runtime_bases()
+
+
+def test_sound_02_a_directory_for_logs_that_others_could_only_read_is_closed(
+    shared: Path, tmp_path: Path
+) -> None:
+    logs = shared / f"launchpad-{os.getuid()}-logs"
+    logs.mkdir()
+    logs.chmod(0o755)
+
+    run = launched(tmp_path)
+
+    assert run.returncode == 0, run.stderr
+    assert stat.S_IMODE(logs.stat().st_mode) == 0o700
+
+
+# The state of a worker, on another host than the launcher's too, where no launch has checked anything.
+
+
+def state_dir(path: Path) -> Path:
+    return RunContext("p", "a-0", "a", 0, 1, 1, 7, "ray", {}, state_path=str(path)).state_dir
+
+
+@needs_root
+@pytest.mark.parametrize("above", [0, 1, 2, 3])
+def test_sound_02_a_worker_is_given_no_state_that_another_user_could_have_written(
+    shared: Path, above: int
+) -> None:
+    state = shared / "logs" / "run" / "state" / "a-0"
+    theirs = [state, *state.parents][above]
+    if above < 3:
+        theirs.parent.mkdir(mode=0o700, parents=True)
+        theirs.parent.chmod(0o1777)
+    other_user.does(make_open, theirs)
+
+    with pytest.raises(PermissionError, match=f"it belongs to user {UID}.*{theirs}'"):
+        state_dir(state)
+
+
+@needs_root
+def test_sound_02_a_worker_is_given_no_state_through_a_link_of_another_user(
+    shared: Path, tmp_path: Path
+) -> None:
+    other_user.does(os.symlink, tmp_path, shared / "logs")
+
+    with pytest.raises(PermissionError, match="symbolic link of user"):
+        state_dir(shared / "logs" / "run" / "state" / "a-0")
+
+
+def test_sound_02_all_that_leads_to_a_state_is_private(shared: Path) -> None:
+    made = state_dir(shared / "logs" / "run" / "state" / "a-0")
+
+    for directory in (made, *made.parents[:3]):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_sound_02_a_volume_of_a_pod_may_keep_state_though_it_is_open_to_all(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = shared / "volume"
+    make_open(volume)
+    volume.chmod(0o777)
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == volume)
+
+    with pytest.raises(PermissionError, match="others may write to it"):
+        state_dir(volume)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+
+    assert state_dir(volume) == volume
+    assert state_dir(volume / "a-0").stat().st_mode & 0o777 == 0o700
+
+
+# What he puts into it later, or tries to read.
+
+
+@pytest.fixture
+def running(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    """The runtime directory and the logs of a program that runs, both in the directory that all share."""
+    monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", str(shared / "runtime"))
+    program = lp.Program("victim")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
+    with lp.launch(program, "test_mt") as running:
+        yield next((shared / "runtime").iterdir()), running.log_directory
+
+
+@needs_root
+def test_sound_02_another_user_reads_and_writes_nothing_of_a_run(
+    running: tuple[Path, Path], shared: Path
+) -> None:
+    runtime, logs = running
+
+    def connect() -> None:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(runtime / "control.socket"))
+
+    for path in (runtime / "run.json", runtime / "control.token", logs / "run.json"):
+        assert path.exists()
+        other_user.cannot(path.read_bytes)
+    for directory in (runtime, logs, runtime.parent, logs.parent):
+        other_user.cannot(os.listdir, directory)
+        other_user.cannot((directory / "his").touch)
+        other_user.cannot(directory.rename, shared / "his")
+    other_user.cannot(connect)
+    for path in (*runtime.parent.rglob("*"), *logs.parent.rglob("*")):
+        assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
+
+
+# The commands.
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return scripts.run([sys.executable, "-m", "launchpad", *arguments])
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["ps", "stop", "logs", "stacks"])
+def test_sound_02_the_commands_believe_no_record_in_a_directory_of_another_user(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    base = shared / "runtime"
+    monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", str(base))
+    other_user.does(make_open, base)
+
+    run = command(name, *["victim"] * (name != "ps"), *["waiter"] * (name == "logs"))
+
+    assert run.returncode == 1
+    assert f"{base}: it belongs to user {UID}" in run.stderr
+    assert "set LAUNCHPAD_RUNTIME_DIR" in run.stderr
+
+
+@needs_root
+def test_sound_02_logs_of_a_run_that_has_ended_are_not_taken_from_a_directory_of_another_user(
+    shared: Path,
+) -> None:
+    base = shared / f"launchpad-{os.getuid()}-logs"
+    forged = record.RunRecord(
+        "victim-1121-120000-abcd", "victim", "local_mt", 1, 0.0, "/nowhere", "/etc", {"a-0": "a"}
+    )
+
+    def forge() -> None:
+        make_open(base)
+        make_open(base / forged.run_id)
+        (base / forged.run_id / record.NAME).write_text(json.dumps(asdict(forged)))
+
+    other_user.does(forge)
+
+    run = command("logs", "victim", "a")
+
+    assert run.returncode == 1
+    assert f"{base}: it belongs to user {UID}" in run.stderr
