@@ -13,7 +13,8 @@
         └── MethodNotFound   also an AttributeError
 
 An exception raised by a remote method arrives as its own type wherever it can. Its `__cause__` is
-then a `RemoteTraceback`, as in `concurrent.futures`, and shows where it was raised over there.
+then a `RemoteTraceback`, as in `concurrent.futures`, and shows where it was raised over there; the
+`__context__` of that is what it was raised from.
 """
 
 from __future__ import annotations

@@ -294,6 +294,33 @@ def test_a_remote_exception_arrives_as_its_own_type_with_the_remote_traceback(
     assert "in fail" in str(caught.value.__cause__)
 
 
+def test_sound_14_except_star_works_across_a_call_also_for_exceptions_of_the_script(
+    launch_type: str,
+) -> None:
+    class LostShard(Exception):
+        def __init__(self, *, shard: int) -> None:
+            super().__init__(f"shard {shard} is lost")
+            self.shard = shard
+
+    class Data:
+        def read(self) -> None:
+            raise ExceptionGroup("no data", [LostShard(shard=3), KeyError("table")])
+
+    program = lp.Program("groups")
+    program.add_node(lp.CourierNode(Data), label="data")
+    met: list[Any] = []
+
+    with lp.launch(program, launch_type) as running:
+        try:
+            running.client("data").read()
+        except* LostShard as lost:
+            met += [each.shard for each in lost.exceptions if isinstance(each, LostShard)]
+        except* KeyError as missing:
+            met += missing.exceptions[0].args
+
+    assert met == [3, "table"]
+
+
 # --- the end -----------------------------------------------------------------------------------
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pickle
 import sys
 import threading
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +31,31 @@ class Unpicklable(RuntimeError):
     def __init__(self) -> None:
         super().__init__("has a lock")
         self.lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class OutOfRange(Exception):
+    """Knows its own fields, and no other attribute may be set."""
+
+    low: int
+    high: int
+
+
+class NotThere(OSError):
+    """A class with C fields and a constructor of its own."""
+
+    def __init__(self, name: str, *, looked_at: list[str]) -> None:
+        super().__init__(errno.ENOENT, "not there", name)
+        self.looked_at = looked_at
+
+
+class Failures(ExceptionGroup[Exception]):
+    """The example of Python's reference: a group with a constructor of its own."""
+
+    def __new__(cls, errors: list[Exception], code: int) -> Failures:
+        self = super().__new__(cls, f"code {code}", errors)
+        self.code = code  # type: ignore[attr-defined]
+        return self
 
 
 class BadRepr:
@@ -158,29 +186,170 @@ def test_f32_even_a_repr_that_raises_does_not_matter(serve, connect, address) ->
 
 
 @pytest.mark.every_transport
-def test_f33_an_exception_that_does_not_unpickle_is_still_caught_by_its_type(
+def test_f33_an_exception_with_a_constructor_of_its_own_arrives_as_itself(
     serve, connect, address
 ) -> None:
     serve(address, m=lambda: fail(TwoArguments(404, "gone")))
 
     error = fails_with(connect(address))
 
-    assert isinstance(error, TwoArguments)
-    assert isinstance(error, courier.RemoteError)
+    assert type(error) is TwoArguments
     assert error.code == 404
-    assert "404: gone" in str(error)
+    assert str(error) == "404: gone"
     assert "raise error" in str(error.__cause__)
 
 
-def test_f33_and_it_can_itself_be_pickled(serve, connect, address) -> None:
-    serve(address, m=lambda: fail(TwoArguments(404, "gone")))
+def test_f33_one_that_cannot_be_sent_can_be_pickled_where_it_arrives(
+    serve, connect, address
+) -> None:
+    serve(address, m=lambda: fail(Unpicklable()))
     error = fails_with(connect(address))
 
     copied = pickle.loads(pickle.dumps(error))
 
-    assert isinstance(copied, TwoArguments)
+    assert isinstance(copied, Unpicklable)
     assert isinstance(copied, courier.RemoteError)
-    assert (str(copied), copied.code) == (str(error), 404)
+    assert str(copied) == str(error)
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize(
+    "original",
+    [
+        TwoArguments(404, "gone"),
+        OutOfRange(1, high=2),
+        NotThere("x.npz", looked_at=["/data"]),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad start"),
+        ImportError("no such module", name="fast", path="/lib"),
+        StopIteration(3),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_sound_14_an_exception_arrives_with_its_arguments_attributes_and_notes(
+    serve, connect, address, original
+) -> None:
+    vars(original)["__notes__"] = ["while it read x.npz"]  # one of them is frozen
+    serve(address, m=lambda: fail(original))
+
+    error: Any = fails_with(connect(address))
+
+    assert type(error) is type(original)
+    assert (error.args, str(error)) == (original.args, str(original))
+    assert vars(error) == vars(original)
+    names = ("errno", "filename", "object", "reason", "name", "path", "value")
+    for name in names:
+        assert getattr(error, name, None) == getattr(original, name, None)
+
+
+@pytest.mark.every_transport
+def test_sound_14_except_star_works_across_a_call(serve, connect, address) -> None:
+    inner = Failures([TwoArguments(404, "gone"), OutOfRange(1, 2)], 7)
+    group = ExceptionGroup("both", [KeyError("k"), inner])
+    group.add_note("in epoch 3")
+    serve(address, m=lambda: fail(group))
+    client = connect(address)
+
+    met: list[BaseException] = []
+    try:
+        client.m()
+    except* TwoArguments as found:
+        met += found.exceptions
+    except* KeyError as found:
+        met += found.exceptions
+    except* OutOfRange:
+        pass
+
+    error: Any = fails_with(client)
+    assert [type(each) for each in met] == [ExceptionGroup, KeyError]
+    assert (error.message, error.__notes__) == ("both", ["in epoch 3"])
+    assert type(error.exceptions[1]) is Failures
+    assert error.exceptions[1].code == 7
+    assert error.exceptions[1].exceptions[0].code == 404
+    assert "404: gone" in str(error.__cause__)
+
+
+@pytest.mark.every_transport
+def test_sound_14_cause_and_context_come_along(serve, connect, address) -> None:
+    def m() -> None:
+        try:
+            fail(TwoArguments(404, "gone"))
+        except TwoArguments as first:
+            try:
+                raise LookupError("no other copy")
+            except LookupError:
+                raise RuntimeError("no data") from first
+
+    serve(address, m=m)
+
+    error = fails_with(connect(address))
+
+    assert isinstance(error.__cause__, courier.RemoteTraceback)
+    came_from = error.__cause__.__context__
+    assert type(came_from) is TwoArguments
+    assert came_from.code == 404
+    text = "".join(traceback.format_exception(error))
+    assert text.count("404: gone") == 1
+
+
+def test_sound_14_what_an_exception_was_raised_from_comes_through_two_servers(
+    serve, connect, address, other_address
+) -> None:
+    def m() -> None:
+        try:
+            fail(TwoArguments(404, "gone"))
+        except TwoArguments:
+            raise RuntimeError("no data")  # noqa: B904
+
+    serve(other_address, name="inner", m=m)
+    inner = connect(other_address)
+    serve(address, name="outer", m=lambda: inner.m())
+
+    error: Any = fails_with(connect(address))
+
+    assert error.__cause__.origin == "inner"
+    assert type(error.__cause__.__context__) is TwoArguments
+
+
+@pytest.mark.every_transport
+def test_sound_32_a_group_with_one_member_that_cannot_be_pickled_keeps_the_others(
+    serve, connect, address
+) -> None:
+    group = ExceptionGroup("both", [TwoArguments(404, "gone"), Unpicklable()])
+    group.lock = threading.Lock()  # type: ignore[attr-defined]
+    serve(address, m=lambda: fail(group))
+
+    error: Any = fails_with(connect(address))
+
+    assert type(error) is ExceptionGroup
+    whole, described = error.exceptions
+    assert (type(whole), whole.code) == (TwoArguments, 404)
+    assert isinstance(described, courier.RemoteError)
+    assert isinstance(described, Unpicklable)
+    assert "has a lock" in str(described)
+
+
+def test_sound_32_attributes_that_can_be_pickled_survive_beside_one_that_cannot(
+    serve, connect, address
+) -> None:
+    original = Unpicklable()
+    original.step = 7  # type: ignore[attr-defined]
+    serve(address, m=lambda: fail(original))
+
+    error: Any = fails_with(connect(address))
+
+    assert isinstance(error, Unpicklable)
+    assert error.step == 7
+
+
+def test_sound_14_a_failed_call_inside_a_group_does_not_look_like_one_of_this_call(
+    serve, connect, address
+) -> None:
+    group = ExceptionGroup("both", [courier.NotSent("nothing ran"), ValueError("x")])
+    serve(address, m=lambda: fail(group))
+
+    error: Any = fails_with(connect(address))
+
+    assert [type(each) for each in error.exceptions] == [courier.RemoteError, ValueError]
 
 
 def test_an_exception_whose_type_cannot_be_imported_here_arrives_as_text(

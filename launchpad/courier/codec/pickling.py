@@ -24,9 +24,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launchpad.courier.codec import tensors
+from launchpad.courier.codec import exceptions, tensors
 from launchpad.courier.errors import (
-    CourierError,
     ProtocolError,
     RemoteError,
     RemoteTraceback,
@@ -142,17 +141,17 @@ def _encode_by_value(
 
 def encode_error(error: BaseException, *, is_ours: bool = False) -> bytes:
     """Pickles what a method raised, or the server itself has to say (`is_ours`). Never fails."""
-    # Where a call that the method made has failed, that must not look like our caller's own call: a NotSent
-    # that came back as itself would say that repeating is safe.
-    of_another_call = isinstance(error, CourierError) and not isinstance(error, RemoteError)
-    as_itself = isinstance(error, Exception) and (is_ours or not of_another_call)
-    kind, state = type(error), vars(error)  # the attributes go along if they can be pickled
+    as_itself = is_ours or not exceptions.is_of_another_call(error)
+    kind = whole = None
+    if isinstance(error, Exception) and as_itself:
+        kind = _try_encode((type(error), exceptions.sendable(vars(error), _try_encode)))
+        whole = exceptions.encode(error, _try_encode, _repr_of)
     return seal_error(
         _name_of(type(error)),
         _repr_of(error),
         _format(error),
-        _try_encode((kind, state)) or _try_encode((kind, {})) if as_itself else None,
-        _try_encode(error) if as_itself else None,
+        kind,
+        whole,
         getattr(error.__cause__, "origin", ""),
     )
 
@@ -186,7 +185,8 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
         original, state = _try_decode(kind) or (RemoteError, {})
         error = as_remote_kind(original, state, plain)
     where = f"In {method!r} of {server or 'server'} ({address}):"
-    error.__cause__ = RemoteTraceback(f"{where}\n{text}", origin or server)
+    remote = RemoteTraceback(f"{where}\n{text}", origin or server)
+    exceptions.attach_remote_traceback(error, remote)
     return error
 
 

@@ -1,0 +1,232 @@
+"""Exceptions as bytes, with arguments, attributes and notes, and with the exceptions that belong to them.
+
+Pickle makes an exception anew by calling its class with `args`, which fails for a class whose constructor
+takes anything else; and it leaves out cause and context. Here:
+
+1. No constructor of the user's is called: what Python itself keeps of an exception gets `args`, the rest
+   is set. A class that says how it is pickled (`__reduce__`) is pickled in its own way.
+2. Members of a group, cause and context are pickled one by one. One that cannot be made anew on the other
+   side is a RemoteError there, with its text, and of its own type where that can be had.
+
+    encode ──▶ pickled _Parts of one; or of a _Family: a record for each ──▶ pickle.loads ──▶ the exception
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from launchpad.courier.errors import CourierError, RemoteError, RemoteTraceback, as_remote_kind
+
+TryEncode = Callable[[object], bytes | None]
+
+_MAX_CHAIN = 100  # causes and contexts; members of groups are not counted
+_HEAP_TYPE = 1 << 9  # in __flags__: a class that a class statement has made
+_NONE = -1
+_OWN_WAYS = frozenset({"__reduce__", "__reduce_ex__"})
+
+
+class _Record(NamedTuple):
+    """One exception of several, which refers to the others by their index."""
+
+    whole: bytes | None  # the exception; of a group, its class and attributes
+    kind: bytes | None  # its class and attributes, in case it cannot be made anew
+    name: str
+    text: str  # its repr; of a group, its message
+    members: Sequence[int] | None  # of a group
+    cause: int
+    context: int
+
+
+def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], str]) -> bytes | None:
+    """What `pickle.loads` makes the exception of; None if it cannot be pickled.
+
+    `try_encode` pickles a value or returns None; `describe` is a repr that does not raise.
+    """
+    if not (isinstance(error, BaseExceptionGroup) or _cause_of(error) or _context_of(error)):
+        return try_encode(_Parts(error))
+    found: list[BaseException] = [error]
+    index = {id(error): 0}
+    are_members: set[int] = set()
+    n_chained = 0
+
+    def find_index(of: BaseException | None) -> int:
+        if of is None or (id(of) not in index and n_chained > _MAX_CHAIN):
+            return _NONE
+        if id(of) not in index:
+            index[id(of)] = len(found)
+            found.append(of)
+        return index[id(of)]
+
+    records = []
+    for each in found:  # which grows
+        members = whole = kind = None
+        if isinstance(each, BaseExceptionGroup):
+            are_members.update(map(id, each.exceptions))
+            members = [find_index(member) for member in each.exceptions]
+            state = sendable(vars(each), try_encode)
+            whole = try_encode((type(each), state)) or try_encode((ExceptionGroup, state))
+        elif not (id(each) in are_members and is_of_another_call(each)):
+            whole = try_encode(_Parts(each))
+            kind = try_encode((type(each), sendable(vars(each), try_encode)))
+        text = each.message if isinstance(each, BaseExceptionGroup) else describe(each)
+        n_chained += id(each) not in are_members
+        chain = find_index(_cause_of(each)), find_index(_context_of(each))
+        records.append(tuple(_Record(whole, kind, type(each).__qualname__, text, members, *chain)))
+    is_whole = isinstance(error, BaseExceptionGroup) or records[0][0] is not None
+    return pickle.dumps(_Family(records), 5) if is_whole else None
+
+
+def is_of_another_call(error: BaseException) -> bool:
+    """A call that the method made has failed: that must not look like our caller's own call.
+
+    A NotSent that came back as itself would say that repeating is safe.
+    """
+    return isinstance(error, CourierError) and not isinstance(error, RemoteError)
+
+
+def sendable(attributes: dict[str, Any], try_encode: TryEncode) -> dict[str, Any]:
+    """Those that can be pickled."""
+    if not attributes or try_encode(attributes) is not None:
+        return attributes
+    return {name: value for name, value in attributes.items() if try_encode(value) is not None}
+
+
+def attach_remote_traceback(error: BaseException, remote: RemoteTraceback) -> None:
+    """Makes it the cause of an exception; what that was raised from comes after it, not shown twice."""
+    remote.__context__ = error.__cause__ or error.__context__
+    remote.__suppress_context__ = True  # its text shows them
+    object.__setattr__(error, "__cause__", remote)  # a class may refuse to have attributes set
+
+
+class _Parts:
+    """Pickles as the exception, whose constructor is not called when that is made anew."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        kind = type(error)
+        if kind in copyreg.dispatch_table or _has_own_way(kind):
+            return _same, (error,)
+        reduced: tuple[Any, ...] = error.__reduce__()  # type: ignore[assignment]
+        _, arguments, *state = reduced
+        attributes = dict(state[0]) if state and state[0] else {}
+        for each in kind.__mro__:
+            slots = vars(each).get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name not in ("__dict__", "__weakref__"):
+                    with contextlib.suppress(AttributeError):  # never assigned
+                        attributes[name] = getattr(error, name)
+        return _make, (kind, arguments, error.args, attributes)
+
+
+class _Family:
+    """Pickles as the first of these exceptions, with all the others where they belong."""
+
+    def __init__(self, records: list[tuple[Any, ...]]) -> None:
+        self._records = records
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _join, (self._records,)
+
+
+def _same(error: BaseException) -> BaseException:
+    return error
+
+
+def _make(
+    kind: type[BaseException],
+    arguments: tuple[Any, ...],
+    args: tuple[Any, ...],
+    attributes: dict[str, Any],
+) -> BaseException:
+    """An exception of this class, whose own constructor is not called."""
+    base: Any = next(each for each in kind.__mro__ if not each.__flags__ & _HEAP_TYPE)
+    made: BaseException = base.__new__(kind, *arguments)
+    base.__init__(made, *arguments)
+    object.__setattr__(made, "args", args)  # its own may refuse, as that of a frozen dataclass does
+    _set_attributes(made, attributes)
+    return made
+
+
+def _set_attributes(error: BaseException, attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        try:
+            object.__setattr__(error, name, value)
+        except AttributeError:  # a property has the name
+            error.__dict__[name] = value
+
+
+def _join(records: list[tuple[Any, ...]]) -> BaseException:
+    given = [_Record(*record) for record in records]
+    made: dict[int, BaseException] = {}
+
+    def find(i: int) -> BaseException:
+        if i not in made:
+            record = given[i]
+            if record.members is None:
+                made[i] = _make_one(record)
+            else:
+                made[i] = _make_group(record, [find(member) for member in record.members])
+        return made[i]
+
+    for i, record in enumerate(given):
+        for name, of in (("__context__", record.context), ("__cause__", record.cause)):
+            if of != _NONE:
+                object.__setattr__(find(i), name, find(of))
+    return find(0)
+
+
+def _make_one(record: _Record) -> BaseException:
+    with contextlib.suppress(Exception):
+        return _loaded(record.whole)
+    plain = RemoteError(
+        f"{record.name}, which could not be sent: {record.text}",
+        type_name=record.name,
+        remote_repr=record.text,
+    )
+    with contextlib.suppress(Exception):
+        kind, state = pickle.loads(record.kind or b"")
+        return as_remote_kind(kind, state, plain)
+    return plain
+
+
+def _make_group(record: _Record, members: list[BaseException]) -> BaseException:
+    with contextlib.suppress(Exception):
+        kind, state = pickle.loads(record.whole or b"")
+        group: BaseException = BaseExceptionGroup.__new__(kind, record.text, members)
+        _set_attributes(group, state)
+        return group
+    return BaseExceptionGroup(record.text, members)
+
+
+def _loaded(whole: bytes | None) -> BaseException:
+    error = pickle.loads(whole or b"")
+    if not isinstance(error, BaseException):
+        raise TypeError(f"{error!r} was pickled as an exception")
+    return error
+
+
+def _has_own_way(kind: type[BaseException]) -> bool:
+    """Whether it, or a class of the user's that it inherits from, says how it is pickled."""
+    return any(
+        each.__flags__ & _HEAP_TYPE and not vars(each).keys().isdisjoint(_OWN_WAYS)
+        for each in kind.__mro__
+    )
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    """What it was raised from, also where that is another process."""
+    cause = error.__cause__
+    return cause.__context__ if isinstance(cause, RemoteTraceback) else cause
+
+
+def _context_of(error: BaseException) -> BaseException | None:
+    """What was being handled; None where `raise … from None` says that it has no part in it."""
+    is_hidden = error.__suppress_context__ and error.__cause__ is None
+    return None if is_hidden else error.__context__
