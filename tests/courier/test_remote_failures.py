@@ -58,6 +58,9 @@ class Failures(ExceptionGroup[Exception]):
         return self
 
 
+_lock = threading.Lock()
+
+
 class BadRepr:
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -160,6 +163,62 @@ def test_f32_a_result_that_cannot_be_pickled_is_described(serve, connect, addres
     assert "unlocked" in error.remote_repr
     assert "cannot pickle" in error.traceback
     assert (error.server, error.method, error.address) == ("server", "m", address)
+
+
+class Holder:
+    def __init__(self, part: object) -> None:
+        self.name, self.part = "holder", part
+        self.circle = [self]
+
+
+class Careful(Holder):
+    """Leaves out what cannot be pickled, but for one."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"name": self.name, "table": {"rows": self.part}}
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize(
+    ("result", "where"),
+    [
+        (
+            Holder(threading.Lock()),
+            "Holder, which cannot be pickled because of .part, a _thread.lock",
+        ),
+        (Careful(threading.Lock()), "because of .table['rows'], a _thread.lock"),
+        ({"best": [1, Holder(_lock)]}, "because of ['best'][1].part, a _thread.lock"),
+        (_lock, "a _thread.lock, which cannot be pickled: "),
+        (Holder(lambda: _lock), ".part.<global _lock>, a _thread.lock"),
+    ],
+    ids=["attribute", "state", "nested", "itself", "function"],
+)
+def test_sound_32_a_result_that_cannot_be_pickled_names_the_method_and_the_attribute(
+    serve, connect, address, result, where
+) -> None:
+    serve(address, m=lambda: result, rows=lambda: iter([result]))
+    client = connect(address)
+
+    error = fails_with(client)
+    with pytest.raises(courier.RemoteError) as of_stream:
+        list(client.rows())
+
+    assert "'m' of server has run, and returned a " in str(error)
+    assert where in str(error)
+    assert "'rows' of server has run, and had in its stream a " in str(of_stream.value)
+    assert where in str(of_stream.value)
+    assert "cannot pickle" in error.traceback
+
+
+def test_sound_32_an_argument_that_cannot_be_pickled_is_named(serve, connect, address) -> None:
+    serve(address, m=lambda *args, **kwargs: 1)
+
+    with pytest.raises(TypeError, match="cannot pickle") as caught:
+        connect(address).m([1], held=Holder(threading.Lock()))
+
+    [note] = caught.value.__notes__
+    assert "argument 'held' of the call" in note
+    assert "because of .part, a _thread.lock" in note
 
 
 def test_f32_an_exception_that_cannot_be_pickled_is_described_and_still_caught(

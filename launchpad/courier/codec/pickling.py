@@ -22,9 +22,9 @@ import os
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from launchpad.courier.codec import exceptions, tensors
+from launchpad.courier.codec import exceptions, tensors, unpicklable
 from launchpad.courier.errors import (
     ProtocolError,
     RemoteError,
@@ -88,7 +88,14 @@ def encode_call(
     for arg in kwargs.values():
         if is_stream(arg):
             return b"", None
-    return encode((args, kwargs))
+    try:
+        return encode((args, kwargs))
+    except Exception as error:
+        for name, arg in (*enumerate(args), *kwargs.items()):
+            if not _can_encode(arg):
+                why = f"{_describe_culprit(arg)}" or ": it cannot be pickled"
+                error.add_note(f"(argument {name!r} of the call, a {_name_of(type(arg))},{why})")
+        raise
 
 
 def is_stream(value: object) -> bool:
@@ -156,11 +163,16 @@ def encode_error(error: BaseException, *, is_ours: bool = False) -> bytes:
     )
 
 
-def encode_unpicklable(result: object, error: BaseException) -> bytes:
-    """Pickles the failure of a result that cannot be pickled, as type, repr and traceback."""
+def encode_unpicklable(result: object, error: BaseException, what: str = "returned") -> bytes:
+    """Pickles the failure of a result that cannot be pickled, as type, repr and traceback.
+
+    `what` the method did with it.
+    """
     name = _name_of(type(result))
-    text = f"The method returned a {name}, which cannot be pickled: {_repr_of(error)}\n"
-    return seal_error(name, _repr_of(result), text + _format(error), None, None, "")
+    why = f"{_describe_culprit(result)}: {_repr_of(error)}"
+    text = f"The method {what} a {name}, which cannot be pickled{why}\n"
+    whole = _dumps(_Unsent(what, why), 5)
+    return seal_error(name, _repr_of(result), text + _format(error), None, whole, "")
 
 
 def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exception:
@@ -173,8 +185,14 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
     if isinstance(loaded, Exception):
         error = loaded
     else:
+        happened = f"failed with {type_name}: {remote_repr}"
+        if isinstance(loaded, _Unsent):
+            happened = (
+                f"has run, and {loaded.what} a {type_name}, which cannot be pickled{loaded.why}. "
+                "Let it give what the caller needs of that, or leave this part out (__getstate__)."
+            )
         plain = RemoteError(
-            f"{method!r} of {server or address} failed with {type_name}: {remote_repr}",
+            f"{method!r} of {server or address} {happened}",
             server=server,
             address=address,
             method=method,
@@ -221,6 +239,27 @@ def open_error(body: Chunk) -> tuple[str, str, str, bytes | None, bytes | None, 
         raise ProtocolError(f"an error whose parts make {at} bytes arrived in {len(body)}")
     name, text, traceback, _, _, origin = [(part or b"").decode(errors="replace") for part in parts]
     return name, text, traceback, parts[3], parts[4], origin
+
+
+class _Unsent(NamedTuple):
+    """In place of an exception: the method succeeded, but what it gave cannot be pickled."""
+
+    what: str
+    why: str
+
+
+def _describe_culprit(value: object) -> str:
+    """` because of .cfg['lock'], a _thread.lock`; empty where it is the value itself."""
+    path, part = unpicklable.find_culprit(value, _can_encode)
+    return f" because of {path}, a {_name_of(type(part))}" if path else ""
+
+
+def _can_encode(value: object) -> bool:
+    try:
+        encode(value)
+    except Exception:
+        return False
+    return True
 
 
 def _try_encode(value: object) -> bytes | None:

@@ -130,7 +130,7 @@ class StreamSender:
         try:
             body, views = pickling.encode(item)
         except BaseException as error:
-            return self._end(pickling.encode_unpicklable(item, error))
+            return self._end(pickling.encode_unpicklable(item, error, "had in its stream"))
         size = framing.size(body, views) if views else len(body)
         if size > self.takes_bytes:
             too_large = MessageTooLarge(

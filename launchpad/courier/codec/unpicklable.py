@@ -1,0 +1,72 @@
+"""Which part of a value is the reason that it cannot be pickled."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_MAX_TRIED = 10_000  # parts; the search is for a message, and has to end
+
+Step = tuple[str, Any]
+
+
+def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
+    """The innermost part of `value` that cannot be sent, and the expression that leads there: `.cfg['lock']`.
+
+    Follows pickle: looks at the state that an object gives away, not at all of its attributes. Where nothing
+    is found the part is `value` itself, and the expression empty.
+    """
+    seen = {id(value)}
+    keep = [value]  # ids are unique only while the objects exist
+    todo = deque([("", value)])
+    n_tried = 0
+    while todo:
+        path, part = todo.popleft()
+        is_innermost = True
+        for step, child in _parts(part):
+            n_tried += 1
+            if n_tried > _MAX_TRIED:
+                return path, part
+            if not can_be_sent(child):
+                is_innermost = False
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    keep.append(child)
+                    todo.append((path + step, child))
+        if is_innermost:
+            return path, part
+    return "", value
+
+
+def _parts(value: Any) -> Iterator[Step]:
+    """What pickle would go on with."""
+    if isinstance(value, types.FunctionType):  # which cloudpickle sends with all that it uses
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # not assigned yet
+                yield f".<closure {name}>", cell.cell_contents
+        for name in value.__code__.co_names:
+            if name in value.__globals__:
+                yield f".<global {name}>", value.__globals__[name]
+        return
+    if isinstance(value, dict):
+        yield from ((f"[{key!r:.40}]", each) for key, each in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{i}]", each) for i, each in enumerate(value))
+    elif isinstance(value, set | frozenset):
+        yield from (("{…}", each) for each in value)
+    if type(value) in (dict, list, tuple, set, frozenset):
+        return
+    try:
+        reduced = value.__reduce_ex__(5)
+    except Exception:  # it is the culprit
+        return
+    if not isinstance(reduced, tuple):
+        return
+    arguments, state, *_ = (*reduced[1:], None)
+    yield from ((f".<argument {i}>", each) for i, each in enumerate(arguments))
+    for attributes in state if isinstance(state, tuple) else (state,):
+        if isinstance(attributes, dict):
+            yield from ((f".{name}", each) for name, each in attributes.items())
