@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
         rows = [
             [
                 w["worker"],
-                w["state"],
+                ", ".join(filter(None, (w["state"], w["next_start"]))),
                 str(w["attempt"]),
                 str(w["pid"] or "-"),
                 w["log_path"],
@@ -95,7 +95,7 @@ def _show(
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_COLORS.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style=_COLORS.get(cell.partition(",")[0], "")) for cell in row))
     Console().print(table)
 
 

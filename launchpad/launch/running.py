@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -244,6 +245,7 @@ class Running:
 
     def status(self) -> list[WorkerStatus]:
         """A row for each worker."""
+        now = time.monotonic()
         return [
             WorkerStatus(
                 worker=w.name,
@@ -255,6 +257,7 @@ class Running:
                 pid=w.pid or None,
                 started_at=w.started_at,
                 gpus=w.plan.gpus,
+                next_start="" if (at := w.next_start) is None else at.shown(now),
             )
             for w in self._runner.states()
         ]

@@ -38,7 +38,11 @@ from tests import nodes
 from tests.helpers import endless_printer
 
 program = lp.Program(sys.argv[1])
-policy = lp.RestartPolicy(max_restarts=100) if sys.argv[1] == "clumsy" else None
+policies = {
+    "clumsy": lp.RestartPolicy(max_restarts=100),
+    "crashing": lp.RestartPolicy(backoff=1000, within_s=3600),
+}
+policy = policies.get(sys.argv[1])
 server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
 resources = lp.Resources(gpus=0.5) if sys.argv[1] == "training" else None
 with program.group("talker", restart=policy, resources=resources):
@@ -146,6 +150,21 @@ def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
         assert Path(log).name == f"{worker}.log"
         assert (pid == "-") is (launch_type == "local_mt")
         assert pid == "-" or process.pid in [p.pid for p in psutil.Process(int(pid)).parents()]
+
+
+def test_sound_20_ps_says_when_a_worker_is_started_again(launch: Launch) -> None:
+    launch("local_mt", "crashing")
+
+    workers = until(
+        lambda: {
+            row.split()[0]: row
+            for row in output_of("ps", "crashing").splitlines()
+            if "restarting" in row
+        }
+    )
+
+    row = next(iter(workers.values()))
+    assert re.search(r"  restarting, again in \d+ s \(2nd within an hour\)  ", row)
 
 
 def test_ps_shows_who_has_which_gpus_where_anybody_has_any(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,26 @@ def test_the_status_says_which_process_each_attempt_has_and_when_it_began(
         assert before < status.started_at < time.monotonic()
 
     assert running.status()[0].pid is None
+
+
+def test_sound_20_the_status_says_for_how_long_a_worker_still_waits_to_be_started_again(
+    launch_type: str,
+) -> None:
+    twice = lp.RestartPolicy(max_restarts=5, backoff=DEADLINE_S)
+    with lp.launch(program_of(twice, restarting_nodes.Tally), launch_type) as running:
+        client: Any = running.client("tally")
+        client.fail()
+        until(lambda: states(running) == [("running", 2)])
+        assert running.status()[0].next_start == ""
+
+        with contextlib.suppress(CourierError):
+            client.fail()
+        until(lambda: states(running) == [("restarting", 2)])
+
+        next_start = running.status()[0].next_start
+        assert re.fullmatch(r"again in \d\d s \(2nd within a minute\)", next_start)
+        running.stop()
+    assert running.status()[0].next_start == ""
 
 
 def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: str) -> None:

@@ -20,6 +20,8 @@ def talk(server: Any, number: int) -> None:
         time.sleep(0.01)
         if program == "clumsy" and line == 20 and lp.current().attempt == 1:
             raise ValueError("clumsy")
+        if program == "crashing":
+            raise ValueError("crashing")
         if program == "stubborn":
             _never_stop()
         if program == "stuck" and number == 1:

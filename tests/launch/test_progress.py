@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import pytest
+
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.supervision.progress import Progress
-from launchpad.launch.supervision.worker_state import WorkerState
+from launchpad.launch.supervision.worker_state import NextStart, WorkerState
 
 
 def workers(count: int) -> list[WorkerState]:
@@ -40,6 +42,44 @@ def test_a_program_that_starts_quickly_says_nothing() -> None:
                 worker.move("ready")
 
     assert said(program, 600, change) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "within_s", "shown"),
+    [
+        (1, 60, "1st within a minute"),
+        (2, 60, "2nd within a minute"),
+        (3, 90, "3rd within 90 s"),
+        (11, 3600, "11th within an hour"),
+        (12, 60, "12th within a minute"),
+        (22, 60, "22nd within a minute"),
+        (111, 0.5, "111th within 0.5 s"),
+    ],
+)
+def test_sound_20_a_restart_is_counted_in_words(count: int, within_s: float, shown: str) -> None:
+    assert NextStart(12.0, count, within_s).shown(0.5) == f"again in 12 s ({shown})"
+
+
+def test_sound_20_the_terminal_tells_when_workers_that_wait_are_started_again() -> None:
+    program = workers(2)
+    for worker in program:
+        worker.move("ready")
+    _, waiting = program
+
+    def change(now: float) -> None:
+        if now == 100:
+            waiting.next_start = NextStart(112.0, 5, 60)
+            waiting.move("end")
+            waiting.move("restart")
+        if now == 112:
+            waiting.next_attempt(now)
+            waiting.move("ready")
+
+    assert said(program, 120, change) == [
+        (103.0, "restarting: w-1 again in 9 s (5th within a minute)"),
+        (107.5, "restarting: w-1 again in 5 s (5th within a minute)"),
+        (112.0, "ready again: w-1 (attempt 2)"),
+    ]
 
 
 def test_a_slow_constructor_is_named_later_and_later_and_its_end_is_said() -> None:

@@ -66,6 +66,7 @@ class WorkerStatus:
     lost. `cause` is why its last attempt ended, also when another one runs. `pid` is its own process, None
     while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
     `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
+    `next_start` is when one that restarts is started: `again in 12 s (5th within a minute)`.
     """
 
     worker: str
@@ -77,6 +78,7 @@ class WorkerStatus:
     pid: int | None = None
     started_at: float | None = None
     gpus: tuple[str, ...] = ()
+    next_start: str = ""
 
 
 def write(run: RunDirectory, plan: LaunchPlan) -> None:

@@ -3,6 +3,8 @@
     few workers     4 of 5 workers are ready after 3 s; still starting: learner-0
     many workers    120 of 500 workers are ready after 4 s; still starting: actor-120, actor-121 and 378 more
 
+    a long backoff  restarting: actor-3 again in 12 s (5th within a minute)
+
 Of a short program that just works nothing is printed. Pure: the workers and the time go in, lines come out.
 """
 
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from launchpad.launch.supervision.worker_state import State, WorkerState
 
 _SLOW_START_S = 3.0
+_SLOW_RESTART_S = 3.0
 _SLOW_STOP_S = 2.0
 _OLD_ENOUGH_S = 10.0
 """A worker that ends in a program younger than this is not mentioned: all will be over soon."""
@@ -40,6 +43,7 @@ class Progress:
     _ready: dict[str, int] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
     _starting: _Throttle = field(default_factory=lambda: _Throttle(_SLOW_START_S))
+    _restarting: _Throttle = field(default_factory=lambda: _Throttle(_SLOW_RESTART_S))
     _stopping: _Throttle = field(default_factory=lambda: _Throttle(_SLOW_STOP_S))
 
     def __call__(self, now: float) -> list[str]:
@@ -57,7 +61,9 @@ class Progress:
         back = [w for w in workers if ready.get(w.name, 0) > self._ready.get(w.name, 1)]
         self._ready |= ready
         if back:
-            lines.append(f"ready again: {_named(back, with_attempt=True)}")
+            lines.append(
+                f"ready again: {_named(back, lambda w: f'{w.name} (attempt {w.attempt})')}"
+            )
 
         late = [w for w in workers if w.state in (State.PENDING, State.STARTING) and w.attempt <= 1]
         if late and self._starting.is_due(now, len(late)):
@@ -68,6 +74,12 @@ class Progress:
         if not late and self._starting.has_printed:
             self._starting = _Throttle(float("inf"))
             lines.append(f"all {count} workers are ready after {age_s:.0f} s")
+
+        waiting = [w for w in workers if w.next_start is not None]
+        if not waiting:
+            self._restarting = _Throttle(_SLOW_RESTART_S)
+        elif self._restarting.is_due(now, len(waiting)):
+            lines.append(f"restarting: {_named(waiting, lambda w: _with_next_start(w, now))}")
 
         over = [w for w in workers if w.state is State.ENDED and w.name not in self._ended]
         self._ended |= {w.name for w in over}
@@ -99,10 +111,15 @@ class _Throttle:
         return True
 
 
-def _named(workers: Sequence[WorkerState], with_attempt: bool = False) -> str:
+def _with_next_start(worker: WorkerState, now: float) -> str:
+    next_start = worker.next_start  # it may begin just now
+    return worker.name if next_start is None else f"{worker.name} {next_start.shown(now)}"
+
+
+def _named(
+    workers: Sequence[WorkerState], shown: Callable[[WorkerState], str] = lambda w: w.name
+) -> str:
     """The names of some, and how many more there are."""
-    first = [
-        f"{w.name} (attempt {w.attempt})" if with_attempt else w.name for w in workers[:_NAMED]
-    ]
+    first = [shown(worker) for worker in workers[:_NAMED]]
     more = len(workers) - len(first)
     return f"{', '.join(first)} and {more} more" if more else ", ".join(first)

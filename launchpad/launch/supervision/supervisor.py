@@ -36,6 +36,7 @@ from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
     Command,
     KillWorker,
+    NextStart,
     PrintNote,
     StartWorker,
     State,
@@ -132,6 +133,7 @@ class Supervisor:
             for restarting in self._restarting:
                 for worker in restarting.members:
                     worker.move("give up")
+                    worker.next_start = None
             self._restarting.clear()
             self._stop = Shutdown(self.workers.values, self._groups, now, self._grace_s)
         if at_once:
@@ -254,8 +256,10 @@ class Supervisor:
             self._restarting.remove(other)
             members = [w for w in self.workers.values() if w in members or w in other.members]
             due_at = max(due_at, other.due_at)
+        next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
         for member in members:
             member.move("restart")
+            member.next_start = next_start
         stop = Shutdown(lambda: members, self._groups, now, self._grace_s, restarts=True)
         self._restarting.append(PendingRestart(members, due_at, stop))
 

@@ -6,6 +6,7 @@ are sent to it as they are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,6 +41,29 @@ TRANSITIONS = {
 """(state, event) → next state. What is not in here changes nothing: it comes too late."""
 
 
+@dataclass(frozen=True)
+class NextStart:
+    """When a worker that has ended is started again.
+
+    Attributes:
+        due_at: Not before this, monotonic seconds.
+        count: How many restarts there have been within `within_s` seconds, with this one.
+    """
+
+    due_at: float
+    count: int
+    within_s: float
+
+    def shown(self, now: float) -> str:
+        """What a user reads of it: `again in 12 s (5th within a minute)`."""
+        last_two = self.count % 100
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(0 if 10 < last_two < 20 else last_two % 10, "th")
+        within = {60.0: "a minute", 3600.0: "an hour"}.get(self.within_s, f"{self.within_s:g} s")
+        left_s = math.ceil(self.due_at - now)
+        when = f"in {left_s} s" if left_s > 0 else "when those restarted with it have ended"
+        return f"again {when} ({self.count}{ending} within {within})"
+
+
 @dataclass(eq=False)
 class WorkerState:
     """One worker of a launch.
@@ -56,6 +80,7 @@ class WorkerState:
         exit_by: When its process must have exited, monotonic seconds; None while its work has not ended.
         waits_for: Worker that its constructor waits for → when that was last reported.
         outcome: How its last attempt ended.
+        next_start: When its next attempt begins; None unless it is restarting.
     """
 
     plan: WorkerPlan
@@ -73,6 +98,7 @@ class WorkerState:
     exit_by: float | None = None
     waits_for: dict[str, float] = field(default_factory=dict)
     outcome: Outcome | None = None
+    next_start: NextStart | None = None
 
     @property
     def name(self) -> str:
@@ -93,6 +119,7 @@ class WorkerState:
     def next_attempt(self, now: float) -> None:
         """A new attempt begins."""
         self.move("start")
+        self.next_start = None
         self.attempt += 1
         self.started_at = now
         self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
