@@ -550,12 +550,67 @@ def test_flags_after_two_dashes_are_the_programs(tmp_path: Path) -> None:
     assert "on local_mt: 3 workers" in done.stdout
 
 
+LAUNCHES = """
+import launchpad as lp
+from beside import Worker
+def make():
+    program = lp.Program("by_file")
+    program.add_node(lp.PyClassNode(Worker), label="worker")
+    return program
+program = make()
+def main():
+    lp.launch(program, "local_mt")
+if {guard}:
+    lp.launch(program, "local_mt")
+"""
+
+
+@pytest.mark.parametrize("guard", ["True", "__name__ == '__main__'"])
+@pytest.mark.parametrize("where", ["{}/the script.py", "the script.py", "module"])
+@pytest.mark.parametrize("name", ["make", "program"])
+def test_sound_22_a_script_is_planned_by_its_file_and_launches_nothing(
+    guard: str, where: str, name: str, tmp_path: Path
+) -> None:
+    for file in ("the script.py", "module.py"):
+        (tmp_path / file).write_text(LAUNCHES.format(guard=guard))
+    (tmp_path / "beside.py").write_text("class Worker:\n    def run(self): print('it runs')\n")
+    command = [sys.executable, "-m", "launchpad", "plan", f"{where.format(tmp_path)}:{name}"]
+
+    done = subprocess.run(
+        [*command, "--launch_type=local_mt"],
+        cwd=tmp_path,
+        env=scripts.environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "program 'by_file' on local_mt: 1 workers" in done.stdout
+    assert "it runs" not in done.stdout
+
+
+def test_sound_22_a_function_that_launches_is_refused_by_plan(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("class Worker:\n    def run(self): print('it runs')\n")
+    (tmp_path / "script.py").write_text(LAUNCHES.format(guard="False"))
+
+    done = planned(f"{tmp_path}/script.py:main")
+
+    assert done.returncode == 1
+    assert "script.py:main launches a program, where it should return one" in done.stderr
+    assert "it runs" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         ([":make"], "there is no ':make' to import from here: Empty module name"),
         ([HELLO, "--", "three"], "flags of the program: 'three' is none"),
         (["nowhere:make"], "there is no 'nowhere:make' to import from here: No module named"),
+        (
+            ["nowhere.py:make"],
+            "there is no 'nowhere.py:make' to import from here: [Errno 2] No such",
+        ),
         (["json:loads_it"], "module 'json' has no attribute 'loads_it'"),
         (["json:JSONDecoder"], "json:JSONDecoder gives a JSONDecoder, and no lp.Program"),
         ([HELLO, "--launch_type=kubernetes"], "launch type 'kubernetes' needs an image"),
