@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
+from launchpad.courier.client.shared_connection import SharedConnection
 from launchpad.courier.server.serial_connection import SerialConnection
 from launchpad.courier.server.stream_call import ServerStreamCall
 from launchpad.courier.streams.receiver import WINDOW_ITEMS
@@ -757,3 +758,56 @@ def test_sound_01_nothing_of_an_argument_follows_the_end_of_the_result(
         with pytest.raises(Exception, match="lock"):
             next(found)
         assert client.echo(7) == 7
+
+
+def test_sound_01_a_connection_that_a_cancel_has_closed_is_not_kept_for_later_calls(
+    serve, connect, unix_address, gate
+) -> None:
+    called = threading.Event()
+    serve(unix_address, answer=lambda _: called.set() or gate.wait())
+    client = connect(unix_address)
+    future = client.futures.answer(iter([1]))
+    called.wait()
+
+    future.cancel()
+    gate.set()
+
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("courier-future-")])
+    kept = client._channel.connections.idle_connections
+    assert [connection for connection in kept if connection.sock.fileno() < 0] == []
+
+
+def test_sound_01_a_call_that_is_closed_does_not_leave_its_connection_to_others_while_it_runs(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    """Something of the call may arrive in the very moment in which it is closed."""
+    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+    closed = SharedConnection.close
+
+    def add_up(items: Iterator[int]) -> int:
+        try:
+            total = next(items)
+            begun.set()
+            goes_on.wait()
+            return total + sum(items)
+        except courier.StreamBroken:
+            ended.set()
+            raise
+
+    def close_late(connection: SharedConnection) -> None:
+        sender = connection._call._argument_senders[1]
+        goes_on.set()
+        until(lambda: connection.is_over or sender._outgoing._allowed_items > WINDOW_ITEMS)
+        closed(connection)
+
+    serve(unix_address, add_up=add_up, echo=lambda x: x)
+    client = connect(unix_address, call_timeout=60)
+    future = client.futures.add_up(itertools.count())
+    assert begun.wait(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedConnection, "close", close_late)
+        assert future.cancel()
+
+    assert ended.wait(60)
+    assert client.echo(7) == 7

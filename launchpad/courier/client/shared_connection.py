@@ -57,10 +57,11 @@ class SharedConnection:
         return self._connection.sock if self._is_ours and not self.is_over else None
 
     def begin(self, first: framing.Fields) -> None:
-        """Hands out what has arrived together with the call's first answer."""
+        """Hands out what has arrived together with the call's first answer, unless it was closed before."""
         with self._changed:
             rest, self._connection.rest = self._connection.rest, ()
-            self._on_frames([first, *rest], None)
+            if not self.is_over:
+                self._on_frames([first, *rest], None)
 
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
         """Adds a frame, and writes what the socket takes; never waits, never raises."""

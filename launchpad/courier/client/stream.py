@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -143,8 +144,7 @@ class StreamCall:
         if self._answer is None or self._answer[0] in _LAST_ANSWERS:
             self._end_argument_senders()
         if self._answer is None:
-            assert self.incoming.error is not None
-            raise self.incoming.error
+            raise self.incoming.error or CancelledError
         return self._answer
 
     def open(self) -> None:
@@ -217,11 +217,16 @@ class StreamCall:
     # For the connection.
 
     def on_frames(self, frames: Sequence[framing.Fields]) -> bool:
-        """Hands out what has arrived; True when that was all."""
+        """Hands out what has arrived; True when that was all.
+
+        Only the server can say so: the call may be about to be closed here, while it still runs there.
+        """
+        is_done = False
         for frame in frames:
             kind, number = frame[0], frame[1]
             if kind in (framing.ITEM, framing.END) and number == 0:
                 self.incoming.receive(frame)
+                is_done = kind == framing.END
             elif kind == framing.CREDIT and number in self._argument_senders:
                 self._argument_senders[number].allow(*decode_credit(frame))
             elif kind == framing.CANCEL and number in self._argument_senders:
@@ -232,8 +237,7 @@ class StreamCall:
                 self._answer = frame
             else:
                 raise ProtocolError(f"a frame of kind {kind} for stream {number}")
-        is_answered = self._answer is not None and self._answer[0] in _LAST_ANSWERS
-        return is_answered or self.incoming.is_over
+        return is_done or (self._answer is not None and self._answer[0] in _LAST_ANSWERS)
 
     def lost(self, error: OSError) -> None:
         """The connection has ended."""

@@ -136,8 +136,7 @@ class ServerStreamCall:
                 else:
                     pump.run()
         elif kind in (framing.ITEM, framing.END) and number in self._arguments:
-            if not self._arguments[number].is_over:  # else it was on its way when we closed it
-                self._arguments[number].receive(frame)
+            self._arguments[number].receive(frame)
         else:
             raise ProtocolError(f"a frame of kind {kind} for stream {number}, which does not exist")
 

@@ -186,8 +186,11 @@ class SyncIterator(Iterator[Any]):
 
     def close(self) -> None:
         """Closes the async iterator, if it has begun and can be closed, and our loop."""
+        from concurrent.futures import CancelledError
+
         if self._has_begun and (close := getattr(self._iterator, "aclose", None)) is not None:
-            with contextlib.suppress(_LoopIsClosed):  # which has closed its generators
+            # A loop that ends cancels what runs on it, and closes its generators.
+            with contextlib.suppress(_LoopIsClosed, CancelledError):
                 self._run(_await(close))
         if self._runner is not None:
             self._runner.close()

@@ -73,8 +73,13 @@ class StreamReceiver:
                 self._give(WINDOW_ITEMS, WINDOW_BYTES)
 
     def receive(self, frame: framing.Fields) -> None:
-        """Takes an ITEM or END of the other side in; ProtocolError if there was no credit for it."""
+        """Takes an ITEM or END of the other side in; ProtocolError if there was no credit for it.
+
+        Nothing happens after the end.
+        """
         with self._lock:
+            if self.is_over:
+                return  # it was on its way when we were closed
             if frame[0] == framing.END:
                 self.end = frame[3]
             elif len(self._arrived) >= self._window:
