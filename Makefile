@@ -6,7 +6,7 @@
 #   make test-cluster   those on a Kubernetes cluster, which is started on this machine
 #   make check          format, lint, types and the fast tests: what to run before a commit
 #   make bench          our speed beside that of others, measured on this machine now (6 minutes)
-#   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments (three quarters of an hour)
+#   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments, mixed traffic (two hours)
 #
 # PYTHON=python3.12 picks an interpreter, VENV=/elsewhere another place for the environment.
 
@@ -70,7 +70,7 @@ ordeal: $(VENV)/.ordeal-is-installed
 	@failed=0; undergo() { echo "== benchmarks/$$*"; $(BIN)/python benchmarks/"$$@" || failed=1; }; \
 	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; \
 	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
-	undergo scale.py; undergo cycles.py; exit $$failed
+	undergo scale.py; undergo cycles.py; undergo mixed.py --minutes=60; exit $$failed
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

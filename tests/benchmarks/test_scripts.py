@@ -25,6 +25,7 @@ SCRIPTS = [
     "ctrl_c",
     "scale",
     "cycles",
+    "mixed",
 ]
 
 
