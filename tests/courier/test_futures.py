@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import queue
 import socket
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -251,3 +253,56 @@ def _reader_threads() -> list[str]:
 def test_arguments_that_cannot_be_pickled_fail_where_the_call_is_made(connect, address) -> None:
     with pytest.raises(TypeError, match="lock"):
         connect(address).futures.m(threading.Lock())
+
+
+@pytest.mark.every_transport
+def test_sound_13_a_callback_may_wait_for_another_future_of_its_client(
+    serve, connect, address
+) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address)
+    found: concurrent.futures.Future[int] = concurrent.futures.Future()
+
+    def ask_again(_: object) -> None:
+        found.set_result(client.futures.echo(2).result(60))
+
+    client.futures.echo(1).add_done_callback(ask_again)
+
+    assert found.result(60) == 2
+
+
+@pytest.mark.every_transport
+def test_sound_13_a_callback_may_wait_for_another_callback(serve, connect, address) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address)
+    n = 20  # more than any thread may be kept waiting by
+    ran = [threading.Event() for _ in range(n)]
+    last = threading.Event()
+
+    def wait_for_next(i: int, _: object) -> None:
+        if i + 1 == n or ran[i + 1].wait(60):
+            ran[i].set()
+
+    for i in range(n):
+        client.futures.echo(i).add_done_callback(partial(wait_for_next, i))
+    client.futures.echo(n).add_done_callback(lambda _: last.set())
+
+    assert last.wait(60)
+    assert all(each.wait(60) for each in ran)
+
+
+def test_sound_13_a_callback_of_a_broadcast_or_of_a_stream_may_wait_too(
+    serve, connect, unix_address
+) -> None:
+    serve(unix_address, echo=lambda value: value, add_up=sum)
+    client = connect(unix_address)
+    everybody = courier.broadcast([client, client])
+    found: queue.Queue[int] = queue.Queue()
+
+    def ask_again(_: object) -> None:
+        found.put(client.futures.echo(2).result(60))
+
+    for future in (courier.submit(everybody.echo, 1), client.futures.add_up(iter([1]))):
+        future.add_done_callback(ask_again)
+
+    assert [found.get(timeout=60) for _ in range(2)] == [2, 2]

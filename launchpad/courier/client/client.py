@@ -123,8 +123,8 @@ class Client(Generic[T]):
         """The same methods, returning a `concurrent.futures.Future` at once.
 
         Its `cancel` works until the answer is here; a call that the server has not begun is then not
-        begun. Callbacks run on the client's reader thread: keep them short, and do not wait there for
-        another future of the same client.
+        begun. Callbacks run one after the other on a thread for them alone, and may wait for other
+        futures; one that blocks lets the next ones begin.
         """
         if self._futures is None:
             self._futures = Methods(self._channel.submit)

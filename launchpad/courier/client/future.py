@@ -25,8 +25,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.client import callbacks
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.protocol.framing import Chunk
@@ -59,7 +61,16 @@ class _OnDemand:
         return condition
 
 
-class PipelinedFuture(Future[Any]):
+class CourierFuture(Future[Any]):
+    """A future whose callbacks may wait, even for other futures: they run on threads of their own."""
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        if not self.done() and not callbacks.is_quick(fn):
+            fn = partial(callbacks.submit, fn)
+        super().add_done_callback(fn)
+
+
+class PipelinedFuture(CourierFuture):
     """The future of a call that `client.futures` has made.
 
     `cancel` works until the answer is here. The server then does not begin the call if it has not
@@ -197,7 +208,7 @@ class PipelinedFuture(Future[Any]):
             raise TimeoutError
 
 
-class CallFuture(Future[Any]):
+class CallFuture(CourierFuture):
     """The future of one call. `cancel` works until the answer is here.
 
     The server then does not begin the call if it has not begun; a method that runs is not interrupted.

@@ -153,9 +153,9 @@ class Broadcast:
         return self._gather(futures)
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[list[Any]]:
-        from concurrent.futures import Future
+        from launchpad.courier.client.future import CourierFuture
 
-        whole: Future[list[Any]] = Future()
+        whole = CourierFuture()
         whole.set_running_or_notify_cancel()
         futures = self.begin(method, *args, **kwargs)
         n_done = itertools.count(1)

@@ -1,0 +1,130 @@
+"""The threads that run the callbacks of futures: a callback may wait for anything, even for other futures.
+
+    completed by a reader ──submit──▶ jobs ──▶ runner: one after the other
+                                       ▲
+                                       └── watcher: where the runner does not come back within `_STALL_S`
+                                           while others are queued, it goes on with them
+
+One thread as a rule, and only while there is something to do; it is shared by all clients of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from launchpad.courier import fork
+
+_STALL_S = 0.02
+_IDLE_S = 0.1  # a thread without work ends so soon: it is started quickly, and none is left behind
+
+Callback = Callable[[Future[Any]], object]
+
+#: Of those from these modules it is known that they only tell another thread.
+_QUICK = ("asyncio.", "launchpad.")
+
+
+def is_quick(callback: Callback) -> bool:
+    """It may run on the thread that completes the future."""
+    return (getattr(callback, "__module__", None) or "").startswith(_QUICK)
+
+
+class CallbackThreads:
+    """Runs callbacks. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self.drop_inherited()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child, in which none of the threads runs."""
+        self._changed = threading.Condition()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._runner: threading.Thread | None = None  # the one that takes jobs
+        self._is_idle = False  # the runner waits for some, or is about to
+        self._has_watcher = False
+        self._n_taken = 0
+
+    def submit(self, callback: Callback, future: Future[Any]) -> None:
+        """Runs `callback(future)` soon, on another thread; on this one only if none can be started."""
+        job = partial(_call, callback, future)
+        with self._changed:
+            has_runner = self._runner is not None or self._start_runner()
+            if has_runner:
+                self._jobs.append(job)
+                if self._is_idle:
+                    self._changed.notify_all()
+                else:
+                    self._ensure_watcher()
+        if not has_runner:
+            job()
+
+    def _run(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._changed:
+                if self._runner is not me:
+                    return  # another one has taken over meanwhile
+                self._is_idle = True
+                self._changed.wait_for(lambda: self._jobs, _IDLE_S)
+                self._is_idle = False
+                if not self._jobs:
+                    self._runner = None
+                    return
+                job = self._jobs.popleft()
+                self._n_taken += 1
+                if self._jobs:
+                    self._ensure_watcher()
+            job()
+            del job  # an idle thread must not keep a future, and what it has brought
+
+    def _watch(self) -> None:
+        with self._changed:
+            while self._jobs:
+                n_taken = self._n_taken
+                self._changed.wait(_STALL_S)
+                if self._jobs and self._n_taken == n_taken and not self._is_idle:
+                    self._start_runner()  # in place of the one that is blocked
+                    break
+            self._has_watcher = False
+
+    # The rest is called with the lock held.
+
+    def _start_runner(self) -> bool:
+        """False if there can be no more threads."""
+        runner = threading.Thread(target=self._run, name="courier-callbacks", daemon=True)
+        with contextlib.suppress(RuntimeError):
+            runner.start()  # it begins with the lock
+            self._runner, self._is_idle = runner, True
+            return True
+        return False
+
+    def _ensure_watcher(self) -> None:
+        if not self._has_watcher:
+            name = "courier-callbacks-watcher"
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=self._watch, name=name, daemon=True).start()
+                self._has_watcher = True
+
+
+def _call(callback: Callback, future: Future[Any]) -> None:
+    try:
+        callback(future)
+    except Exception:  # as `Future` does it
+        log = logging.getLogger("concurrent.futures")
+        log.exception("exception calling callback for %r", future)
+    except BaseException:  # which ends no thread but the one that it was raised in
+        threading.excepthook(
+            threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+        )
+
+
+_threads = CallbackThreads()
+submit = _threads.submit
