@@ -45,6 +45,20 @@ def in_all_ways(count: int) -> None:
             time.sleep(0.02)
 
 
+def by_every_stream() -> None:
+    """A line from each of the ways that Python's two streams have."""
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        stream.writelines([f"{name} lines", " together\n"])
+        stream.buffer.write(f"{name} bytes\n".encode())
+        stream.buffer.writelines([f"{name} lines".encode(), bytearray(b" of bytes\n")])
+        stream.buffer.flush()
+
+
+def by_early_logger() -> None:
+    """A line by a logger that the script has configured before."""
+    logging.getLogger("early").warning("by a logger")
+
+
 def until_turned_over(times: int) -> None:
     """Numbered lines until its log has been turned over so often."""
     logs = Path(os.environ["LAUNCHPAD_LOGGING_DIR"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import logging.handlers
 import os
 import random
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -54,6 +56,39 @@ def test_each_attempt_has_a_log_of_its_own(launch_type: str) -> None:
     assert Path(status.log_path).read_text() == "this is attempt 2\n"
     text = running.logs("printer")
     assert text.index("attempt 1") < text.index("ValueError: once") < text.index("attempt 2")
+
+
+@both
+def test_sound_33_what_is_written_past_print_is_in_the_log_too(launch_type: str) -> None:
+    running = lp.testing.run(
+        program_of(lp.PyNode(printing_nodes.by_every_stream)), DEADLINE_S, launch_type
+    )
+
+    assert running.logs("printer").splitlines() == [
+        f"{name} {what}"
+        for name in ("stdout", "stderr")
+        for what in ("lines together", "bytes", "lines of bytes")
+    ]
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_sound_33_a_handler_of_logging_that_was_made_before_writes_to_the_log_of_the_worker(
+    stream: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = logging.StreamHandler(getattr(sys, stream))
+    outer = logging.handlers.MemoryHandler(1, target=handler)  # as absl's, it has another within
+    logger = logging.getLogger("early")
+    logger.addHandler(outer)
+    try:
+        running = lp.testing.run(program_of(lp.PyNode(printing_nodes.by_early_logger)), DEADLINE_S)
+        logger.warning("by the script")
+    finally:
+        logger.removeHandler(outer)
+        outer.close()
+
+    assert running.logs("printer") == "by a logger\n"
+    assert "".join(capsys.readouterr()) == "by the script\n"
+    assert handler.stream is getattr(sys, stream)
 
 
 def test_the_terminal_shows_one_attempt_after_the_other(tmp_path: Path) -> None:

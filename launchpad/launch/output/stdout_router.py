@@ -3,22 +3,27 @@
     print() in a worker's thread ──▶ ThreadStdout ──▶ logs/learner-0.log ──(Output)──▶ terminal
     print() anywhere else        ──▶ ThreadStdout ──▶ what sys.stdout was before
 
-sys.stdout and sys.stderr are replaced while at least one program runs as threads in this process.
+sys.stdout and sys.stderr are replaced while at least one program runs as threads in this process. So are they
+in handlers of `logging` that were made before: they keep the stream that they were given.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from launchpad import context
 from launchpad.context import RunContext
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.logs.rotation import Rotation
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _lock = threading.Lock()
 _files: dict[RunContext, LogWriter] = {}
@@ -36,22 +41,60 @@ class ThreadStdout:
 
     def write(self, text: str) -> int:
         """Writes to the worker's log, or to the original stream outside workers."""
-        return self._target().write(text)
+        return self.target().write(text)
+
+    def writelines(self, lines: Iterable[str], /) -> None:
+        """Writes one after the other."""
+        for line in lines:
+            self.write(line)
+
+    @property
+    def buffer(self) -> ThreadBuffer:
+        """The same for bytes."""
+        return ThreadBuffer(self)
 
     def flush(self) -> None:
         """Flushes the worker's log, or the original stream."""
-        self._target().flush()
+        self.target().flush()
 
     def isatty(self) -> bool:
         """False in a worker, whose output is a file."""
-        return self._target().isatty()
+        return self.target().isatty()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
 
-    def _target(self) -> TextIO | LogWriter:
+    def target(self) -> TextIO | LogWriter:
+        """Where it goes from this thread."""
         me = context.try_current()
         return (_files.get(me.parent or me) if me is not None else None) or self.original
+
+
+@dataclass(eq=False, repr=False)
+class ThreadBuffer:
+    """What takes bytes, below a `ThreadStdout`."""
+
+    stdout: ThreadStdout
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Writes to the worker's log, or to the buffer of the original stream."""
+        target = self.stdout.target()
+        if not isinstance(target, LogWriter):
+            return target.buffer.write(data)
+        target.write_bytes(bytes(data))
+        return memoryview(data).nbytes
+
+    def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
+        """Writes one after the other."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Flushes the worker's log, or the original stream."""
+        self.stdout.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stdout.original.buffer, name)
 
 
 def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[str], None]) -> None:
@@ -59,7 +102,12 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
     with _lock:
         if not _files:
             for name in _NAMES:
-                setattr(sys, name, ThreadStdout(getattr(sys, name)))
+                original = getattr(sys, name)
+                routed = ThreadStdout(original)
+                setattr(sys, name, routed)
+                for handler in _log_handlers():
+                    if handler.stream is original:
+                        handler.setStream(routed)
         _files[worker] = LogWriter(path, rotation, warn)
 
 
@@ -74,3 +122,12 @@ def end(worker: RunContext) -> None:
                 stream = getattr(sys, name)
                 if isinstance(stream, ThreadStdout):
                     setattr(sys, name, stream.original)
+            for handler in _log_handlers():
+                if isinstance(handler.stream, ThreadStdout):
+                    handler.setStream(handler.stream.original)
+
+
+def _log_handlers() -> list[logging.StreamHandler[Any]]:
+    """All that write to a stream, also those inside other handlers, as absl's."""
+    handlers = [reference() for reference in logging._handlerList]  # type: ignore[attr-defined]
+    return [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
