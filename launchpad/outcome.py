@@ -29,7 +29,9 @@ class Outcome:
     reports, so that a consequence is not taken for the cause. `raised_in` names the worker in which an
     exception that came out of a call was raised. `may_restart` is False where the worker has requested that
     there be no other attempt; `earlier` are the ends of attempts after which it was restarted, a line each.
-    `hung`: it was killed, or given up, because it made no progress; `peak_bytes` is 0 where it is not known.
+    `log_path` and `last_lines` are of its log, or of another file in which the reason stands; empty if there
+    is none. `hung`: it was killed, or given up, because it made no progress; `peak_bytes` is 0 where it is
+    not known.
     """
 
     worker: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 import types
@@ -15,6 +16,7 @@ import pytest
 import launchpad as lp
 from tests import nodes
 from tests.faults.backends import both, everywhere
+from tests.helpers import scripts
 
 
 class UnpicklesInto:
@@ -162,3 +164,48 @@ def test_f19_a_directory_too_long_for_sockets_is_passed_over_for_a_shorter_one(
         (endpoint,) = running.plan.endpoints.values()
         assert str(long) not in endpoint
         assert launch_type == "test_mt" or len(endpoint.removeprefix("unix:")) <= 107
+
+
+def test_sound_34_where_the_forkserver_cannot_start_the_log_that_is_named_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")  # no new interpreter starts
+    program = lp.Program("homeless")
+    program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, "test_mp")
+
+    outcome = caught.value.outcome
+    assert (outcome.worker, outcome.kind) == ("counter-0", "lost")
+    assert "/nowhere" in Path(outcome.log_path).read_text()
+    assert "No module named 'encodings'" in str(caught.value)
+    assert f"log:  {outcome.log_path}" in str(caught.value)
+
+
+FEW_DESCRIPTORS = """
+import resource
+import launchpad as lp
+
+program = lp.Program("full")
+with program.group("waiter"):
+    for _ in range(60):
+        program.add_node(lp.PyNode(lp.wait_for_stop))
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+lp.launch(program, "local_mp")
+"""
+
+
+def test_sound_34_a_worker_that_could_not_be_started_names_no_log(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_DESCRIPTORS],
+        env={**scripts.environment(), "LAUNCHPAD_LOGGING_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    said = done.stdout + done.stderr
+    assert "failed in start (attempt 1): " in said
+    assert "the limit on open files of one process (ulimit -n)" in said
+    assert "  log: " not in said

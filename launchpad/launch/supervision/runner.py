@@ -193,8 +193,10 @@ class Runner:
         if isinstance(message, Ended):
             ended = message.outcome
             log = self._directory.log(ended.worker, ended.attempt)
-            lines = last_lines(log, _KEPT_LINES) if ended.is_failure or ended.hung else ()
-            message = Ended(dataclasses.replace(ended, log_path=str(log), last_lines=lines))
+            if not ended.log_path and log.exists():  # it may have had no process that wrote one
+                lines = last_lines(log, _KEPT_LINES) if ended.is_failure or ended.hung else ()
+                ended = dataclasses.replace(ended, log_path=str(log), last_lines=lines)
+            message = Ended(ended)
         return self.supervisor.on(message, now)
 
     def _execute(self, commands: list[Command]) -> None:

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ from launchpad.launch.backends.processes import exit_status, messages, os_proces
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
 from launchpad.launch.backends.processes.messages import SpecsReady
+from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.outcome import Outcome
 
+_FORKSERVER_LOG = "forkserver.log"
 _CLOSE_S = 1.0
 
 
@@ -74,6 +77,7 @@ class ProcessWorkers(ForkedWorkers):
         control: The connection to the forkserver, which is also its lifeline.
         report: Where reports go, from the reading thread or from a caller's.
         stacks: The file into which a worker writes its stacks.
+        log: What the subreaper and the forkserver print.
     """
 
     def __init__(
@@ -82,9 +86,10 @@ class ProcessWorkers(ForkedWorkers):
         control: socket.socket,
         report: Callable[[Any], None],
         stacks: Callable[[str], Path],
+        log: Path,
     ):
         super().__init__(self._send, report, stacks)
-        self._subreaper, self._control = subreaper, control
+        self._subreaper, self._control, self._log = subreaper, control, log
         self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, name="launchpad-processes", daemon=True)
         try:
@@ -124,9 +129,11 @@ class ProcessWorkers(ForkedWorkers):
             if code < 0
             else f"exited with code {code}"
         )
-        return attempt.outcome(
+        lost = attempt.outcome(
             outcome.LOST, f"the forkserver of all workers {how}, so this one was killed"
         )
+        why = last_lines(self._log)  # then not in the worker's log, which there may not even be
+        return replace(lost, last_lines=why, log_path=str(self._log)) if why else lost
 
 
 def start_forkserver(
@@ -146,7 +153,7 @@ def start_forkserver(
     try:
         with (
             open(worker_specs.create(), "wb") as file,
-            open(run.logs / "forkserver.log", "ab") as log,
+            open(run.logs / _FORKSERVER_LOG, "ab") as log,
         ):
             ours, theirs = socket.socketpair()
             try:
@@ -162,7 +169,9 @@ def start_forkserver(
                         pass_fds=(*inherited, *run.claimed()),
                         start_new_session=True,
                     )
-                workers = ProcessWorkers(process, ours, report, run.stacks)
+                workers = ProcessWorkers(
+                    process, ours, report, run.stacks, run.logs / _FORKSERVER_LOG
+                )
             except BaseException:
                 ours.close()
                 raise

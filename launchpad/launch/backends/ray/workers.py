@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -294,7 +295,8 @@ class RayWorkers(Workers):
             self._places.bind(report.address, handle.ready.node, report.endpoints)
             self._publish([report.address])
         elif isinstance(report, Ended):
-            self._end(handle, report.outcome)
+            # Its log is here, in pieces; one that it names is on the node, and goes with the actor.
+            self._end(handle, replace(report.outcome, log_path=""))
             if report.outcome.kind == outcome.LOST:
                 # Its forkserver is dead, and would be at the next attempt: that gets another actor.
                 del self._handles[handle.worker]
