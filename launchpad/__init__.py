@@ -26,7 +26,10 @@ from typing import Any
 
 from launchpad import flags
 from launchpad.flags import LAUNCH_TYPE
+from launchpad.launch import exit_hooks
 from launchpad.launch.launch import launch, plan
+
+exit_hooks.install()
 
 __version__ = "0.1.0"
 

@@ -243,6 +243,11 @@ def _name() -> str:
     return "" if context is None else context.name
 
 
+def belongs_to(thread: threading.Thread, context: RunContext) -> None:
+    """Makes a thread that has not started, and those that it starts, the worker's with this context."""
+    thread.__dict__["launchpad_context"] = context
+
+
 def inherit() -> None:
     """Makes each thread that a worker's thread starts from now on belong to that worker.
 

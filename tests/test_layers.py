@@ -55,6 +55,7 @@ LAUNCH = [
     "backends.ray",
     *below("backends.kubernetes", KUBERNETES),
     "registry script_exit",
+    "exit_hooks",
     "launch",
 ]
 LAYERS = [

@@ -126,7 +126,6 @@ def launch(
         LaunchError: the backend could not start; nothing is left running.
     """
     from launchpad import compat, context
-    from launchpad.errors import LaunchError
     from launchpad.launch import registry, signals
     from launchpad.launch.output.printer import Output
     from launchpad.launch.output.stdout_router import ThreadStdout
@@ -138,15 +137,14 @@ def launch(
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)
     planned = planner.plan(program, backend, name, local_resources, restart, resources)
+    _open_standard_streams()
     grace_s = flags.termination_notice_s()
     if detach:
         return backend.detach(planned, grace_s)
 
-    try:  # what waits at the end of the script must be registered before the script has ended
-        from launchpad.launch import script_exit
-        from launchpad.launch.running import Running
-    except RuntimeError as error:
-        raise LaunchError(f"the script has ended, too late to launch a program: {error}") from error
+    from launchpad.launch import script_exit
+    from launchpad.launch.running import Running
+
     launcher = context.try_current()
     if not backend.is_test and launcher is None:
         signals.watch(script_exit.on_signal)
@@ -167,6 +165,18 @@ def launch(
         if ctrl_c.pressed is not None:
             running.ask_to_stop()
     return running
+
+
+def _open_standard_streams() -> None:
+    """Opens those of the descriptors 0, 1 and 2 that are closed: else a socket would get such a number.
+
+    It would be what a worker's process reads as its stdin, or what a library in C writes its errors to.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
 
 
 def _terminal(given: str | None) -> str:

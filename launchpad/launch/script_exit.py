@@ -1,13 +1,17 @@
 """The end of a script: programs still running are waited for, and how they ended becomes the exit code.
 
     last line of the script
-      → threading's shutdown    _wait_for_all   wait, or stop if the script itself failed or was interrupted
+      → before threading ends   wait_for_all    wait, or stop if the script itself failed or was interrupted
       → atexit                  _at_exit, _exit exit code ≠ 0 if a program failed and that was not reported
 
     SIGTERM, SIGHUP             on_signal       ask all programs to stop, unwind the script
 
-Waiting has to be in threading's shutdown, before the interpreter forbids new threads. An exit code can be
-changed only by leaving at once, so whatever else is registered with atexit is called first.
+`exit_hooks` calls `wait_for_all`. An exit code can be changed only by leaving at once, so whatever else is
+registered with atexit is called first.
+
+A thread that a worker leaves running, in C++ perhaps, is ended by the interpreter in the middle of what it
+does, and C++ answers that with `terminate` (exit code 134). So with such threads the script leaves at once,
+too, if it is known with which code: what `sys.exit` was given, or 0 where its last line was reached.
 
 Python 3.12.0 and 3.12.1 forbid new threads as soon as the last line has run, while programs in threads need
 them (python/cpython#113964, fixed in 3.12.2). So there, and only there, `call_before` watches for the end of
@@ -19,6 +23,9 @@ from __future__ import annotations
 import atexit
 import concurrent.futures.thread  # noqa: F401  cannot be imported once the script has ended; workers may need it
 import contextlib
+import dis
+import gc
+import io
 import os
 import signal
 import sys
@@ -34,13 +41,28 @@ from launchpad.launch.signals import KeyboardInterruptHandler
 IS_TOO_LATE = (3, 12, 0) <= sys.version_info < (3, 12, 2)
 _TOOL = 3  # none of those that debuggers, coverage and profilers have
 _POLL_S = 0.1
+_FLUSH_S = 1.0
 _runs: list[Running] = []
 _exit_code = 0
+_script: FrameType | None = None
+_given_to_exit: object = ""
 
 
 def watch(running: Running) -> None:
     """From now on the end of the script waits for this run."""
+    global _script
     _runs[:] = [*_open_runs(), running]
+    _script = _script or _script_frame()
+
+
+def _script_frame() -> FrameType | None:
+    """That of the script's code, while it runs; None at a prompt, or under a test runner's own main."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "__main__" and frame.f_code.co_name == "<module>":
+            return None if hasattr(sys, "ps1") else frame
+        frame = frame.f_back
+    return None
 
 
 def call_before(at_end: Callable[[BaseException | None], None]) -> None:
@@ -48,14 +70,10 @@ def call_before(at_end: Callable[[BaseException | None], None]) -> None:
 
     Does nothing where there is no script: at an interactive prompt, under a test runner's own main.
     """
-    script = None
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "__main__" and frame.f_code.co_name == "<module>":
-            script = frame.f_code
-        frame = frame.f_back
-    if script is None or hasattr(sys, "ps1"):
+    frame = _script_frame()
+    if frame is None:
         return
+    script = frame.f_code
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     returns, unwinds = monitoring.events.PY_RETURN, monitoring.events.PY_UNWIND
     monitoring.use_tool_id(_TOOL, "launchpad")
@@ -77,13 +95,15 @@ def _open_runs() -> list[Running]:
     ]
 
 
-def _wait_for_all(error: BaseException | None = None) -> None:
+def wait_for_all(error: BaseException | None = None, given_to_exit: object = "") -> None:
     """Waits for all that run, reports each failure as it comes, and arranges the exit code.
 
     Args:
         error: What ended the script, where the interpreter has not noted it yet.
+        given_to_exit: What the script called `sys.exit` with last, if it did.
     """
-    global _exit_code
+    global _exit_code, _given_to_exit
+    _given_to_exit = given_to_exit
     # The interpreter keeps the exception that has ended a script where a debugger looks for it.
     error, code_of_signal = error or getattr(sys, "last_value", None), _exit_code
 
@@ -114,10 +134,10 @@ def _wait_for_all(error: BaseException | None = None) -> None:
             for running in open_runs:
                 running.abandon()
             _exit_now(_exit_code)  # one more Ctrl-C: the backend's lifeline ends what is left
-    if _exit_code:
+    if _exit_code and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Nothing is left to be stopped but the interpreter, which would print where it was.
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if _exit_code or _left_threads():
         atexit.register(_exit)  # the last to be registered is the first to be called
 
 
@@ -153,11 +173,49 @@ def _check_run(running: Running) -> None:
 
 
 def _exit() -> None:
-    """Calls all other functions that are registered with atexit, then leaves."""
+    """Calls all other functions that are registered with atexit, then leaves if it must and can."""
     for function in (_exit, _at_exit):
         atexit.unregister(function)
     atexit._run_exitfuncs()
-    _exit_now(_exit_code)
+    code = _exit_code or (_code_of_script() if _left_threads() else None)
+    if code is not None:
+        flushing = threading.Thread(target=_flush_files, daemon=True)
+        try:
+            flushing.start()
+            flushing.join(_FLUSH_S)  # a thread that is left may be in the middle of a write
+        except RuntimeError:  # there can be no new thread
+            _flush_files()
+        _exit_now(code)
+
+
+def _left_threads() -> list[threading.Thread]:
+    """Threads that workers, threads themselves, have left running."""
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread.daemon and getattr(thread, "launchpad_context", None) is not None
+    ]
+
+
+def _code_of_script() -> int | None:
+    """The exit code that the script itself asks for; None where that is not known."""
+    if _script is None or hasattr(sys, "ps1"):
+        return None
+    if getattr(sys, "last_value", None) is not None:
+        return 1
+    last = _script.f_code.co_code[_script.f_lasti]
+    if dis.opname[last].startswith("RETURN_"):  # not unwound by an exception
+        return 0
+    code = _given_to_exit
+    return 0 if code is None else code & 0xFF if isinstance(code, int) else None
+
+
+def _flush_files() -> None:
+    """As the interpreter would."""
+    for file in gc.get_objects():
+        if isinstance(file, (io.TextIOWrapper, io.BufferedWriter)):
+            with contextlib.suppress(Exception):
+                file.flush()
 
 
 def _exit_now(code: int) -> None:
@@ -170,7 +228,7 @@ def _exit_now(code: int) -> None:
 def _at_exit() -> None:
     """For programs launched by a thread when the script had ended already, and for a wait cut short."""
     if any(not running.is_done for running in _runs):
-        _wait_for_all(KeyboardInterrupt())
+        wait_for_all(KeyboardInterrupt())
     for running in [running for running in _open_runs() if running.is_done]:
         _check_run(running)
     if _exit_code:
@@ -187,6 +245,4 @@ def _in_forked_child() -> None:
 os.register_at_fork(after_in_child=_in_forked_child)
 atexit.register(_at_exit)
 if IS_TOO_LATE:
-    call_before(lambda error: _wait_for_all(None if isinstance(error, SystemExit) else error))
-# Private, but what concurrent.futures uses; without it the non-daemon thread of each run still waits.
-getattr(threading, "_register_atexit", lambda wait: atexit.register(wait))(_wait_for_all)
+    call_before(lambda error: wait_for_all(None if isinstance(error, SystemExit) else error))

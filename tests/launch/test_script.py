@@ -669,3 +669,161 @@ print("answer", running.client("counter").add())
 
     assert "answer 1" in done.stdout
     assert done.returncode == 0
+
+
+AFTER_THE_LAST_LINE = """
+def wait_for_the_last_line():
+    def is_over():
+        frame = sys._current_frames()[threading.main_thread().ident]
+        while frame is not None and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        return frame is None
+    while not is_over():
+        threading.Event().wait(0.005)
+"""
+
+
+@both
+def test_sound_24_what_a_worker_imports_late_can_be_imported(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = (
+        AFTER_THE_LAST_LINE
+        + """
+def late():
+    if lp.current().launch_type == "local_mt":
+        wait_for_the_last_line()
+    assert "concurrent.futures.process" not in sys.modules
+    import concurrent.futures.process
+    from concurrent.futures import ThreadPoolExecutor
+    print("pooled", ThreadPoolExecutor(1).submit(lambda: 7).result())
+lp.launch(program_of(("late", lp.PyNode(late))))
+"""
+    )
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert "pooled 7" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_sound_24_executors_are_shut_down_when_the_programs_have_ended(tmp_path: Path) -> None:
+    body = (
+        AFTER_THE_LAST_LINE
+        + """
+def late():
+    wait_for_the_last_line()
+    print("worked")
+lp.launch(program_of(("late", lp.PyNode(late))))
+threading._register_atexit(print, "executors are shut down")  # as modules with executors do
+"""
+    )
+
+    done = run(script(tmp_path, body))
+
+    assert done.stdout.splitlines() == ["late-0    | worked", "executors are shut down"]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@both
+@pytest.mark.parametrize("how", ["app.run(main)", "sys.exit(main([]))"])
+def test_sound_19_a_main_that_returns_what_launch_returned_ends_as_the_program_does(
+    tmp_path: Path, launch_type: str, how: str
+) -> None:
+    body = f"""
+from absl import app
+def main(_):
+    return lp.launch(program_of(("worker", lp.PyNode(work))))
+def work():
+    print("working")
+    sys.exit("fail" in sys.argv)
+{how}
+"""
+    command = script(tmp_path, body)
+
+    done = run(command, f"--lp_launch_type={launch_type}")
+    failed = run(command, f"--lp_launch_type={launch_type}", "fail")
+
+    assert "working" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert failed.returncode == 1
+    assert "worker-0 failed" in failed.stderr
+    assert "<Running" not in failed.stderr
+
+
+@both
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_sound_25_a_script_may_begin_with_closed_descriptors(
+    tmp_path: Path, launch_type: str, closed: str
+) -> None:
+    command = (
+        f"{shlex.join([*script(tmp_path, COUNTS), f'--lp_launch_type={launch_type}'])} {closed}"
+    )
+
+    done = run(["bash", "-c", command], env={"LAUNCHPAD_LOGGING_DIR": str(tmp_path / "logs")})
+
+    assert done.returncode == 0
+    (log,) = (tmp_path / "logs").glob("script-*/caller-0.log")
+    assert log.read_text() == "caller-0 counted\n"
+
+
+@both
+def test_sound_25_a_thread_that_outlives_the_last_line_may_launch(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = (
+        AFTER_THE_LAST_LINE
+        + """
+def launch():
+    wait_for_the_last_line()
+    lp.launch(program_of(("worker", lp.PyNode(work))))
+def work():
+    print("working", flush=True)
+    sys.exit("fail" in sys.argv)
+threading.Thread(target=launch).start()
+"""
+    )
+    command = script(tmp_path, body)
+
+    done = run(command, f"--lp_launch_type={launch_type}")
+    failed = run(command, f"--lp_launch_type={launch_type}", "fail")
+
+    assert "working" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert failed.returncode == 1
+    assert "worker-0 failed" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("last_line", "code"),
+    [("", 0), ("sys.exit(3)", 3), ("sys.exit(running)", 0), ("raise KeyError(1)", 1)],
+)
+@pytest.mark.parametrize("who", ["worker", "thread"])
+def test_sound_11_a_thread_left_in_c_does_not_change_the_exit_code(
+    tmp_path: Path, last_line: str, code: int, who: str
+) -> None:
+    # What C++ registers for the exit aborts, as `terminate` does where one of its threads still runs.
+    body = f"""
+import atexit, ctypes
+def work():
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+    is_left = threading.Thread(target=libc.pause, daemon=True)
+    if {who == "thread"}:
+        is_left.start()
+    else:
+        lp.stop()
+        libc.pause()
+atexit.register(print, "registered with atexit")
+file = open({str(tmp_path / "file")!r}, "w")
+file.write("written")
+running = lp.launch(program_of(("worker", lp.PyNode(work))))
+{last_line}
+"""
+
+    done = run(script(tmp_path, body), "--lp_termination_notice_secs=1")
+
+    expected = 5 if who == "worker" and code != 1 else code  # that of the program counts more
+    assert done.returncode == expected, done.stderr
+    assert "registered with atexit" in done.stdout
+    assert (tmp_path / "file").read_text() == "written"

@@ -98,7 +98,7 @@ def test_ctrl_c_at_any_line_of_the_end_of_a_script_stops_the_program(
         monkeypatch.setattr(script_exit, "_exit_code", 0)
         running = launched()
         with traced_by(Presser(("_open_runs", "_check_run"), line)):
-            script_exit._wait_for_all()
+            script_exit.wait_for_all()
         atexit.unregister(script_exit._exit)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests go on
 
@@ -218,7 +218,7 @@ def test_a_script_that_waits_no_longer_leaves_no_directory(monkeypatch: pytest.M
     with launched() as running:
         assert running._run.runtime.exists()
 
-        script_exit._wait_for_all()
+        script_exit.wait_for_all()
 
         assert not running._run.runtime.exists()
     atexit.unregister(script_exit._exit)

@@ -129,6 +129,7 @@ class ThreadWorkers(Workers):
             Worker(plan, me, self._report, lambda: raise_in(thread)), thread, me
         )
         self._running_threads[worker] = running_thread
+        context.belongs_to(thread, me)
         try:
             thread.start()
         except RuntimeError as error:

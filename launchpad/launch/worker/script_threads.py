@@ -65,6 +65,7 @@ class ScriptThreads(Workers):
         self._contexts[worker] = me
         thread = threading.Thread(target=self._run, args=(me,), name=worker, daemon=True)
         self._threads.append(thread)
+        context.belongs_to(thread, me)
         thread.start()
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:

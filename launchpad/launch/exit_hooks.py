@@ -1,0 +1,54 @@
+"""What launchpad puts before the interpreter's own steps at the end of a script.
+
+    sys.exit(running)      is as if that were the last line: absl's `app.run(lambda _: lp.launch(program))`
+    threading._shutdown    is what the interpreter calls, by this name, when the last line has run: programs
+                           are waited for first. Once it has begun, modules like `concurrent.futures.process`
+                           cannot be imported, and executors refuse jobs; workers that are threads need both
+
+Installed by `import launchpad`: absl looks `sys.exit` up before it calls the function that launches, and a
+thread may launch when the last line has run.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import Any, NoReturn
+
+_SCRIPT_EXIT = "launchpad.launch.script_exit"
+
+
+def install() -> None:
+    """Puts hooks before what there is."""
+    private: Any = threading
+    sys_exit, shutdown = sys.exit, private._shutdown
+    given: dict[int, object] = {}  # thread → what it called `sys.exit` with last
+
+    @functools.wraps(sys_exit)
+    def exit_with(status: Any = None, /) -> NoReturn:
+        running = sys.modules.get("launchpad.launch.running")
+        if running is not None and isinstance(status, running.Running):
+            status = None
+        given[threading.get_ident()] = status
+        sys_exit(status)
+
+    def wait_and_shutdown() -> None:
+        try:
+            if _SCRIPT_EXIT in sys.modules or _may_launch_later():
+                from launchpad.launch import script_exit
+
+                script_exit.wait_for_all(given_to_exit=given.get(threading.get_ident(), ""))
+        finally:
+            shutdown()
+
+    sys.exit, private._shutdown = exit_with, wait_and_shutdown
+
+
+def _may_launch_later() -> bool:
+    """Whether a thread of a script, not of a worker, outlives the last line; a launch imports a lot."""
+    from launchpad import context
+
+    main = threading.main_thread()
+    others = (thread for thread in threading.enumerate() if thread is not main)
+    return context.try_current() is None and not all(thread.daemon for thread in others)
