@@ -182,8 +182,9 @@ class SocketChannel(Channel):
                 try:
                     return self.peer.decode_reply(method, self.options, reply)
                 except NotRun:
-                    pause_s = self.pause(pause_s, method, deadline)
-                    now = _monotonic()
+                    pass  # what follows must not have it as its context
+                pause_s = self.pause(pause_s, method, deadline)
+                now = _monotonic()
         except BaseException:
             counts.errors += 1
             raise
@@ -219,13 +220,13 @@ class SocketChannel(Channel):
         """
         connections = self._idle_connections if connections is None else connections
         tries = timeout_us = 0
+        # No error is raised inside of an `except` here: a user would be shown both.
         while True:
             try:
                 connection = connections.pop()
-                if connection.is_stale is not None and connection.is_stale(connection.sock):
-                    connection.close()
-                    continue
             except IndexError:
+                connection = None
+            if connection is None:
                 if connections is not self._idle_connections:
                     self.peer.locate()  # a server that has moved may be on another host now
                     if not self.peer.shares_memory:
@@ -233,6 +234,9 @@ class SocketChannel(Channel):
                         continue
                 connection = self._open(connections, method, deadline)
                 now = _monotonic()
+            elif connection.is_stale is not None and connection.is_stale(connection.sock):
+                connection.close()
+                continue
             try:
                 if deadline is not None:
                     left = deadline - now
@@ -250,19 +254,23 @@ class SocketChannel(Channel):
                         method, body, buffers, timeout_us, headers_out
                     )
                 except OSError as error:
-                    return connection, self._check_retry(error, connection, method, deadline)
-            except _TryAgain as failed:
-                connection.close()
-                now = _monotonic()
-                self.peer.time_left(method, self.options, deadline)
-                tries += not connection.was_used and not connection.is_sent
-                if tries >= MAX_TRIES:
-                    self.peer.raise_if_failed()
-                    # no variable for it: its traceback would keep this frame, and so the arguments
-                    raise self.peer.not_taken(method, failed.args[0]) from failed.args[0]
+                    failed = error.with_traceback(
+                        None
+                    )  # which would keep this frame, and the arguments
+                if not isinstance(failed, BlockingIOError):
+                    self._check_retry(failed, connection, method)
+                elif (reply := self._wait_on(connection, method, deadline)) is not None:
+                    return connection, reply
             except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
                 connection.close()
                 raise
+            connection.close()
+            now = _monotonic()
+            self.peer.time_left(method, self.options, deadline)
+            tries += not connection.was_used and not connection.is_sent
+            if tries >= MAX_TRIES:
+                self.peer.raise_if_failed()
+                raise self.peer.not_taken(method, failed) from failed
 
     def pause(self, pause_s: float, method: bytes, deadline: float | None) -> float:
         """Waits before the next attempt, when the server takes no calls; returns for how long."""
@@ -272,28 +280,29 @@ class SocketChannel(Channel):
         time.sleep(pause_s if left is None else min(pause_s, left))
         return pause_s
 
-    def _check_retry(
-        self, error: OSError, connection: ClientConnection, method: bytes, deadline: float | None
-    ) -> framing.Fields:
-        """Goes on when the kernel's timer has ended an exchange, and there is time left.
-
-        Raises _TryAgain if the call may be made again, else an error that explains why not.
-        """
+    def _wait_on(
+        self, connection: ClientConnection, method: bytes, deadline: float | None
+    ) -> framing.Fields | None:
+        """Goes on when the kernel's timer has ended an exchange; None if the call is to be made again."""
         watchdog = SlowCallWatchdog(self.peer, method)
-        while isinstance(error, BlockingIOError):
+        while True:
             watchdog.check()
             left = self.peer.time_left(method, self.options, deadline)
             connection.limit(CHECK_EVERY_S if left is None else min(CHECK_EVERY_S, left))
             try:
                 return connection.resume()
-            except OSError as next_error:
-                error = next_error
-        if not connection.is_sent:
-            raise _TryAgain(error)
-        if may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):
+            except OSError as error:
+                failed = error.with_traceback(None)
+            if not isinstance(failed, BlockingIOError):
+                self._check_retry(failed, connection, method)
+                return None
+
+    def _check_retry(self, failed: OSError, connection: ClientConnection, method: bytes) -> None:
+        """Raises an error that explains why a call whose connection has ended is not made again."""
+        if connection.is_sent:
+            if not may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):
+                raise self.peer.lost(method, connection.address) from failed
             self.peer.raise_if_failed()
-            raise _TryAgain(error)
-        raise self.peer.lost(method, connection.address) from error
 
     def release_connection(self, connection: ClientConnection) -> None:
         connections = self._shm_connections if connection.shares_memory else self._idle_connections
@@ -327,7 +336,3 @@ class SocketChannel(Channel):
         from launchpad.courier.client.shm_connection import ShmClientConnection
 
         return ShmClientConnection(sock, peer, is_stale, address)
-
-
-class _TryAgain(Exception):
-    """The call has not run, or may run twice. The argument is the error that it met."""

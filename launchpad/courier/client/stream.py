@@ -246,7 +246,7 @@ class StreamCall:
             lost = self._peer.lost(self._method, self._address, self.incoming.n_items)
         else:
             lost = self._peer.lost(self._method, self._address)
-        lost.__cause__ = error
+        lost.__cause__ = error.with_traceback(None)
         self.incoming.abort(lost)
 
     def _decode_item(self, frame: framing.Fields) -> Any:

@@ -101,8 +101,9 @@ def call_with_streams(
                 try:
                     return peer.decode_reply(method, channel.options, reply)
                 except NotRun:
-                    pause_s = channel.pause(pause_s, method, deadline)
-                    now = time.monotonic()
+                    pass
+                pause_s = channel.pause(pause_s, method, deadline)
+                now = time.monotonic()
     except BaseException:
         counts.errors += 1
         raise
