@@ -150,6 +150,15 @@ def fail(caller: Caller, client: Any) -> None:
         getattr(client, caller.either("add_up"))(failing(70))
 
 
+def leave(caller: Caller, client: Any) -> None:
+    try:
+        getattr(client, caller.either("leave"))()
+    except courier.RemoteError as error:
+        expect(error.type_name == "SystemExit", error)
+        return
+    raise AssertionError("SystemExit did not arrive")
+
+
 def rows(caller: Caller, client: Any) -> None:
     n = caller.random.choice((0, 1, 50, 300))
     found = [len(row) for row in getattr(client, caller.either("rows"))(n, 1000)]
@@ -247,6 +256,7 @@ KINDS: tuple[Kind, ...] = (
     late_future,
     late_stream,
     fail,
+    leave,
     rows,
     large_rows,
     rows_left,

@@ -174,12 +174,13 @@ def call(setup: Setup, addresses: list[str], pipe: Connection) -> None:
         current.run()
         seed += N_THREADS + N_LOOPS
         for client in clients.values():
+            client.rest()
             courier.close(client)
         gc.collect()
         found = inventory()
         faults = current.faults
         for name, client in clients.items():
-            if n := client.n_open():
+            if n := client.rest():
                 faults.append(f"{n} generators are open on {name} although no stream is")
             courier.close(client)
         pipe.send(

@@ -45,6 +45,12 @@ class Service:
     async def afail(self, text: str) -> None:
         raise AskedError(text)
 
+    def leave(self) -> None:
+        raise SystemExit(3)
+
+    async def aleave(self) -> None:
+        raise SystemExit(3)
+
     def relay(self, value: Any) -> Any:
         """Asks the next server."""
         with self._lock:
@@ -112,8 +118,11 @@ class Service:
         finally:
             self._count(-1)
 
-    def n_open(self) -> int:
+    def rest(self) -> int:
+        """Closes our own client, for there is a pause; how many generators are open?"""
         with self._lock:
+            if self._next is not None:
+                courier.close(self._next)
             return self._n_open
 
     def _count(self, n: int) -> None:

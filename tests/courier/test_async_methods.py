@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
 
 import pytest
@@ -196,3 +198,98 @@ def test_a_coroutine_that_is_done_within_the_grace_is_answered(serve, connect, a
     caller.join(10)
 
     assert answers == ["in time"]
+
+
+LEAVES: list[type[BaseException]] = [SystemExit, KeyboardInterrupt, GeneratorExit]
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize("leave", LEAVES)
+def test_sound_12_what_would_end_a_process_is_a_failure_of_one_call(
+    serve, connect, address, leave
+) -> None:
+    entered = threading.Event()
+    goes_on: list[asyncio.Event] = []
+
+    async def raise_it() -> None:
+        goes_on[0].set()
+        raise leave
+
+    async def wait() -> str:
+        goes_on.append(asyncio.Event())
+        entered.set()
+        await goes_on[0].wait()
+        await asyncio.sleep(0)
+        return "done"
+
+    serve(address, raise_it=raise_it, wait=wait, add=add)
+    client = connect(address, call_timeout=60)
+    waiting = client.futures.wait()
+    assert entered.wait(60)
+
+    with pytest.raises(courier.RemoteError) as caught:
+        client.raise_it()
+
+    assert caught.value.type_name == leave.__name__
+    assert waiting.result(60) == "done"
+    assert client.add(1, 2) == 3
+
+
+def test_sound_12_a_task_of_a_method_does_not_end_the_loop_either(
+    serve, connect, unix_address
+) -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def begin() -> str:
+        task = asyncio.ensure_future(leave())
+        await asyncio.wait([task])
+        assert isinstance(task.exception(), SystemExit)
+        return "begun"
+
+    serve(unix_address, begin=begin, add=add)
+    client = connect(unix_address, call_timeout=60)
+
+    assert client.begin() == "begun"
+    assert client.add(1, 2) == 3
+
+
+@pytest.mark.parametrize("leave", LEAVES[:2])
+def test_sound_12_a_stream_ends_with_it_after_the_items_before(
+    serve, connect, unix_address, leave
+) -> None:
+    async def rows() -> AsyncIterator[int]:
+        yield 1
+        raise leave
+
+    serve(unix_address, rows=rows, add=add)
+    client = connect(unix_address, call_timeout=60)
+    found = client.rows()
+
+    assert next(found) == 1
+    with pytest.raises(courier.RemoteError, match=leave.__name__):
+        next(found)
+    assert client.add(1, 2) == 3
+
+
+def test_sound_12_leaving_while_a_stream_is_closed_is_shown_and_ends_nothing(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    shown: queue.Queue[threading.ExceptHookArgs] = queue.Queue()
+    monkeypatch.setattr(threading, "excepthook", shown.put)
+
+    async def rows() -> AsyncIterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            raise SystemExit(3)
+
+    serve(unix_address, rows=rows, add=add)
+    client = connect(unix_address, call_timeout=60)
+
+    with client.rows() as found:
+        assert next(found) == 1
+
+    assert shown.get(timeout=60).exc_type is SystemExit
+    assert client.add(1, 2) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.promise import Promise
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class EventLoop:
-    """A thread with an asyncio loop; both run from the first coroutine until `close`."""
+    """A thread with an asyncio loop; both run from the first coroutine until `close`.
+
+    No coroutine ends them before: SystemExit and KeyboardInterrupt are the failure of one call.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -56,15 +59,24 @@ class EventLoop:
     def _main(self, loop: asyncio.AbstractEventLoop) -> None:
         import asyncio
 
+        def run(run_loop: Callable[[], object]) -> None:
+            """A task that raises one of these has it as its outcome; asyncio leaves the loop as well."""
+            while True:
+                try:
+                    run_loop()
+                    return
+                except (SystemExit, KeyboardInterrupt):
+                    pass
+
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            run(loop.run_forever)
             tasks = tuple(self._tasks)
             for task in tasks:
                 task.cancel()
             if tasks:
-                loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
-            loop.run_until_complete(loop.shutdown_asyncgens())
+                run(lambda: loop.run_until_complete(asyncio.wait(tasks, timeout=1.0)))
+            run(lambda: loop.run_until_complete(loop.shutdown_asyncgens()))
         finally:
             loop.close()
 

@@ -200,7 +200,7 @@ class AsyncPump:
         finally:
             try:
                 await outgoing.close_async()
-            except Exception:
+            except (Exception, SystemExit, KeyboardInterrupt):
                 show_close_error()
 
     async def _wait(self, is_ready: Callable[[], bool]) -> None:

@@ -94,7 +94,11 @@ class StreamSender:
             item = await self._iterator.__anext__()
         except StopAsyncIteration:
             return self._end(b"")
-        except Exception as error:  # a CancelledError goes on: it is ours
+        except (
+            Exception,
+            SystemExit,
+            KeyboardInterrupt,
+        ) as error:  # a CancelledError goes on: it is ours
             return self._end(pickling.encode_error(error))
         return self._encode(item)
 
