@@ -238,6 +238,15 @@ def test_sound_10_a_call_that_is_interrupted_while_it_waits(connect, address) ->
     assert isinstance(seen(call, connect(address, failure_check=check)), Interrupted)
 
 
+@pytest.mark.every_transport
+def test_sound_10_arguments_that_cannot_be_pickled(serve, connect, address) -> None:
+    serve(address, m=consume)
+    client = connect(address)
+
+    for way in (client.m, client.futures.m):
+        assert isinstance(seen(way, [threading.Lock()]), TypeError)
+
+
 def test_sound_10_what_the_caller_is_handling_remains_the_context(connect, unix_address) -> None:
     client = connect(unix_address, wait_for_ready=False)
 

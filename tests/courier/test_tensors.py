@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import launchpad as lp
 from launchpad.courier.codec import pickling
 
 BIG = 100_000  # elements
@@ -19,6 +20,12 @@ def travel(value):
     body, views = pickling.encode(value)
     buffers = [bytearray(view) for view in views]
     return pickling._loads(body, buffers=buffers), len(body), sum(map(len, buffers))
+
+
+def program_with(argument):
+    program = lp.Program("tensors")
+    program.add_node(lp.PyNode(print, argument), label="node")
+    return program
 
 
 def test_an_array_arrives_writable_and_out_of_band() -> None:
@@ -104,6 +111,40 @@ def test_what_is_no_plain_tensor_travels_as_torch_sends_it() -> None:
         travel(torch.ones(2, dtype=torch.complex64).conj())[0].resolve_conj(),
         torch.ones(2, dtype=torch.complex64),
     )
+
+
+@pytest.mark.parametrize(
+    "kind", ["tensor", "subclass", "complex", "by value", "argument of a node"]
+)
+def test_sound_16_a_tensor_whose_gradient_would_be_cut_is_refused(kind) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Named(torch.Tensor):
+        pass
+
+    tensor = torch.ones(3, requires_grad=True) * 2
+    if kind == "subclass":
+        tensor = tensor.as_subclass(Named)
+    elif kind == "complex":
+        tensor = torch.ones(2, dtype=torch.complex64, requires_grad=True).conj()
+    value = [lambda: tensor] if kind == "by value" else [tensor]
+
+    send = travel if kind != "argument of a node" else lambda value: lp.plan(program_with(value))
+
+    with pytest.raises(Exception, match=r"gradient.*detach\(\)"):
+        send(value)
+
+    assert not travel(tensor.detach())[0].requires_grad
+
+
+def test_sound_16_a_tensor_made_without_gradients_is_sent() -> None:
+    torch = pytest.importorskip("torch")
+    weight = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        product = weight * 2
+
+    assert travel(product)[0].tolist() == [2, 2, 2]
+    assert travel(weight)[0].requires_grad
 
 
 def test_jax_arrays_arrive_out_of_band() -> None:

@@ -33,6 +33,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
 
     def reducer_override(self, obj: Any) -> Any:
         """What cloudpickle does, with our two functions around its own."""
+        tensors.check(obj)
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6 or not _known_classes():
             return reduced

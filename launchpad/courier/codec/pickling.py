@@ -56,6 +56,7 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
     if _reducers():
         return _encode_again(value, None)
     found: list[pickle.PickleBuffer] = []
+    failed: Exception | None = None
     try:
         body = _dumps(value, 5, buffer_callback=found.append)
         if len(body) < _SHORTEST_GLOBAL or body.find(b"__main__") < 0:
@@ -65,8 +66,8 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
             if min(map(len, buffers)) >= _OUT_OF_BAND_FROM:
                 return body, buffers
     except Exception as error:
-        return _encode_again(value, error)
-    return _encode_again(value, None)
+        failed = error.with_traceback(None)  # not the context of what cloudpickle may raise
+    return _encode_again(value, failed)
 
 
 def encode_call(
@@ -128,7 +129,7 @@ def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[m
             if b"__main__" not in body:
                 return body, buffers
         except Exception as failed:
-            error = failed
+            error = failed.with_traceback(None)
         buffers.clear()
     return _encode_by_value(value, error, keep), buffers
 

@@ -3,7 +3,8 @@
 Their own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a tensor
 in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. Neither
 library is imported: a process that has a tensor has imported it. Other tensors (on a GPU, sparse,
-quantized, part of a graph that computes gradients) travel as they would without us.
+quantized) travel as they would without us. One that is part of a graph which computes gradients is refused:
+torch would send a copy that only looks as if it were.
 """
 
 from __future__ import annotations
@@ -50,7 +51,22 @@ def dispatch_table() -> dict[type, Reducer]:
     return _table
 
 
+def check(value: object) -> None:
+    """Raises RuntimeError for a tensor whose gradient would be cut, as `torch.multiprocessing` does."""
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)  # None while it is being imported
+    if kind is not None and isinstance(value, kind):
+        tensor: Any = value
+        if tensor.requires_grad and not tensor.is_leaf:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(tensor.shape)} that belongs to a graph of gradients "
+                f"({tensor.grad_fn}) cannot be sent: its gradient would be cut, as no graph leads from one "
+                "process to another. Send tensor.detach(), or the gradients themselves."
+            )
+
+
 def _reduce_torch(tensor: Any) -> Any:
+    check(tensor)
     torch = sys.modules["torch"]
     is_plain = (
         tensor.device.type == "cpu"
@@ -58,7 +74,6 @@ def _reduce_torch(tensor: Any) -> Any:
         and not tensor.is_quantized
         and not tensor.is_conj()
         and not tensor.is_neg()
-        and tensor.grad_fn is None
         and not vars(tensor)
     )
     if not is_plain:
