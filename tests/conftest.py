@@ -21,7 +21,12 @@ from tests.ray import clusters
 
 # The same cases in each run: who changes something meets only what that change broke. For other cases:
 # make test PYTEST_ARGS=--hypothesis-profile=default
-hypothesis.settings.register_profile("same cases", derandomize=True)
+hypothesis.settings.register_profile(
+    "same cases",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("same cases")
 
 

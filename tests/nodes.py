@@ -297,10 +297,13 @@ class CallsInInit:
 
 
 class TwoArguments(Exception):
-    """Pickles, but does not unpickle: the default `args` holds one value, the constructor wants two."""
+    """Pickles, but does not unpickle: it says that one value makes it, and its constructor wants two."""
 
     def __init__(self, one: str, two: str) -> None:
         super().__init__(f"{one} and {two}")
+
+    def __reduce__(self) -> tuple[type[TwoArguments], tuple[object, ...]]:
+        return TwoArguments, self.args
 
 
 class Unpicklable(Exception):

@@ -62,7 +62,7 @@ def feed(decoder: framing.FrameDecoder, stream: bytes, pieces: list[int]) -> lis
     return found
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     sent=st.lists(frames(), min_size=1, max_size=4),
     pieces=st.lists(st.integers(1, 200), max_size=60).map(lambda pieces: [*pieces, 70_000]),

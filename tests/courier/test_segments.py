@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launchpad.courier.errors import ProtocolError
@@ -767,7 +767,6 @@ def test_a_descriptor_that_got_lost_costs_the_message_and_not_the_connection(pai
         pair.mappings.receive(pair.peer_segments.describe(lease)[0], lease.lengths)
 
 
-@settings(deadline=None)
 @given(
     descriptor=st.binary(max_size=30)
     | st.builds(

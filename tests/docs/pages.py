@@ -101,7 +101,7 @@ def difference(shown: str, printed: str) -> str:
     (processes, bytes, paths, dates) they are not compared.
     """
     is_cut = any(line.strip() == "…" for line in shown.splitlines())
-    theirs, ours = _by_worker(printed), _by_worker(shown)
+    theirs, ours = _by_worker(_SLOW_START.sub("", printed)), _by_worker(shown)
     for worker in ours if is_cut else {**ours, **theirs}:
         left = iter(theirs.get(worker, []))
         for line in ours.get(worker, []):
@@ -129,6 +129,9 @@ def _by_worker(text: str) -> dict[str, list[str]]:
             lines.setdefault(worker, []).append(_without_what_varies(rest))
     return lines
 
+
+_SLOW_START = re.compile(r"^launchpad +\| .*\bworkers? (is|are) ready after .*\n", re.M)
+"""Printed on a busy machine only."""
 
 _VARIES = [
     (r"(?<=\b(?:pid|PID) )\d+", "N"),

@@ -43,7 +43,7 @@ class Mounted:
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, portpicker.pick_unused_port()
         for name in ("given", "run", "state"):
-            (folder / name).mkdir()
+            (folder / name).mkdir(mode=0o700)
 
     def mount(self, program: lp.Program, grace_s: float = 5.0) -> None:
         """What the launcher has for the program's only worker."""

@@ -60,7 +60,7 @@ def is_possible(
     return False
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(hosts, programs, shares_of_others)
 def test_it_refuses_exactly_when_there_is_no_way(
     devices: list[Device], asked: list[GpuRequest], shares: list[int]
@@ -73,7 +73,7 @@ def test_it_refuses_exactly_when_there_is_no_way(
     assert (found is not None) == is_possible(devices, asked, free)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(hosts, programs, shares_of_others)
 def test_no_worker_gets_what_is_another_s_or_not_of_the_kind_asked_for(
     devices: list[Device], asked: list[GpuRequest], shares: list[int]
@@ -93,7 +93,7 @@ def test_no_worker_gets_what_is_another_s_or_not_of_the_kind_asked_for(
     assert all(units <= UNIT for units in used.values())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(hosts, programs)
 def test_the_same_question_has_the_same_answer(
     devices: list[Device], asked: list[GpuRequest]

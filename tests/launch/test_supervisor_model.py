@@ -193,5 +193,5 @@ class Model(RuleBasedStateMachine):
         assert self.supervisor.is_over
 
 
-Model.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
 TestSupervisor = Model.TestCase
