@@ -424,3 +424,18 @@ def leave_work(kind: str, takes_s: float) -> None:
         concurrent.futures.ThreadPoolExecutor(1, "saver").submit(save)
     else:
         atexit.register(save)
+
+
+class Waiter:
+    """A server with a method that is still at work when the worker stops."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def wait(self) -> None:
+        self._calls += 1
+        lp.stop_event().wait()
+        threading.Event().wait(3)
+
+    def number_of_calls(self) -> int:
+        return self._calls

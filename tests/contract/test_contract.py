@@ -533,6 +533,63 @@ def test_a_thread_of_the_script_that_raises_fails_the_program(launch_type: str) 
         running.wait(DEADLINE_S)
 
 
+def test_sound_08_a_thread_of_the_script_is_seen_to_run(launch_type: str) -> None:
+    may_end = threading.Event()
+    with lp.launch(counter_program(), launch_type) as running:
+        running.thread_worker("mine", may_end.wait)
+
+        until(lambda: {s.worker: s.state for s in running.status()}.get("mine") == "running")
+
+        may_end.set()
+        running.wait(DEADLINE_S)
+
+
+def test_sound_08_a_thread_of_the_script_that_is_stopped_in_a_call_has_not_failed(
+    launch_type: str,
+) -> None:
+    program = lp.Program("waiting")
+    program.add_node(lp.CourierNode(nodes.Waiter), label="waiter")
+    running = lp.launch(program, launch_type)
+    client = running.client("waiter")
+    running.thread_worker("mine", client.wait)
+    until(lambda: client.number_of_calls())
+
+    running.stop()
+
+    assert {s.worker: s.state for s in running.status()} == {
+        "waiter-0": "stopped",
+        "mine": "stopped",
+    }
+    assert running.exit_status() == 0
+
+
+def test_sound_08_a_thread_of_the_script_that_never_asks_is_interrupted(launch_type: str) -> None:
+    def never_asks() -> None:
+        while True:
+            has_begun.set()
+
+    has_begun = threading.Event()
+    running = lp.launch(counter_program(), launch_type)
+    running.thread_worker("mine", never_asks)
+    assert has_begun.wait(DEADLINE_S)
+
+    running.stop()
+
+    assert {s.worker: s.state for s in running.status()}["mine"] == "stopped"
+    assert running.exit_status() == 0
+
+
+def test_sound_08_what_a_thread_of_the_script_raises_has_the_exit_code_of_an_exception(
+    launch_type: str,
+) -> None:
+    running = lp.launch(counter_program(), launch_type)
+
+    running.thread_worker("mine", nodes.fail_at_once)
+
+    running.wait(DEADLINE_S, raise_error=False)
+    assert running.exit_status() == 1
+
+
 # --- colocation and caching --------------------------------------------------------------------
 
 

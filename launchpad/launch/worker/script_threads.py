@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 import threading
 import traceback
@@ -12,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from launchpad import context, outcome
 from launchpad.context import RunContext
 from launchpad.events import Ended, Event
+from launchpad.executable import Code
+from launchpad.interrupt import raise_in
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.rundir.directory import RunDirectory
-from launchpad.launch.worker.error_report import describe, trimmed_traceback
-from launchpad.launch.worker.worker import context_of
+from launchpad.launch.worker.worker import Worker, context_of
+from launchpad.nodes.python import CallFunction
 from launchpad.outcome import Outcome
 
 
@@ -36,10 +36,11 @@ class ScriptThreads(Workers):
         self._functions: dict[str, Callable[[], object]] = {}
         self._plans: dict[str, WorkerPlan] = {}
         self._contexts: dict[str, RunContext] = {}
+        self._workers: dict[str, Worker] = {}
         self._threads: list[threading.Thread] = []
 
     def __contains__(self, worker: str) -> bool:
-        return worker in self._functions
+        return worker in self._plans
 
     def add(self, worker: str, function: Callable[[], object]) -> WorkerPlan:
         """The plan of a new worker, for the supervisor."""
@@ -64,19 +65,29 @@ class ScriptThreads(Workers):
         context.inherit()
         self._contexts[worker] = me
         thread = threading.Thread(target=self._run, args=(me,), name=worker, daemon=True)
+        self._workers[worker] = Worker(
+            self._plans[worker],
+            me,
+            self._report,
+            lambda: raise_in(thread),
+            executable=CallFunction(Code(self._functions.pop(worker)), (), {}),
+        )
         self._threads.append(thread)
         context.belongs_to(thread, me)
         thread.start()
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Sets its stop event and calls its handlers."""
-        me = self._contexts[worker]
-        in_its_context = context.entered(me)(me.ask_to_stop)
-        threading.Thread(target=in_its_context, daemon=True).start()
+        """Asks it, as any other worker; handlers run in a thread of their own."""
+        if (asked := self._workers.get(worker)) is not None:
+            in_its_context = context.entered(self._contexts[worker])(asked.ask_to_stop)
+            threading.Thread(target=in_its_context, daemon=True).start()
 
     def kill(self, worker: str) -> None:
         """Reports its end although the thread still runs: no thread can be killed."""
-        self._end(self._contexts[worker], outcome.STOPPED, "left behind", hung=True)
+        me = self._contexts[worker]
+        cause = "did not stop in time; its thread was left behind"
+        ended = Outcome(worker, outcome.STOPPED, me.phase, me.attempt, cause, hung=True)
+        self._report(Ended(ended))
 
     def announce_gone(self, worker: str, why: str) -> None:
         """Notes it in every context."""
@@ -97,32 +108,11 @@ class ScriptThreads(Workers):
                 thread.join(1.0)
 
     def _run(self, me: RunContext) -> None:
-        me.phase = "run"
         with context.entered(me):
-            try:
-                self._functions[me.name]()
-            except BaseException as error:
-                if isinstance(error, SystemExit) and error.code in (None, 0):
-                    self._end(me, outcome.SUCCEEDED, "sys.exit(0)")
-                else:
-                    trace = trimmed_traceback(error)
-                    self._end(me, outcome.FAILED, describe(error), trace)
-                return
-        self._end(me, outcome.STOPPED if me.stop_event.is_set() else outcome.SUCCEEDED)
-
-    def _end(
-        self, me: RunContext, kind: str, cause: str = "", trace: str = "", hung: bool = False
-    ) -> None:
-        ended = Outcome(
-            worker=me.name,
-            kind=kind,
-            attempt=me.attempt,
-            cause=cause,
-            traceback=trace,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            hung=hung,
-        )
+            ended = self._workers[me.name].main()
+        del self._workers[
+            me.name
+        ]  # and what its function keeps, as clients: the run may be kept for long
         self._report(Ended(ended))
 
 

@@ -39,6 +39,7 @@ class Worker:
         interrupt: Makes `Stopped` be raised in the thread that is in `main`.
         on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
         limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
+        executable: What to run, where it was never pickled.
     """
 
     def __init__(
@@ -49,19 +50,21 @@ class Worker:
         interrupt: Callable[[], None],
         on_phase: Callable[[str], None] = lambda phase: None,
         limited: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        executable: Executable | None = None,
     ) -> None:
         self._plan, self._context = plan, context
         self._report, self._on_phase, self._limited = report, on_phase, limited
         self._restarts = False
         self._crash = ""
-        self._executable: Executable | None = None
+        self._executable = executable
         context.interruption.raise_in_thread = interrupt
 
     def main(self) -> Outcome:
         """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
         try:
             with self._limited():
-                self._executable = payload.load(self._plan.payload, self._building)
+                if self._executable is None:
+                    self._executable = payload.load(self._plan.payload, self._building)
                 ended = self._open_and_run(self._executable)
         except payload.BuildFailed as failed:
             ended = self._outcome_of(failed.args[0])
