@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import os
+import pickle
 import threading
 import weakref
 from pathlib import Path
@@ -17,7 +19,7 @@ from launchpad import courier
 from launchpad.courier import buffers, call_deadlock
 from launchpad.courier.client import remote_server
 from launchpad.courier.client.client import Client
-from tests.courier.conftest import Connect, Serve
+from tests.courier.conftest import Connect, Serve, begin_source
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0
@@ -481,6 +483,92 @@ os.waitpid(pid, 0)
 """
 
     assert run_source(python, source) == "[True][] True\n"
+
+
+TRIES = """
+def refusals(client):
+    async def main():
+        await client.aio.m(1)
+    ways = (
+        lambda: client.m(1), lambda: client.futures.m(1).result(), lambda: asyncio.run(main()),
+        lambda: client.m(iter([1])), lambda: client.futures.m(iter([1])).result(),
+        lambda: client.with_options(timeout_s=60).m(1), lambda: pickle.loads(pickle.dumps(client)).m(1),
+    )
+    for way in ways:
+        try:
+            way()
+        except courier.NotSent as error:
+            print(error, flush=True)
+import asyncio, os, pickle, sys
+from launchpad import courier
+"""
+N_TRIES = 7
+
+
+def test_sound_26_a_client_in_another_process_is_told_at_once_where_its_server_is(
+    serve: Serve, connect: Connect, python: Any, here: str
+) -> None:
+    serve(here, m=list)
+    client = connect(here, name="counter-0")
+    source = f"{begin_source()}{TRIES}refusals(pickle.load(sys.stdin.buffer))"
+
+    with python(source) as process:
+        assert process.stdin is not None
+        process.stdin.buffer.write(pickle.dumps(client))
+        output, _ = process.communicate(timeout=DEADLINE_S)
+
+    lines = output.splitlines()
+    assert len(lines) == N_TRIES
+    assert all(f"in which the client was made (pid {os.getpid()})" in line for line in lines)
+    assert all("counter-0" in line for line in lines)
+
+
+@pytest.mark.parametrize("server_is", ["up", "stopped", "not up yet"])
+def test_sound_26_a_client_that_a_forked_child_keeps_is_told_at_once_where_its_server_is(
+    python: Any, server_is: str
+) -> None:
+    source = f"""{begin_source()}{TRIES}
+client = courier.Client("inproc:here")
+pickle.loads(pickle.dumps(client))
+server = courier.Server(address="inproc:here")
+server.bind("m", lambda value: value)
+if {server_is!r} != "not up yet":
+    server.start()
+    client.m(1), client.futures.m(1).result()
+if {server_is!r} == "stopped":
+    server.stop()
+pid = os.fork()
+if pid == 0:
+    refusals(client)
+    os._exit(0)
+os.waitpid(pid, 0)
+server.stop()
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert output.count(f"in which the client was made (pid {process.pid})") == N_TRIES
+
+
+def test_sound_26_a_child_that_serves_at_the_address_itself_is_called(python: Any) -> None:
+    source = f"""{begin_source()}
+import os
+client = courier.Client("inproc:here")
+pid = os.fork()
+if pid == 0:
+    server = courier.Server(address="inproc:here")
+    server.bind("m", lambda value: value)
+    server.start()
+    print(client.m(41) + 1, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+
+    assert output == "42\n"
 
 
 def test_an_idempotent_call_that_is_given_up_is_made_again_when_the_next_server_is_up() -> None:

@@ -184,7 +184,8 @@ class Client(Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
-        return _rebuild, (self._given, self._name, self._channel.options, idempotent)
+        made_in = getattr(self._channel, "made_in", None)  # of one for in-process calls
+        return _rebuild, (self._given, self._name, self._channel.options, idempotent, made_in)
 
     def __eq__(self, other: object) -> bool:
         return other._given == self._given if isinstance(other, Client) else NotImplemented
@@ -307,7 +308,10 @@ def _rebuild(
     name: str | None,
     options: Options,
     idempotent: tuple[str, ...],
+    made_in: tuple[int, bytes] | None,
 ) -> Client[Any]:
     client: Client[Any] = Client(address, name=name, idempotent=idempotent)
+    if made_in is not None:
+        vars(client._channel)["made_in"] = made_in
     client._channel = client._channel.with_options(options)
     return client

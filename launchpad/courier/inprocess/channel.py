@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ class InprocessChannel(Channel):
         super().__init__(peer, options)
         self._futures = InprocessFutures(peer)
         self._sockets = SocketChannel(peer, options, self.counts)  # opens none before it is needed
+        # The process in which its server is, or will be.
+        self.made_in = inprocess_addresses.process_id()
         # What this process is called at the server, by the server's incarnation.
         self._known_names: dict[bytes, str] = {}
 
@@ -133,12 +136,13 @@ class InprocessChannel(Channel):
     def _run_handshake(self) -> ServerCore | None:
         """The server, after a handshake with it; None when none is up. Refused if it has another token."""
         core = inprocess_addresses.find(self.peer.address)
-        if core is None:
+        if core is None and self.made_in == inprocess_addresses.process_id():
             return None
-        if core.is_inherited:
+        if core is None or core.is_inherited:
             raise NotSent(
-                f"{self.peer} serves in the process that this one was forked from, and in-process calls "
-                "end there. Use a unix: address, or start a server after the fork.",
+                f"{self.peer} is reached by threads of its own process alone: the one in which the client "
+                f"was made (pid {self.made_in[0]}). This is another (pid {os.getpid()}). Give the server a "
+                "unix: address, or a tcp: one for other hosts; or launch the program as processes.",
                 server=self.peer.server,
                 address=self.peer.address,
             )

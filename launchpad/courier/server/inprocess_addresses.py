@@ -10,6 +10,7 @@ copied, and wait, as they do between processes. For them this module is a `trans
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import threading
 from typing import TYPE_CHECKING, NoReturn
@@ -25,6 +26,15 @@ _lock = threading.Lock()
 _cores: dict[str, ServerCore] = {}
 
 find = _cores.get  # the server that has an address, if one does
+
+
+_process_ids: dict[int, bytes] = {}
+
+
+def process_id() -> tuple[int, bytes]:
+    """This process and no other: none of another host, no forked child, no later one with its pid."""
+    pid = os.getpid()
+    return pid, _process_ids.get(pid) or _process_ids.setdefault(pid, os.urandom(8))
 
 
 def publish(address: str, core: ServerCore) -> None:
