@@ -112,11 +112,12 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
         runs = _open_runs()
         can_do_no_more = bool(runs) and all(running.skips_grace for running in runs)
         for running in runs:
-            running.ask_to_stop(running.is_asked)
-        return can_do_no_more
+            running.ask_to_stop(running.is_asked and not ctrl_c.is_repeat)
+        return can_do_no_more and not ctrl_c.is_repeat
 
+    ctrl_c = KeyboardInterruptHandler(ask)
     try:
-        with KeyboardInterruptHandler(ask):
+        with ctrl_c:
             if isinstance(error, KeyboardInterrupt):
                 _exit_code = 130
                 for running in _open_runs():
@@ -148,6 +149,8 @@ def on_signal(number: int, frame: FrameType | None) -> None:
     if not open_runs:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
+        return
+    if signals.is_repeat(number) and all(running.is_asked for running in open_runs):
         return
     _exit_code = signals.EXIT_CODES[signal.Signals(number)]
     for running in open_runs:

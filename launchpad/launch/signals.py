@@ -5,6 +5,10 @@
     third      waits no longer                       SIGTERM     SystemExit              143
                                                      SIGHUP      SystemExit              129
 
+What ends a service may signal its process and its group, or twice at once. So a SIGTERM or SIGHUP less
+than a second after one that counted does not count: it is the same request. A key is pressed by a
+person, and always counts.
+
 An exception is raised wherever the main thread happens to be: between the note that the program stops
 and the request to stop it, or just outside the `try` that was to catch it. So while the main thread waits,
 the signal's handler itself asks, and the exception comes when the waiting is over.
@@ -13,14 +17,18 @@ the signal's handler itself asks, and the exception comes when the waiting is ov
 from __future__ import annotations
 
 import functools
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 _AT_ONCE = 2
+_REPEAT_S = 1.0
+_counted_at = -math.inf
 
 
 class KeyboardInterruptHandler:
@@ -42,10 +50,12 @@ class KeyboardInterruptHandler:
 
     Attributes:
         pressed: The first signal since it is open, if there was one.
+        is_repeat: While `ask` is called: whether the signal repeats one that has just counted.
     """
 
     def __init__(self, ask: Callable[[bool], bool | None], *, is_stopping: bool = False) -> None:
         self.pressed: int | None = None
+        self.is_repeat = False
         self._ask = ask
         self._count = int(is_stopping)
         self._before: dict[int, Any] = {}
@@ -71,9 +81,23 @@ class KeyboardInterruptHandler:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.pressed = self.pressed or number
+        self.is_repeat = is_repeat(number)
+        if self._count and self.is_repeat:
+            return
         self._count += 1
         if self._count > _AT_ONCE or self._ask(self._count == _AT_ONCE):
             raise exception_for(number)
+
+
+def is_repeat(number: int) -> bool:
+    """Whether a signal only repeats one that has just counted; if not, it counts from now on."""
+    global _counted_at
+    now = time.monotonic()
+    if number != signal.SIGINT:
+        if now < _counted_at + _REPEAT_S:
+            return True
+        _counted_at = now
+    return False
 
 
 def exception_for(number: int) -> BaseException:

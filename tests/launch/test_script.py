@@ -827,3 +827,63 @@ running = lp.launch(program_of(("worker", lp.PyNode(work))))
     assert done.returncode == expected, done.stderr
     assert "registered with atexit" in done.stdout
     assert (tmp_path / "file").read_text() == "written"
+
+
+SAVES_WHEN_ASKED = """
+import signal
+from launchpad.launch import signals
+signals._REPEAT_S = {repeat_s}
+class Saves:
+    def run(self):
+        print("runs", flush=True)
+        lp.wait_for_stop()
+        time.sleep({takes_s})
+        print("saved", flush=True)
+running = lp.launch(program_of(("saves", lp.PyClassNode(Saves))))
+while "runs" not in running.logs("saves"):
+    time.sleep(0.01)
+def sigterm_twice(*_):
+    try:
+        signal.raise_signal(signal.SIGTERM)  # its handler has returned, or raised, before the next one
+    finally:
+        signal.raise_signal(signal.SIGTERM)
+def sigterm_twice_while_the_main_thread_waits():
+    signal.signal(signal.SIGALRM, sigterm_twice)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+"""
+
+
+@both
+@pytest.mark.parametrize(
+    "where",
+    [
+        "sigterm_twice()",
+        "with running: sigterm_twice()",
+        "sigterm_twice_while_the_main_thread_waits()",
+        "sigterm_twice_while_the_main_thread_waits(); running.wait()",
+    ],
+)
+def test_sound_09_two_sigterms_at_once_are_one(
+    tmp_path: Path, launch_type: str, where: str
+) -> None:
+    body = SAVES_WHEN_ASKED.format(repeat_s=1000, takes_s=0.3) + where
+
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert "saved" in done.stdout, done.stderr
+    assert "ended by force" not in done.stdout
+    assert done.returncode == 143
+
+
+@both
+def test_sound_09_a_later_sigterm_ends_workers_by_force(tmp_path: Path, launch_type: str) -> None:
+    body = (
+        SAVES_WHEN_ASKED.format(repeat_s=0, takes_s=1000)
+        + "sigterm_twice_while_the_main_thread_waits()"
+    )
+    flags = f"--lp_launch_type={launch_type}", "--lp_termination_notice_secs=1000"
+
+    done = run(script(tmp_path, body), *flags)
+
+    assert "saves-0 did not stop when asked; it is ended by force" in done.stdout
+    assert done.returncode == 143
