@@ -13,7 +13,7 @@ from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, WorkerFailed
 from launchpad.courier.client.client import T
 from launchpad.courier.client.typed import CourierClient
-from launchpad.courier.server.decorators import idempotent_methods
+from launchpad.courier.server.decorators import idempotent_methods, warn_of_shadowed_methods
 from launchpad.events import Bound
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
@@ -96,6 +96,8 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         **kwargs: Any,
     ) -> None:
         super().__init__(constructor, *args, **kwargs)
+        if isinstance(constructor, type):
+            warn_of_shadowed_methods(constructor)
         self._server_kwargs = _checked(
             dict(courier_kwargs or {}), _SERVER_OPTIONS, "courier_kwargs"
         )

@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,6 +182,54 @@ def test_nothing_is_made_for_a_method_that_asks_for_nothing(
 
 
 @pytest.mark.every_transport
+@pytest.mark.every_transport
+@pytest.mark.parametrize("n_read", [0, 1])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_sound_30_an_iterator_that_a_method_keeps_says_so_when_it_is_read_later(
+    serve, connect, address, n_read, is_async
+) -> None:
+    kept: list[Any] = []
+
+    def keep(items: Iterator[int]) -> list[int]:
+        kept.append(items)
+        return [next(items) for _ in range(n_read)]
+
+    async def keep_async(items: Iterator[int]) -> list[int]:
+        return keep(items)
+
+    serve(address, keep=keep, keep_async=keep_async)
+    client = connect(address)
+    method = client.keep_async if is_async else client.keep
+
+    assert method(iter(range(5))) == list(range(n_read))
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="kept, and read after its call had ended"):
+            list(kept[0])
+
+
+@pytest.mark.every_transport
+def test_sound_30_an_iterator_that_was_read_or_closed_is_at_its_end_later_too(
+    serve, connect, address
+) -> None:
+    kept: list[Any] = []
+
+    def read(items: Iterator[int]) -> int:
+        kept.append(items)
+        return sum(items)
+
+    def close(items: Any) -> None:
+        kept.append(items)
+        items.close()
+
+    serve(address, read=read, close=close)
+    client = connect(address)
+    client.read(iter(range(5)))
+    client.futures.close(iter(range(5))).result(20)
+
+    assert [list(items) for items in kept] == [[], []]
+
+
 def test_an_iterator_is_closed_when_the_method_returns_early(
     serve, connect, address, count, source
 ) -> None:

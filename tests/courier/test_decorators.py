@@ -10,8 +10,10 @@ import time
 
 import pytest
 
+import launchpad as lp
 from launchpad import courier
 from launchpad.courier.protocol import handshake
+from launchpad.courier.server import decorators
 from launchpad.courier.server.decorators import idempotent_methods, public_methods
 from launchpad.courier.server.thread_pool import ThreadPool
 
@@ -169,3 +171,40 @@ def test_garbage_to_a_server_with_priority_methods_ends_its_own_connection(
 
     assert rest == b""
     assert connect(unix_address).urgent() == 1
+
+
+def test_sound_30_the_names_that_a_server_is_warned_of_are_those_of_the_client() -> None:
+    own = {name for name in dir(courier.Client) if not name.startswith("_")}
+
+    assert own == decorators.CLIENT_NAMES
+
+
+def test_sound_30_a_method_that_the_client_has_itself_is_warned_of(serve, unix_address) -> None:
+    class Table:
+        def stats(self) -> int:
+            return 3
+
+        def futures(self) -> int:
+            return 4
+
+    server = serve(unix_address)
+    with pytest.warns(UserWarning, match=r"client\.stats is the client's own.*futures\.stats\("):
+        server.bind_object(Table(), exclude=["futures"])
+    with pytest.warns(UserWarning, match="is the client's own") as warned:
+        lp.CourierNode(Table)
+
+    assert [each.filename for each in warned] == [__file__] * 2
+
+
+@pytest.mark.every_transport
+def test_sound_30_a_clients_attributes_are_neither_true_nor_set(serve, connect, address) -> None:
+    serve(address, done=lambda: False)
+    client = connect(address)
+
+    for method in (client.done, client.futures.done, client.aio.done):
+        with pytest.raises(TypeError, match=r"'done' of a courier server.*: call it"):
+            bool(method)
+    with pytest.raises(AttributeError, match="'done' to set"):
+        client.done = True
+
+    assert client.done() is False

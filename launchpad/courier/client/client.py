@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from launchpad.courier import transport
 from launchpad.courier.call_stack import Edge
@@ -172,9 +172,17 @@ class Client(Generic[T]):
         return self._channel.call(b"__call__", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = partial(self._channel.call, _method_name(name))
+        method = Method(self._channel.call, _method_name(name))
         self.__dict__[name] = method  # found there from now on, without this method
         return method
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(
+                f"{self!r} has no attribute {name!r} to set: that would change nothing at the server. "
+                "Let the server have a method for it, and call that."
+            )
+        self.__dict__[name] = value
 
     def __enter__(self) -> T:  # what type checkers shall take it for
         return self  # type: ignore[return-value]
@@ -199,6 +207,18 @@ class Client(Generic[T]):
         return f"Client({self._given!r}, now at {self.address or 'an unknown address'})"
 
 
+class Method(partial[Any]):
+    """A method of a server, to be called. It is not a value, and has no truth."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self!r} is always there, and is neither true nor false: call it")
+
+    def __repr__(self) -> str:
+        return f"<method {self.args[-1].decode()!r} of a courier server>"
+
+
 class Methods(Generic[R]):
     """The methods of a server, called in another way: `client.futures.step(batch)`."""
 
@@ -209,7 +229,7 @@ class Methods(Generic[R]):
         return self._call(b"__call__", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., R]:
-        method = partial(self._call, _method_name(name))
+        method = Method(self._call, _method_name(name))
         self.__dict__[name] = method
         return method
 

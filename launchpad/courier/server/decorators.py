@@ -14,6 +14,7 @@ an underscore, and no property. Decorators change or extend that:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ K = TypeVar("K", bound=type)
 _SERVES = "courier_serves"
 IDEMPOTENT = "courier_idempotent"
 PRIORITY = "courier_priority"
+CLIENT_NAMES = frozenset({"address", "aio", "futures", "stats", "with_options"})
+"""What a client has of its own."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +89,7 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
     """
     kind = type(obj)
     exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
-    names = set()
-    for name in dir(kind):
-        if name == "__call__" or (name != "run" and not name.startswith("_")):
-            value = _look_up(kind, name)
-            is_method = callable(value) and not isinstance(value, type | partial)
-            if is_method or isinstance(value, staticmethod | classmethod):
-                names.add(name)
-    if exposed.only is not None:
-        names &= exposed.only
-    found = {name: getattr(obj, name) for name in sorted(names - set(exclude))}
+    found = {name: getattr(obj, name) for name in sorted(_served_names(kind) - set(exclude))}
     for name in exposed.also:
         found[name] = getattr(obj, name, None)
         if not callable(found[name]):
@@ -106,9 +100,33 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
     return found
 
 
+def warn_of_shadowed_methods(
+    kind: type, exclude: Collection[str] = (), stacklevel: int = 2
+) -> None:
+    """Warns of methods that a client has of its own: `client.stats()` never reaches the server's."""
+    for name in sorted((_served_names(kind) & CLIENT_NAMES) - set(exclude)):
+        warnings.warn(
+            f"{kind.__name__}.{name} is to be called by clients, but client.{name} is the client's own. They "
+            f"reach it as client.futures.{name}(…).result(); better give it another name.",
+            stacklevel=stacklevel + 1,
+        )
+
+
 def idempotent_methods(kind: type) -> tuple[str, ...]:
     """The names of the methods of a class that may run twice."""
     return tuple(name for name in dir(kind) if getattr(_look_up(kind, name), IDEMPOTENT, False))
+
+
+def _served_names(kind: type) -> set[str]:
+    exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
+    names = set()
+    for name in dir(kind):
+        if name == "__call__" or (name != "run" and not name.startswith("_")):
+            value = _look_up(kind, name)
+            is_method = callable(value) and not isinstance(value, type | partial)
+            if is_method or isinstance(value, staticmethod | classmethod):
+                names.add(name)
+    return names if exposed.only is None else names & exposed.only
 
 
 def _look_up(kind: type, name: str) -> Any:

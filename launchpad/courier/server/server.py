@@ -14,7 +14,7 @@ from launchpad.courier.protocol.framing import HEALTH, STATS
 from launchpad.courier.security import keyring
 from launchpad.courier.server import inprocess_addresses
 from launchpad.courier.server.core import ServerCore
-from launchpad.courier.server.decorators import public_methods
+from launchpad.courier.server.decorators import public_methods, warn_of_shadowed_methods
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.transport import network_address, unix
 from launchpad.courier.transport.stream_socket import Listener
@@ -195,6 +195,7 @@ class Server:
         Not `run`, nothing that begins with an underscore, no property (none is evaluated), and no
         callable that merely is an attribute of the instance; unless its class has decorators (decorators.py).
         """
+        warn_of_shadowed_methods(type(obj), exclude)
         for name, fn in public_methods(obj, exclude).items():
             self.bind(name, fn)
 

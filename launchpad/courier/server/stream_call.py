@@ -155,8 +155,14 @@ class ServerStreamCall:
             self.pump.outcome.cancel()
 
     def _close_arguments(self) -> None:
-        for incoming in self._arguments.values():
-            incoming.close()
+        for number, incoming in self._arguments.items():
+            incoming.close(
+                error=RuntimeError(
+                    f"argument {number} of {self._method!r} that is a stream was kept, and read after its "
+                    f"call had ended: {incoming.n_items} items had arrived by then. Read it before the "
+                    "method returns; a list of its items can be kept."
+                )
+            )
 
     def _open_argument(self, number: int) -> ArgumentStream:
         """An argument as its method sees it."""

@@ -96,14 +96,20 @@ class StreamReceiver:
                 self.error = error
         self._call_back()
 
-    def close(self, last_frame: Sequence[framing.Chunk] = ()) -> None:
+    def close(
+        self, last_frame: Sequence[framing.Chunk] = (), error: Exception | None = None
+    ) -> None:
         """Drops what has arrived, and ends it: no more is taken. Nothing of it is sent from here on.
 
-        `last_frame` is sent first, unless it had ended already.
+        `last_frame` is sent first, unless it had ended already. A consumer that goes on to take items, and
+        had not come to the end, meets `error`, if there is one.
         """
         with self._lock:
+            is_cut = bool(self._arrived) or not self.is_over
             self._arrived.clear()
-            if not self.is_over:
+            if error is not None and is_cut:
+                self.error = self.error or error
+            elif not self.is_over:
                 self.end = b""
                 if last_frame:
                     self._send(last_frame)
