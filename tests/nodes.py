@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import ctypes
+import logging
 import os
 import queue
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -439,3 +441,36 @@ class Waiter:
 
     def number_of_calls(self) -> int:
         return self._calls
+
+
+def warns(text: str) -> str:
+    """The category that the warning was raised as."""
+    try:
+        warnings.warn(text, UserWarning, stacklevel=1)
+    except UserWarning:
+        return "raised"
+    return "shown"
+
+
+class Interpreter:
+    """Tells of the interpreter that it runs in."""
+
+    def hash_of(self, text: str) -> int:
+        return hash(text)
+
+    def settings(self) -> dict[str, Any]:
+        logging.getLogger("here").info("this is at level INFO")
+        return {
+            "recursion limit": sys.getrecursionlimit(),
+            "log level": logging.getLogger().level,
+            "warning": warns("sound 18"),
+            "another": warns("something else"),
+            "asserts": __debug__,
+        }
+
+
+def print_hash_and_fail_once() -> None:
+    print(f"<{hash('word')}>", flush=True)
+    if lp.current().attempt == 1:
+        raise ValueError("the first attempt")
+    lp.wait_for_stop()

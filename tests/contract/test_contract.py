@@ -8,9 +8,13 @@ To try a backend of your own, register it (docs/backends/adding_a_backend.md) an
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import os
+import re
+import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -505,6 +509,62 @@ def test_a_part_of_a_process_colocation_is_tried_again(launch_type: str, tmp_pat
     assert [(s.worker, s.state, s.attempt) for s in running.status()] == [
         ("flaky-0.0", "succeeded", 2)
     ]
+
+
+# --- what a worker takes over from the script ----------------------------------------------------
+
+
+def test_sound_17_all_workers_and_attempts_of_a_run_have_one_hash_seed(
+    process_launch_type: str,
+) -> None:
+    program = lp.Program("hashes")
+    with program.group("a"):
+        for _ in range(2):
+            program.add_node(lp.CourierNode(nodes.Interpreter))
+    with program.group("b", resources=lp.Resources(env={"LC_NUMERIC": "C"})):  # by an exec
+        program.add_node(lp.CourierNode(nodes.Interpreter))
+    program.add_node(lp.PyNode(nodes.print_hash_and_fail_once), label="twice")
+    restart = {"twice": lp.RestartPolicy(backoff=0.0)}
+
+    with lp.launch(program, process_launch_type, restart=restart) as running:
+        clients = running.client("a", 0), running.client("a", 1), running.client("b")
+        hashes = {client.hash_of("word") for client in clients}
+        _wait_for_output(running, "twice", ">", 2)
+
+    printed = re.findall(r"<(-?\d+)>", running.logs("twice"))
+    assert len(printed) == 2
+    assert len(hashes | set(map(int, printed))) == 1
+
+
+def test_sound_18_workers_log_warn_and_recurse_as_the_script_does(
+    process_launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, before = logging.getLogger(), sys.getrecursionlimit()
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("{levelname} of {name}: {message}", style="{"))
+    monkeypatch.setattr(root, "handlers", [handler])
+    monkeypatch.setattr(root, "level", logging.INFO)
+    sys.setrecursionlimit(before + 321)
+    program = lp.Program("settings")
+    program.add_node(lp.CourierNode(nodes.Interpreter), label="a")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.filterwarnings("error", message="sound 18", category=UserWarning)
+            running = lp.launch(program, process_launch_type)
+        with running:
+            settings = running.client("a").settings()
+    finally:
+        sys.setrecursionlimit(before)
+
+    assert settings == {
+        "recursion limit": before + 321,
+        "log level": logging.INFO,
+        "warning": "raised",
+        "another": "shown",
+        "asserts": True,
+    }
+    assert "INFO of here: this is at level INFO" in running.logs("a")
 
 
 # --- threads of the script ----------------------------------------------------------------------

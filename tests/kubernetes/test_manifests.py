@@ -19,7 +19,7 @@ import yaml
 import launchpad as lp
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
-from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched
+from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod_spec
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from tests import nodes
@@ -408,3 +408,34 @@ def test_a_patch_is_merged(value: Any, patch: Any, expected: Any) -> None:
 
     assert patched(value, patch) == expected
     assert value == before
+
+
+def test_sound_17_all_pods_of_a_run_have_one_hash_seed_and_the_flags_of_the_script() -> None:
+    plan = lp.plan(program_of(), "kubernetes", image=IMAGE)
+    settings = Settings(image=IMAGE)
+    run = names.Run("p", "p-1", settings, python_flags=("-O", "-Xdev"), hash_seed="7")
+
+    containers = [
+        pod_spec(run, worker, attempt, [], "pod")["containers"][0]
+        for worker in plan.workers
+        for attempt in (1, 2)
+    ]
+
+    assert all(
+        each["env"] == [{"name": "PYTHONHASHSEED", "value": "7"}]
+        and each["command"][:5] == ["python3", "-O", "-Xdev", "-m", "pod"]
+        for each in containers
+    )
+
+
+def test_sound_17_a_run_draws_its_hash_seed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    settings = Settings(image=IMAGE, send_code=False)
+
+    drawn, other = (Submitter.here(settings).origin.interpreter for _ in range(2))
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    given = Submitter.here(settings).origin.interpreter
+
+    assert drawn.hash_seed.isdigit()
+    assert drawn.hash_seed != other.hash_seed
+    assert given.hash_seed == "7"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import subprocess
@@ -887,3 +888,36 @@ def test_sound_09_a_later_sigterm_ends_workers_by_force(tmp_path: Path, launch_t
 
     assert "saves-0 did not stop when asked; it is ended by force" in done.stdout
     assert done.returncode == 143
+
+
+@both
+def test_sound_17_the_hash_seed_of_a_script_that_was_given_one_is_that_of_its_workers(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+def work():
+    print("worker", hash("word"))
+print("script", hash("word"))
+lp.launch(program_of(("worker", lp.PyNode(work))))
+"""
+
+    done = run(
+        script(tmp_path, body), f"--lp_launch_type={launch_type}", env={"PYTHONHASHSEED": "7"}
+    )
+
+    (by_script,) = re.findall(r"script (-?\d+)", done.stdout)
+    assert f"worker {by_script}" in done.stdout
+
+
+@both
+def test_sound_18_the_interpreters_flags_hold_in_workers(tmp_path: Path, launch_type: str) -> None:
+    body = """
+def work():
+    print(sys.flags.dev_mode, sys.flags.optimize, sys.flags.utf8_mode)
+lp.launch(program_of(("worker", lp.PyNode(work))))
+"""
+    python, file = script(tmp_path, body)
+
+    done = run([python, "-O", "-X", "dev", "-X", "utf8", file], f"--lp_launch_type={launch_type}")
+
+    assert "True 1 1" in done.stdout, done.stderr

@@ -14,6 +14,7 @@ from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 from launchpad.errors import LaunchError
 from launchpad.launch.planning import absl_flags
+from launchpad.launch.planning.interpreter import InterpreterSettings
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,20 @@ class LauncherInfo:
     Attributes:
         path: Its sys.path; what of it is on a node, too, is added there.
         argv, flags: As `flag_values.capture` gives them.
+        interpreter: What workers take over from its interpreter.
     """
 
     path: Sequence[str]
     argv: Sequence[str]
     flags: bytes
+    interpreter: InterpreterSettings
 
     @classmethod
     def here(cls) -> LauncherInfo:
         """This process."""
         path = [os.path.abspath(entry) for entry in sys.path]
-        return cls(path, tuple(sys.argv), absl_flags.capture(sys.argv[0]))
+        flags = absl_flags.capture(sys.argv[0])
+        return cls(path, tuple(sys.argv), flags, InterpreterSettings.here())
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def spec_fields(origin: LauncherInfo, keys: RunSecrets, worker: str, state: str)
     return {
         "argv": origin.argv,
         "flags": origin.flags,
+        "interpreter": origin.interpreter,
         "states": {worker: state},
         "keys": [("unix:", keys.token, None), ("tcp:", keys.token, keys.credentials)],
         "can_move": True,

@@ -73,7 +73,16 @@ def make(
         config.files(), manifest.contents(submitter.code, plan.workers)
     )
     name = submitter.run or names.run_name(plan.program, directory.runtime.name)
-    run = Run(plan.program, name, settings, packing.places, submitter.owner, grace_s)
+    run = Run(
+        plan.program,
+        name,
+        settings,
+        packing.places,
+        submitter.owner,
+        grace_s,
+        python_flags=submitter.origin.interpreter.flags,
+        hash_seed=submitter.origin.interpreter.hash_seed,
+    )
     uid = ""
     first, *others = packing.secret_files
     try:

@@ -33,6 +33,7 @@ from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
 from launchpad.launch.backends.processes.messages import SpecsReady
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.outcome import Outcome
 
@@ -150,6 +151,7 @@ def start_forkserver(
     Raises:
         LaunchError: it could not be started.
     """
+    interpreter = overrides.setdefault("interpreter", InterpreterSettings.here())
     try:
         with (
             open(worker_specs.create(), "wb") as file,
@@ -161,8 +163,13 @@ def start_forkserver(
                     inherited = theirs.fileno(), file.fileno()
                     process = subprocess.Popen(
                         os_process.python_command(
-                            "subreaper:main", *inherited, os.getpid(), str(run.runtime)
+                            "subreaper:main",
+                            *inherited,
+                            os.getpid(),
+                            str(run.runtime),
+                            flags=interpreter.flags,
                         ),
+                        env={**os.environ, HASH_SEED: interpreter.hash_seed},
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,

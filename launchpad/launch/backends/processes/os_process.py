@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -156,18 +156,16 @@ def name_process(name: str) -> None:
         file.write(os.fsencode(name)[:15])
 
 
-def python_command(entry: str, *arguments: int | str, python: str = "") -> list[str]:
+def python_command(
+    entry: str, *arguments: int | str, python: str = "", flags: Sequence[str] = ()
+) -> list[str]:
     """The command line by which a new interpreter calls `entry`, such as `subreaper:main`.
 
     It gets the launcher's sys.path before it imports anything, since without it launchpad itself might not be
     found: a checkout beside the script, a folder that a test added. Another interpreter, `python`, has a
-    standard library and packages of its own, so it only gets the rest of our path.
+    standard library and packages of its own, so it only gets the rest of our path, and none of the flags.
     """
-    import subprocess
-
     path = [str(entry) for entry in sys.path]
-    # Private, but what multiprocessing uses for the same purpose; -X, -W and -O are nowhere else.
-    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     target = "sys.path[:]"
     if python:
         import sysconfig
@@ -176,7 +174,7 @@ def python_command(entry: str, *arguments: int | str, python: str = "") -> list[
         installed = tuple(map(sysconfig.get_path, kinds))
         others = (".zip", "-packages")
         path = [p for p in path if not p.startswith(installed) and not p.endswith(others)]
-        target, flags = "sys.path[:0]", []
+        target, flags = "sys.path[:0]", ()
     module, _, function = entry.partition(":")
     call = f"from {__package__}.{module} import {function}; {function}{arguments!a}"
     return [python or sys.executable, *flags, "-c", f"import sys; {target} = {path!a}; {call}"]

@@ -103,7 +103,10 @@ def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int])
             for fd in inherited:
                 os.set_inheritable(fd, True)
             command = os_process.python_command(
-                "worker_process:main", *vars(spawn_args).values(), python=plan.python
+                "worker_process:main",
+                *vars(spawn_args).values(),
+                python=plan.python,
+                flags=spec.interpreter.flags,
             )
             variables = environment(plan, spec.logs.directory.name, len(spec.workers))
             os.execvpe(command[0], command, {**os.environ, **variables})
@@ -212,6 +215,7 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
     absl_flags.expect(spec.flags, plan.args)
     sys.modules["__main__"] = types.ModuleType("__main__")
     log.watch()
+    spec.interpreter.apply()
     faulthandler.enable(log.fd)
     faulthandler.register(_STACKS, log.fd)
     with contextlib.suppress(OSError):  # a launcher that keeps no such files

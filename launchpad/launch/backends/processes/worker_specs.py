@@ -23,6 +23,7 @@ from launchpad.launch.logs.log_files import LogFiles
 from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
+from launchpad.launch.planning.interpreter import InterpreterSettings
 
 if TYPE_CHECKING:
     from launchpad.courier.security.keyring import Credentials
@@ -39,6 +40,7 @@ class LaunchSpec:
         claim: The descriptor of the run's claim on GPUs and CPUs, which all processes keep; or nothing.
         states: Name → where the worker may leave what its next attempt is to find.
         argv, flags: The launching script's, as `flag_values.capture` gives them.
+        interpreter: What workers take over from the script's interpreter.
         keys: What opens this run's addresses: prefix, token and credentials.
         can_move: Whether servers may be somewhere else after a restart.
         listens_at: Where servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
@@ -56,6 +58,7 @@ class LaunchSpec:
     stacks: Mapping[str, str]
     argv: Sequence[str]
     flags: bytes
+    interpreter: InterpreterSettings
     claim: Sequence[int]
     keys: Sequence[tuple[str, bytes, Credentials | None]]
     can_move: bool = False
@@ -94,6 +97,7 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         stacks={name: str(run.stacks(name)) for name in names},
         argv=tuple(sys.argv),
         flags=absl_flags.capture(sys.argv[0]),
+        interpreter=overrides.get("interpreter") or InterpreterSettings.here(),
         claim=run.claimed(),
         keys=[(run.scope, keyring.find(run.scope), None)],
     )

@@ -71,6 +71,8 @@ class Run:
         places: Which Secret has which content, as in `PackedSecrets`.
         owner: The owner of objects made from now on: its root, once that exists.
         files: What each of its pods gets of the root.
+        python_flags: What the interpreter of a worker is started with, as the script's was.
+        hash_seed: The one of all workers; empty: any.
     """
 
     program: str
@@ -80,6 +82,8 @@ class Run:
     owner: Owner | None = None
     grace_s: float = 10.0
     files: tuple[str, ...] = packed_secrets.FILES
+    python_flags: tuple[str, ...] = ()
+    hash_seed: str = ""
 
     def metadata(self, name: str, **more: str) -> dict[str, Any]:
         """An object's metadata; `more` are further labels."""

@@ -23,6 +23,7 @@ from launchpad.launch.backends.kubernetes.manifests.names import (
     grace_s,
 )
 from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.planning.interpreter import HASH_SEED
 from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
 
 _USER = 1000
@@ -93,10 +94,12 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
         limits["memory"] = str(asked.memory_bytes)
     if asked.gpus:
         limits[run.settings.gpu_resource] = str(int(asked.gpus))
+    interpreter = [worker.python] if worker.python else ["python3", *run.python_flags]
     return {
         "name": CONTAINER,
         "image": run.settings.image,
-        "command": [worker.python or "python3", "-m", module, str(attempt)],
+        "command": [*interpreter, "-m", module, str(attempt)],
+        **({"env": [{"name": HASH_SEED, "value": run.hash_seed}]} if run.hash_seed else {}),
         # limits are requests: a worker gets what it asks for, no less and no more
         "resources": {"limits": limits, "requests": dict(limits)} if limits else {},
         "terminationMessagePath": "/dev/termination-log",

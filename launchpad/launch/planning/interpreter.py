@@ -1,0 +1,105 @@
+"""What a worker's interpreter takes over from the launching script's, whatever host it is on.
+
+    hash seed           PYTHONHASHSEED of the script, else one that is drawn; all workers of a run have it
+    flags               -O, -X dev, -W and the like
+    recursion limit     `sys.setrecursionlimit`
+    warnings' filters   but for those whose category is a class of a package: it would be imported
+    root logger         its level, and its format: a handler that writes to the worker's log
+
+The first two count when an interpreter starts, the others are set before code of the user's is imported.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+HASH_SEED = "PYTHONHASHSEED"
+
+
+@dataclass(frozen=True)
+class WarningFilter:
+    """An entry of `warnings.filters`; `category` is the name of a built-in class."""
+
+    action: Any
+    message: str
+    category: str
+    module: str
+    line: int
+
+
+@dataclass(frozen=True)
+class InterpreterSettings:
+    """Plain data, for another process.
+
+    Attributes:
+        log_format: Format, format of dates and style of the root logger; None: it has no such handler.
+    """
+
+    hash_seed: str
+    flags: tuple[str, ...]
+    recursion_limit: int
+    warning_filters: tuple[WarningFilter, ...]
+    log_level: int
+    log_format: tuple[str | None, str | None, str] | None
+
+    @classmethod
+    def here(cls) -> InterpreterSettings:
+        """Those of this process; called once for a run."""
+        given = os.environ.get(HASH_SEED, "")
+        # Private, but what multiprocessing uses for the same purpose; -X, -W and -O are nowhere else.
+        flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+        root = logging.getLogger()
+        return cls(
+            hash_seed=given if given.isdigit() else str(int.from_bytes(os.urandom(4), "big")),
+            flags=tuple(flags),
+            recursion_limit=sys.getrecursionlimit(),
+            warning_filters=tuple(_filters()),
+            log_level=root.level,
+            log_format=_format_of(root),
+        )
+
+    def apply(self) -> None:
+        """Sets what can be set in an interpreter that runs."""
+        sys.setrecursionlimit(self.recursion_limit)
+        warnings.resetwarnings()
+        for each in self.warning_filters:
+            category = getattr(builtins, each.category)
+            warnings.filterwarnings(
+                each.action, each.message, category, each.module, each.line, append=True
+            )
+        root = logging.getLogger()
+        root.setLevel(self.log_level)
+        if self.log_format is not None:
+            text, dates, style = self.log_format
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter(text, dates, style))  # type: ignore[arg-type]
+            root.addHandler(handler)
+
+
+def _filters() -> list[WarningFilter]:
+    found = []
+    filters: list[Any] = list(warnings.filters)
+    for action, message, category, module, line in filters:
+        name = category.__name__
+        if getattr(builtins, name, None) is category:
+            text, where = (getattr(each, "pattern", each) or "" for each in (message, module))
+            found.append(WarningFilter(action, text, name, where, line))
+    return found
+
+
+def _format_of(root: logging.Logger) -> tuple[str | None, str | None, str] | None:
+    """That of its first handler with an ordinary formatter; packages set up their own, as absl does."""
+    known: dict[str, Any] = dict(logging._STYLES)
+    styles = {kind: style for style, (kind, _) in known.items()}
+    for handler in root.handlers:
+        formatter = handler.formatter
+        if formatter is not None and type(formatter) is logging.Formatter:
+            return formatter._fmt, formatter.datefmt, styles.get(type(formatter._style), "%")
+    return None
