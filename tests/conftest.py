@@ -56,6 +56,7 @@ def no_directory_is_shared_with_others(tmp_path_factory: pytest.TempPathFactory)
         "LAUNCHPAD_RUNTIME_DIR": Path(tempfile.mkdtemp(prefix="lp-", dir="/tmp"), own),  # short
         "LAUNCHPAD_LOGGING_DIR": tmp_path_factory.mktemp("logs") / f"{own}-logs",
         "LAUNCHPAD_CLAIMS_DIR": tmp_path_factory.mktemp("claims") / f"{own}-claims",
+        "LAUNCHPAD_TOKENS_DIR": tmp_path_factory.mktemp("tokens") / f"{own}-tokens",
     }
     with pytest.MonkeyPatch.context() as patch:
         for variable, folder in folders.items():

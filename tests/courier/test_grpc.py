@@ -35,6 +35,7 @@ from tests.courier.conftest import DEADLINE_S, Connect
 from tests.waiting import until
 
 ANY_PORT = "grpc:127.0.0.1:0"
+OPEN_PORT = "grpc+plaintext:127.0.0.1:0"  # for callers that show no token
 TOKEN = b"a token of 16 by"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -298,7 +299,7 @@ def test_reflection_speaks_the_newer_version_too() -> None:
 
 
 def test_json_lists_are_positional_and_objects_are_keyword_arguments() -> None:
-    server = start(ANY_PORT, show=lambda *args, **kwargs: [list(args), kwargs])
+    server = start(OPEN_PORT, show=lambda *args, **kwargs: [list(args), kwargs])
     with channel_to(server) as channel:
         assert call_json(channel, "show", [1, "two", None]) == [[1, "two", None], {}]
         assert call_json(channel, "show", {"a": [True, 2.5]}) == [[], {"a": [True, 2.5]}]
@@ -307,7 +308,7 @@ def test_json_lists_are_positional_and_objects_are_keyword_arguments() -> None:
 
 
 def test_whole_numbers_arrive_as_ints() -> None:
-    server = start(ANY_PORT, kind=lambda x: type(x).__name__)
+    server = start(OPEN_PORT, kind=lambda x: type(x).__name__)
     with channel_to(server) as channel:
         assert call_json(channel, "kind", [3]) == "int"
         assert call_json(channel, "kind", [3.5]) == "float"
@@ -315,7 +316,7 @@ def test_whole_numbers_arrive_as_ints() -> None:
 
 def test_arrays_come_back_as_lists() -> None:
     server = start(
-        ANY_PORT, zeros=lambda n: {"grid": np.zeros((n, 2), np.float32), "n": np.int64(n)}
+        OPEN_PORT, zeros=lambda n: {"grid": np.zeros((n, 2), np.float32), "n": np.int64(n)}
     )
     with channel_to(server) as channel:
         assert call_json(channel, "zeros", [2]) == {"grid": [[0, 0], [0, 0]], "n": 2}
@@ -331,7 +332,7 @@ def test_arrays_come_back_as_lists() -> None:
     ],
 )
 def test_what_json_cannot_express_is_an_error_that_says_where(result: Any, where: str) -> None:
-    server = start(ANY_PORT, get=lambda: result)
+    server = start(OPEN_PORT, get=lambda: result)
     with channel_to(server) as channel:
         code, text = status_of(lambda: call_json(channel, "get", []))
 
@@ -345,7 +346,7 @@ def test_an_exception_of_a_method_is_unknown_with_its_type_and_text() -> None:
     def fail() -> None:
         raise KeyError("no such key")
 
-    server = start(ANY_PORT, fail=fail)
+    server = start(OPEN_PORT, fail=fail)
     with channel_to(server) as channel, pytest.raises(grpc.RpcError) as caught:
         call_json(channel, "fail", [])
 
@@ -359,7 +360,7 @@ def test_a_large_exception_arrives_cut() -> None:
     def fail() -> None:
         raise ValueError("x" * 200_000)
 
-    server = start(ANY_PORT, fail=fail)
+    server = start(OPEN_PORT, fail=fail)
     with channel_to(server) as channel:
         code, text = status_of(lambda: call_json(channel, "fail", []))
 
@@ -368,7 +369,7 @@ def test_a_large_exception_arrives_cut() -> None:
 
 
 def test_an_unknown_method_is_unimplemented_and_lists_those_there_are() -> None:
-    server = start(ANY_PORT, add=lambda a, b: a + b)
+    server = start(OPEN_PORT, add=lambda a, b: a + b)
     with channel_to(server) as channel:
         invoke = channel.unary_unary("/launchpad.learner/sub")
         code, text = status_of(lambda: invoke(b""))
@@ -379,7 +380,7 @@ def test_an_unknown_method_is_unimplemented_and_lists_those_there_are() -> None:
 
 
 def test_a_foreign_deadline_is_inherited_by_calls_made_while_serving(gate: threading.Event) -> None:
-    inner = start(ANY_PORT, hang=gate.wait)
+    inner = start(OPEN_PORT, hang=gate.wait)
     seen: list[BaseException] = []
 
     def ask() -> None:
@@ -390,7 +391,7 @@ def test_a_foreign_deadline_is_inherited_by_calls_made_while_serving(gate: threa
                 seen.append(error)
                 gate.set()
 
-    outer = start(ANY_PORT, ask=ask)
+    outer = start(OPEN_PORT, ask=ask)
     with channel_to(outer) as channel:
         invoke = channel.unary_unary("/launchpad.learner/ask")
         code, _ = status_of(lambda: invoke(Value(list_value={}).SerializeToString(), timeout=0.3))
@@ -401,7 +402,7 @@ def test_a_foreign_deadline_is_inherited_by_calls_made_while_serving(gate: threa
 
 
 def test_a_draining_server_is_unavailable_to_json_callers() -> None:
-    server = start(ANY_PORT, add=lambda a, b: a + b)
+    server = start(OPEN_PORT, add=lambda a, b: a + b)
     with channel_to(server) as channel:
         server.drain()
         code, text = status_of(lambda: call_json(channel, "add", [1, 2]))
@@ -411,7 +412,7 @@ def test_a_draining_server_is_unavailable_to_json_callers() -> None:
 
 
 def test_json_calls_are_counted_under_the_callers_host() -> None:
-    server = start(ANY_PORT, add=lambda a, b: a + b)
+    server = start(OPEN_PORT, add=lambda a, b: a + b)
     with channel_to(server) as channel:
         call_json(channel, "add", [1, 2])
 
@@ -621,7 +622,7 @@ def test_the_body_of_a_refused_call_is_not_read() -> None:
 
 def test_a_call_meant_for_another_incarnation_does_not_run() -> None:
     ran: list[int] = []
-    server = start(ANY_PORT, note=ran.append)
+    server = start(OPEN_PORT, note=ran.append)
     frame = common.encode_frame(1, b"note", pickle.dumps(((1,), {})), [])
     with channel_to(server) as channel, pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(common.CALL)(frame, metadata=((common.INCARNATION, b"x" * 16),))
@@ -634,7 +635,7 @@ def test_a_stream_is_an_error_that_says_so(connect: Connect) -> None:
     def count() -> Iterator[int]:
         yield 1
 
-    server = start(ANY_PORT, count=count, ping=lambda: 1)
+    server = start(OPEN_PORT, count=count, ping=lambda: 1)
     client = connect(server.address)
 
     with pytest.raises((courier.RemoteError, TypeError), match="gRPC carries no streams"):

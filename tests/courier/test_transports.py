@@ -44,13 +44,13 @@ def read_answers(sock: stream_socket.Socket, n: int) -> list[framing.Fields]:
 def test_calls_that_arrive_together_with_the_handshake_are_answered(
     serve, socket_address, flags
 ) -> None:
-    serve(socket_address, m=lambda value: value)
+    server = serve(socket_address, m=lambda value: value)
     body = pickling.encode((("x",), {}))[0]
     calls = b"".join(framing.encode_small(framing.CALL, i, b"m", body) for i in (1, 2, 3))
     sock = transport.find(socket_address).connect(socket_address, 10)
 
     with contextlib.closing(sock):
-        sock.sendall(handshake.encode_client_hello(b"", "me", flags) + calls)
+        sock.sendall(handshake.encode_client_hello(server.token, "me", flags) + calls)
         server_hello = handshake.decode_server_hello(read(sock, handshake.SERVER_HELLO_SIZE))
         answers = read_answers(sock, 3)
 
@@ -153,9 +153,9 @@ def tcp_or_tls_address(request: pytest.FixtureRequest) -> str:
 def test_a_deadline_is_kept_although_half_an_answer_has_arrived(
     serve, connect, relay, tcp_or_tls_address, kept_back
 ) -> None:
-    serve(tcp_or_tls_address, m=lambda: 1)
+    server = serve(tcp_or_tls_address, m=lambda: 1)
     between = relay(tcp_or_tls_address)
-    client = connect(between.address)
+    client = connect(between.address, token=server.token)
     assert [client.m(), client.futures.m().result(10)] == [1, 1]
     quick = client.with_options(timeout_s=0.3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pickle
 import queue
 import resource
 import signal
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 import launchpad as lp
+from launchpad import courier
 from launchpad.events import Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status
@@ -26,6 +28,7 @@ from launchpad.launch.backends.processes.messages import ChildExited
 from launchpad.launch.planning import planner
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
+from tests.helpers import spawning_nodes
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -790,6 +793,7 @@ import os, sys
 sys.path.insert(0, {root!r})
 import queue, time
 import launchpad as lp
+from launchpad import courier
 from launchpad.launch.planning import planner
 from launchpad.launch.backends.processes.backend import Processes
 from launchpad.launch.rundir.directory import RunDirectory
@@ -820,3 +824,32 @@ def start_script(script: str, logs: Path) -> subprocess.Popen[str]:
 def run_script(script: str, logs: Path) -> str:
     with start_script(script, logs) as process:
         return process.communicate(timeout=DEADLINE_S)[0]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork", "subprocess"])
+def test_sound_31_a_process_that_a_worker_starts_can_use_the_client_that_it_is_given(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    program = lp.Program("spawning")
+    doubler = program.add_node(lp.CourierNode(spawning_nodes.Doubler), label="doubler")
+    program.add_node(lp.PyClassNode(spawning_nodes.Spawner, doubler, method), label="spawner")
+
+    lp.testing.run(program, launch_type="test_mp")
+
+
+def test_sound_31_a_process_that_the_script_starts_can_use_its_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    program = lp.Program("serving")
+    program.add_node(lp.CourierNode(spawning_nodes.Doubler), label="doubler")
+
+    with lp.launch(program, "test_mp") as running:
+        address = running.client("doubler").address
+        client = pickle.dumps(courier.Client(address))
+        child = subprocess.run(
+            [sys.executable, "-c", spawning_nodes.CHILD], input=client, stdout=subprocess.PIPE
+        )
+
+    assert child.stdout == b"8\n"

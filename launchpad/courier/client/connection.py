@@ -174,7 +174,8 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
     try:
         sock = transport.find(address).connect(address, limit_s)
         sock.settimeout(limit_s)
-        token = peer.find_token(address)
+        places = _places_of_token(address, sock)
+        token = peer.find_token(address, places)
         sock.sendall(handshake.encode_client_hello(token, handshake.name(), flags, peer.max_bytes))
         start = stream_socket.receive_exactly(sock, len(handshake.TLS_ALERT))
         if start == handshake.TLS_ALERT:
@@ -190,6 +191,8 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
             server_hello = handshake.decode_server_hello(start)
         else:
             server_hello = handshake.ServerHello(version, handshake.BAD_VERSION, b"", "")
+        if server_hello.status == handshake.BAD_TOKEN and peer.find_token(address, places) != token:
+            raise ConnectionRefusedError("its token was not there yet; it is now")
         peer.check_server_hello(server_hello)
         sock.settimeout(None)
         sock = fault_injection.wrap(sock)
@@ -203,3 +206,9 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
         sock.close()
         return None
     return OpenedSocket(sock, address)
+
+
+def _places_of_token(address: str, sock: Socket) -> list[tuple[str, int]]:
+    """Under which host and port the server may have left a token on this host: none if there is TLS."""
+    raw = stream_socket.raw_of(sock)
+    return [raw.getpeername()[:2]] if address.startswith("tcp:") and raw is sock else []

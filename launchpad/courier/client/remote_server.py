@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from launchpad.courier.errors import (
     StreamBroken,
 )
 from launchpad.courier.protocol import framing, handshake
-from launchpad.courier.security import keyring
+from launchpad.courier.security import keyring, published_token
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry.counters import warn
 
@@ -34,6 +34,7 @@ R = TypeVar("R")
 
 _loads = pickle.loads
 
+_UNIX = "unix:"
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
 
 STOPPED_AFTER_S = 2.0
@@ -146,11 +147,23 @@ class RemoteServer:
         except Exception:
             return True
 
-    def find_token(self, address: str | None = None) -> bytes:
-        """The token for that address, looked up late: a client may be made before the keyring has it."""
+    def find_token(
+        self, address: str | None = None, places: Iterable[tuple[str, int]] = ()
+    ) -> bytes:
+        """The token for that address, looked up late: a client may be made before the keyring has it.
+
+        Args:
+            address: Where it is now, as far as it is known by default.
+            places: Host and port of what that stands for on this host, if the server may have published one.
+        """
         if self.own_token is not None:
             return self.own_token
-        return keyring.find(self.address if address is None else address)
+        address = self.address if address is None else address
+        if token := keyring.find(address):
+            return token
+        if address.startswith(_UNIX):
+            return published_token.find_beside(address.removeprefix(_UNIX))
+        return next(filter(None, (published_token.find(*place) for place in places)), b"")
 
     @property
     def takes_bytes(self) -> int:
@@ -222,8 +235,10 @@ class RemoteServer:
                 else "it is another one"
             )
             raise self.refuse(
-                f"{self} refused our token ({what}). Give the client the server's token, or add it "
-                "to the keyring under this address."
+                f"{self} refused our token ({what}). Give the client the server's, which is its `token`:"
+                " Client(address, token=…), or add it to the keyring under this address. Only clients of the"
+                " server's user on its host find it by themselves. A process that a worker has started gets"
+                " it from the worker, which has it: courier.keyring.find(address)."
             )
         if server_hello.status != handshake.ACCEPTED or server_hello.version != handshake.VERSION:
             raise self.refuse(

@@ -214,9 +214,10 @@ class GrpcConnection:
             if is_final(error):
                 raise
             return False
+        token = self._find_token()
         hello_call = channel.unary_unary(common.HELLO)
         metadata = (
-            (common.TOKEN, self._peer.find_token()),
+            (common.TOKEN, token),
             (common.PEER, handshake.name().encode()),
             (common.TAKES_BYTES, str(self._peer.max_bytes)),
         )
@@ -224,7 +225,9 @@ class GrpcConnection:
             answer = hello_call(b"", timeout=_HELLO_S, metadata=metadata)
             self._peer.check_server_hello(handshake.decode_server_hello(answer))
         except grpc.RpcError as error:
-            self._classify(error)
+            is_early = self._find_token() != token  # it was not there yet, and is now
+            if not (is_early and error.code() is _Code.UNAUTHENTICATED):
+                self._classify(error)
             return False
         except ValueError:  # the channel was closed in this moment
             return False
@@ -237,6 +240,15 @@ class GrpcConnection:
             self._invoke = channel.unary_unary(common.CALL).future
         open_call.add_done_callback(self._on_lost)
         return True
+
+    def _find_token(self) -> bytes:
+        """The server's token, also where it has left it in a file on this host."""
+        address = self._peer.address
+        try:
+            places = endpoints.places_of(address)
+        except OSError:
+            places = []
+        return self._peer.find_token(address, places)
 
     def _classify(self, error: Any) -> None:
         """Raises if what went wrong with a Hello will go wrong with the next one, too."""

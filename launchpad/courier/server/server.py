@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -12,6 +13,7 @@ from launchpad.courier import fork, transport
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.framing import HEALTH, STATS
 from launchpad.courier.security import keyring
+from launchpad.courier.security.published_token import PublishedToken
 from launchpad.courier.server import inprocess_addresses
 from launchpad.courier.server.core import ServerCore
 from launchpad.courier.server.decorators import public_methods, warn_of_shadowed_methods
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from launchpad.courier.telemetry.call_stats import ServerStats
 
 
+_TOKEN_BYTES = 32
 _GRPC_SERVER = "launchpad.courier.grpc.server:GrpcServer"
 
 
@@ -64,7 +67,9 @@ class Server:
             A deadlock of calls that wait for each other is detected only with them.
         token: clients must send it. None takes the keyring's for `address`, when it starts. There is
             one token for all addresses, whatever the keyring has for the others; only gRPC ones
-            have their own, if it is there.
+            have their own, if it is there. Where any user of this host could connect, at `tcp:` and
+            `grpc:` without credentials, a server without a token makes one: clients of the same user
+            on this host find it by themselves, others need `Client(address, token=server.token)`.
         thread_pool_size: methods that run side by side as a rule. Those that block do not count.
         max_bytes: the largest arguments of a call that it takes. Clients are sent it, and raise
             MessageTooLarge before they send more.
@@ -109,6 +114,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._core: ServerCore | None = None
         self._grpc_servers: list[ForeignServer] = []
+        self._published: list[PublishedToken] = []
         self._is_healthy = True
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()
@@ -124,6 +130,11 @@ class Server:
     def addresses(self) -> list[str]:
         """`address`, and those that it is also at, in the order given."""
         return list(self._addresses)
+
+    @property
+    def token(self) -> bytes:
+        """What clients have to show, once it has started; `b""` if nothing. For those on other hosts."""
+        return b"" if self._core is None else self._core.token
 
     @property
     def has_started(self) -> bool:
@@ -220,13 +231,23 @@ class Server:
             if self._core is not None:
                 raise RuntimeError(f"{self.name} has been started already")
             token = keyring.find(self._address) if self._token is None else self._token
+            is_made = not token and _is_open_to_all_users(self._wanted)
+            if is_made:
+                known = filter(None, map(keyring.find, self._wanted))
+                token = next(known, b"") or os.urandom(_TOKEN_BYTES)
             with contextlib.ExitStack() as opened:
                 listeners: list[Listener] = []
                 for address in filter(_has_socket, self._wanted):
                     listeners.append(transport.find(address).listen(address))
                     opened.callback(listeners[-1].close)
                 core = ServerCore(
-                    self.name, token, self._methods, self._size, listeners, self._max_bytes
+                    self.name,
+                    token,
+                    self._methods,
+                    self._size,
+                    listeners,
+                    self._max_bytes,
+                    trusts_this_user=is_made,
                 )
                 opened.pop_all()
             self._listeners = listeners
@@ -245,6 +266,8 @@ class Server:
                     else address
                     for address in self._wanted
                 )
+                if is_made:
+                    self._publish(token)
                 self._methods.addresses = (*self._addresses, *self._known_as)
                 fork.drop_in_child(core)
                 core.pool.start_thread()
@@ -256,6 +279,7 @@ class Server:
             except BaseException:
                 self._close(core, 0.0)
                 self._core, self._listeners, self._grpc_servers = None, [], []
+                self._published = []
                 self._addresses = self._wanted
                 raise
 
@@ -264,14 +288,15 @@ class Server:
 
         Calls that run have `grace_s` to finish and to be answered. Those that do not are given up:
         their callers get OutcomeUnknown, their threads go on as daemons until they return. May be
-        called twice, from any thread, and from a method of this very server.
+        called twice, from any thread, and from a method of this very server. In a forked child it
+        does nothing: the server is the parent's.
         """
         with self._stop_lock:
             if self._stopped.is_set():
                 return
             with self._lock:
                 core = self._core
-            if core is not None:
+            if core is not None and not core.is_inherited:
                 self._close(core, grace_s)
             self._stopped.set()
 
@@ -279,7 +304,26 @@ class Server:
         """Waits until the server has been stopped; False when that takes longer."""
         return self._stopped.wait(timeout_s)
 
+    def _publish(self, token: bytes) -> None:
+        """Leaves the token where clients of this user find it, before the first of them is answered."""
+        places = [
+            listener.sock.getsockname()
+            for listener in self._listeners
+            if listener.address.startswith(network_address.TCP)
+        ]
+        for server in self._grpc_servers:
+            endpoint = network_address.parse(server.address, network_address.GRPC)
+            places += [where for _, where in network_address.resolve(endpoint, to_bind=True)]
+        for ip, port, *_ in places:
+            try:
+                self._published.append(PublishedToken(ip, port, token))
+            except PermissionError as error:
+                what = f"{error.strerror}. Or give the server a token: Server(token=…)"
+                raise PermissionError(error.errno, what, error.filename) from error
+
     def _close(self, core: ServerCore, grace_s: float) -> None:
+        for published in self._published:
+            published.remove()
         for grpc_server in self._grpc_servers:
             grpc_server.begin_stop(grace_s)
         core.is_draining = False
@@ -298,6 +342,16 @@ class Server:
     Stop = stop
     Join = join
     SetIsHealthy = set_is_healthy
+
+
+def _is_open_to_all_users(addresses: Collection[str]) -> bool:
+    """Whether any user of this host can connect to one of them, and has not to show a certificate.
+
+    Where plaintext was asked for by name, all who can connect are meant to.
+    """
+    on_network = [address for address in addresses if network_address.transport_of(address)]
+    without_tls = [address for address in on_network if keyring.find_credentials(address) is None]
+    return bool(without_tls) and not any(map(network_address.is_plaintext, on_network))
 
 
 def _has_socket(address: str) -> bool:

@@ -47,6 +47,17 @@ def transport_of(address: str) -> str | None:
     return transport if transport in (TCP, GRPC) else None
 
 
+def is_plaintext(address: str) -> bool:
+    """Whether it asks for plaintext by name."""
+    return address.partition(":")[0].endswith(_PLAINTEXT)
+
+
+def places_of(address: str) -> list[tuple[str, int]]:
+    """Host and port of all on this host that `grpc:HOST:PORT` stands for. Raises OSError."""
+    found = [where[:2] for _, where in resolve(parse(address, GRPC))]
+    return [(ip, port) for ip, port in found if is_loopback(ip)]
+
+
 def parse(address: str, transport: str = TCP) -> Endpoint:
     """The endpoint that `address` spells; a ValueError that quotes it when it spells none."""
     match = _FORM.fullmatch(address)

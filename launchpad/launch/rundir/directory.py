@@ -4,6 +4,7 @@
         lock                            held (flock) by the launching process
         run.json                        the record of the run
         learner-0.courier               a socket for each address
+        courier.token                   opens all of these; what a worker starts finds it there
         control.socket, control.token   the control endpoint
         learner-0.stacks                what a worker writes when it is asked for its stacks
     <log base>/<run id>/                kept
@@ -31,6 +32,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launchpad.courier.security import keyring, published_token
 from launchpad.errors import LaunchError
 from launchpad.launch.logs.log_files import LogFiles
 from launchpad.launch.logs.rotation import Rotation, number_of
@@ -93,6 +95,9 @@ class RunDirectory:
             fcntl.flock(lock, fcntl.LOCK_SH)
             if os.fstat(lock).st_nlink:
                 self._lock = lock
+                # For processes that the script or a worker starts, and that are given a client.
+                if token := keyring.find(self.scope):
+                    published_token.write_beside(self.runtime, token)
             else:
                 os.close(lock)
 

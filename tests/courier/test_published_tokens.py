@@ -1,0 +1,224 @@
+"""A server on the network asks for a token, also where none was named; clients of its user find that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier.protocol import handshake
+from launchpad.courier.security import published_token
+from launchpad.courier.transport import stream_socket
+from tests.helpers import other_user
+from tests.helpers.other_user import needs_root
+
+ADDRESSES = ["tcp:127.0.0.1:0", "tcp:localhost:0", "grpc:127.0.0.1:0"]
+
+SERVER = """
+import signal
+from launchpad import courier
+server = courier.Server("alone", address="tcp:127.0.0.1:0")
+server.bind("ping", lambda: "pong")
+server.start()
+print(server.address, flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture(autouse=True)
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory with the tokens, of this test alone."""
+    monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "tokens"))
+    return tmp_path / "tokens"
+
+
+def status_for(address: str, token: bytes) -> int:
+    """What the server's part of the handshake says to a client with this token."""
+    host, port = address.rsplit(":", 2)[-2:]
+    with socket.create_connection((host, int(port)), 20) as sock:
+        sock.sendall(handshake.encode_client_hello(token, "me"))
+        answer = stream_socket.receive_exactly(sock, handshake.SERVER_HELLO_SIZE)
+    return handshake.decode_server_hello(answer).status
+
+
+def test_sound_27_a_server_alone_accepts_no_connection_without_a_token(serve) -> None:
+    server = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
+
+    assert status_for(server.address, b"") == handshake.BAD_TOKEN
+    assert status_for(server.address, server.token) == handshake.ACCEPTED
+    assert len(server.token) == 32
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_sound_27_a_client_of_the_same_user_needs_nothing_but_the_address(
+    serve, connect, address: str
+) -> None:
+    server = serve(address, ping=lambda: "pong")
+
+    assert connect(server.address, call_timeout=20).ping() == "pong"
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_sound_27_another_user_is_refused_and_learns_how_to_be_given_the_token(
+    serve, connect, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = serve(address, ping=lambda: "pong")
+    monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))  # as on another host
+
+    with pytest.raises(courier.Refused, match=r"no token was found.*Client\(address, token="):
+        connect(server.address, call_timeout=20).ping()
+
+    assert connect(server.address, token=server.token, call_timeout=20).ping() == "pong"
+
+
+@needs_root
+def test_sound_27_another_user_can_neither_read_the_token_nor_call(serve, tokens: Path) -> None:
+    server = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
+    (file,) = tokens.iterdir()
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(tokens.stat().st_mode) == 0o700
+    other_user.cannot(file.read_bytes)
+    other_user.does(lambda: _is_refused(server.address))
+
+
+def _is_refused(address: str) -> None:
+    assert status_for(address, b"") == handshake.BAD_TOKEN
+
+
+@needs_root
+def test_sound_27_a_directory_for_tokens_that_another_user_made_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with other_user.shared_directory() as shared:
+        monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(shared / "tokens"))
+        other_user.does(os.mkdir, shared / "tokens")
+        server = courier.Server("alone", address="tcp:127.0.0.1:0")
+
+        with pytest.raises(
+            PermissionError, match=r"belongs to user 65534.*give the server a token"
+        ):
+            server.start()
+
+        assert not server.has_started
+
+
+@pytest.mark.parametrize("name", ["tcp+plaintext", "grpc+plaintext"])
+def test_sound_27_only_an_address_that_says_plaintext_is_served_without_a_token(
+    serve, connect, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = serve(f"{name}:127.0.0.1:0", ping=lambda: "pong")
+    monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))
+
+    assert server.token == b""
+    assert connect(server.address, call_timeout=20).ping() == "pong"
+
+
+def test_sound_27_a_token_that_is_no_token_is_replaced(serve) -> None:
+    server = serve("tcp:127.0.0.1:0", token=b"")
+
+    assert len(server.token) == 32
+
+
+def test_sound_27_by_a_socket_of_this_user_and_in_process_nothing_is_asked_for(
+    unix_address: str, inproc_address: str, connect, tmp_path: Path, monkeypatch
+) -> None:
+    for first in (unix_address, inproc_address):
+        server = courier.Server(address=first, also_at=["tcp:127.0.0.1:0"])
+        server.bind("items", lambda: iter([1, 2]))
+        server.bind("ping", lambda: "pong")
+        server.start()
+        with monkeypatch.context() as patch:
+            patch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))
+            client = connect(first, call_timeout=20)
+            assert (client.ping(), list(client.items())) == ("pong", [1, 2])
+        assert connect(server.addresses[1], call_timeout=20).ping() == "pong"
+        server.stop()
+
+
+def test_sound_27_a_client_that_comes_before_the_token_is_there_looks_again(
+    connect, tcp_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has connected to a port that is open already, and found no file."""
+    server = courier.Server("late", address=tcp_address)
+    server.bind("ping", lambda: "pong")
+    has_looked = threading.Event()
+    find, publish = published_token.find, published_token.PublishedToken
+
+    def find_and_say(ip: str, port: int) -> bytes:
+        found = find(ip, port)
+        has_looked.set()
+        return found
+
+    def publish_late(ip: str, port: int, token: bytes) -> published_token.PublishedToken:
+        assert has_looked.wait(20)
+        return publish(ip, port, token)
+
+    monkeypatch.setattr(published_token, "find", find_and_say)
+    monkeypatch.setattr("launchpad.courier.server.server.PublishedToken", publish_late)
+    future = connect(tcp_address).futures.ping()
+    server.start()
+
+    assert future.result(20) == "pong"
+    server.stop()
+
+
+def test_sound_27_a_stop_takes_the_token_away(serve, tokens: Path) -> None:
+    server = serve("tcp:127.0.0.1:0")
+    assert len(list(tokens.iterdir())) == 1
+
+    server.stop()
+
+    assert list(tokens.iterdir()) == []
+
+
+def test_sound_27_the_token_of_a_server_that_was_killed_is_removed_by_the_next(
+    serve, tokens: Path, connect
+) -> None:
+    running = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        address = one.stdout.readline().strip()
+        assert connect(address, call_timeout=20).ping() == "pong"
+        one.send_signal(signal.SIGKILL)
+    assert len(list(tokens.iterdir())) == 2
+
+    third = serve("tcp:127.0.0.1:0")
+
+    ports = {address.rpartition(":")[2] for address in (running.address, third.address)}
+    assert {file.name.rpartition("-")[2] for file in tokens.iterdir()} == ports
+    assert connect(running.address, call_timeout=20).ping() == "pong"
+
+
+def test_sound_27_a_forked_child_takes_no_token_away(serve, tokens: Path) -> None:
+    server = serve("tcp:127.0.0.1:0")
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            server.stop(0.1)
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    assert os.waitpid(pid, 0)[1] == 0
+    assert len(list(tokens.iterdir())) == 1
+
+
+def test_sound_27_two_servers_at_one_port_of_two_addresses_have_a_token_each(
+    serve, connect
+) -> None:
+    one = serve("tcp:127.0.0.1:0", who=lambda: "one")
+    two = serve(one.address.replace("127.0.0.1", "127.0.0.2"), who=lambda: "two")
+
+    assert one.token != two.token
+    for server, name in ((one, "one"), (two, "two")):
+        assert connect(server.address, call_timeout=20).who() == name
