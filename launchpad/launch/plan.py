@@ -87,12 +87,14 @@ class LaunchPlan:
     Attributes:
         workers: In the order in which they are started.
         uids: Address uid → address name: how a handle in the launching script finds its endpoint.
+        client_options: Address name → the options of its clients, as its node has them.
     """
 
     program: str
     launch_type: str
     workers: tuple[WorkerPlan, ...]
     uids: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def groups(self) -> dict[str, list[WorkerPlan]]:

@@ -154,10 +154,7 @@ class Running:
             timeout_s, labels = None, timeout_s
         for label in labels or ():
             if label not in self.plan.groups:
-                known = list(self.plan.groups)
-                raise KeyError(
-                    f"program {self.plan.program!r} has no group {label!r}; it has {known}"
-                )
+                raise self._no_group(label)
         with KeyboardInterruptHandler(self.ask_to_stop) as ctrl_c:
             in_time = self._runner.wait_for(labels, return_on_first_completed, timeout_s)
             if ctrl_c.pressed is not None:
@@ -274,8 +271,7 @@ class Running:
         """
         names = [w.name for w in self.plan.workers if label in (w.group, w.name)]
         if not names:
-            known = list(self.plan.groups)
-            raise KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {known}")
+            raise self._no_group(label)
         return "".join(self._run.log_files.text(name) for name in names)
 
     def thread_worker(self, name: str, function: Callable[[], object]) -> None:
@@ -305,27 +301,55 @@ class Running:
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
         """A client of a CourierNode, for the launching script; of the first one in a colocation.
 
+        The same as its handle turns into: with the node's `courier_client_kwargs`, and with the methods
+        that may run twice.
+
+        Example:
+            running.client("actor", 3).get_step()
+            running.client("actor-3").get_step()
+
         Args:
-            label: The group.
-            index: Which replica.
+            label: The group, or the name of a worker.
+            index: Which replica of the group.
 
         Raises:
-            KeyError: no such group or replica, or it serves nothing.
+            KeyError: no such group, replica or worker, or it serves nothing.
             NotRunningError: the program has ended.
         """
         name = f"{label}-{index}"
         if label not in self.plan.groups:
-            known = list(self.plan.groups)
-            raise KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {known}")
+            known = {w.name for w in self.plan.workers} | {w.colocation for w in self.plan.workers}
+            if label not in known or index:
+                raise self._no_group(label)
+            name = label
         if self.is_done:
             raise NotRunningError(f"program {self.plan.program!r} has ended, and {name} with it")
         for address in self.plan.endpoints:
             worker, _, role = address.partition("/")
             if (worker == name or worker.startswith(f"{name}.")) and role.endswith("courier"):
                 place = self._place(address)
-                where = place.where if place.can_move else place.where()
-                return Client(where, name=worker, failure_check=place.failure_check)
+                return Client(
+                    place.where if place.can_move else place.where(),
+                    name=worker,
+                    failure_check=place.failure_check,
+                    **self.plan.client_options.get(address, {}),
+                )
         raise KeyError(f"{name} serves nothing; those that do: {sorted(self.plan.endpoints)}")
+
+    def clients(self, label: str) -> list[CourierClient[Any]]:
+        """The clients of all replicas of a group, in their order.
+
+        Example:
+            steps = lp.broadcast(running.clients("actor")).get_step()
+
+        Raises:
+            KeyError: no such group, or it serves nothing.
+            NotRunningError: the program has ended.
+        """
+        if label not in self.plan.groups:
+            raise self._no_group(label)
+        n = self.plan.groups[label][0].num_replicas
+        return [self.client(label, index) for index in range(n)]
 
     def __enter__(self) -> Running:
         return self
@@ -340,6 +364,10 @@ class Running:
     def __repr__(self) -> str:
         state = "ended" if self.is_done else "running"
         return f"<Running {self.plan.program!r} on {self.plan.launch_type}, {state}>"
+
+    def _no_group(self, label: str) -> KeyError:
+        known = list(self.plan.groups)
+        return KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {known}")
 
     def _place(self, address: str) -> LaunchedAddress:
         """Where an address is, for this process."""

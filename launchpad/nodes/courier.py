@@ -45,6 +45,11 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`."""
         self._client_kwargs = _checked(kwargs, _CLIENT_OPTIONS, "client option")
 
+    @property
+    def client_options(self) -> tuple[str, dict[str, Any]]:
+        """The uid of its address, and the options of the client that it turns into."""
+        return self._address.uid, {"idempotent": self._idempotent, **self._client_kwargs}
+
     def dereference(self) -> CourierClient[T]:
         """The client. Connects when it is first used.
 
@@ -63,8 +68,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             address.lookup(),
             name=worker,
             failure_check=failure_check,
-            idempotent=self._idempotent,
-            **self._client_kwargs,
+            **self.client_options[1],
         )
         return cast("CourierClient[T]", client)
 

@@ -145,6 +145,47 @@ def test_a_handle_gives_a_working_client_after_launch_and_none_after_the_end(
         handle.dereference()
 
 
+def test_sound_07_a_client_of_the_script_has_what_its_node_gives_to_clients(
+    launch_type: str,
+) -> None:
+    class Table:
+        @lp.idempotent
+        def read(self, key: int) -> int:
+            return key
+
+        def wait(self) -> None:
+            lp.wait_for_stop()
+
+    program = lp.Program("options")
+    program.add_node(lp.CourierNode(Table), label="table")
+    hurried = lp.CourierNode(Table, courier_client_kwargs={"call_timeout": 0.2})
+    program.add_node(hurried, label="hurried")
+
+    with lp.launch(program, launch_type) as running:
+        table: Any = running.client("table")
+        with lp.testing.Faults(seed=1, drop_response=0.3):  # the calls that are lost are made again
+            assert [table.read(key) for key in range(30)] == list(range(30))
+        with pytest.raises(lp.courier.DeadlineExceeded, match=r"within 0\.2 s"):
+            running.client("hurried").wait()
+
+
+def test_sound_07_a_client_by_the_name_of_its_worker_and_those_of_a_group(launch_type: str) -> None:
+    program = lp.Program("many")
+    with program.group("e"):
+        for start in (10, 20, 30):
+            program.add_node(lp.CourierNode(nodes.Counter, start))
+
+    with lp.launch(program, launch_type) as running:
+        assert running.client("e-2").add() == 31
+        assert running.client("e", 1).add() == 21
+        assert [client.add() for client in running.clients("e")] == [11, 22, 32]
+        for unknown in ("e-3", "f"):
+            with pytest.raises(KeyError, match=f"no group '{unknown}'"):
+                running.client(unknown)
+            with pytest.raises(KeyError, match=f"no group '{unknown}'"):
+                running.clients(unknown)
+
+
 def test_code_of_the_launching_script_works_as_nodes(launch_type: str) -> None:
     factor = 3
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from launchpad.address import COURIER
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.graph import handles_in
 from launchpad.launch.backends.backend import Backend
@@ -24,6 +25,7 @@ from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.planning.payload import Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
+from launchpad.nodes.courier import CourierHandle
 from launchpad.program import Group, Program
 from launchpad.resources import PythonProcess, Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
@@ -178,9 +180,16 @@ def plan(
                 payload=_payload(worker, backend, packer),
             )
         )
-    return backend.finished(
-        LaunchPlan(program.name, launch_type, tuple(backend.assign(plans)), uids)
+    served = (
+        node.create_handle()
+        for worker in workers
+        for _, node in worker.nodes
+        if any(address.kind == COURIER for address in node.addresses)
     )
+    options = dict(each.client_options for each in served if isinstance(each, CourierHandle))
+    client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
+    assigned = tuple(backend.assign(plans))
+    return backend.finished(LaunchPlan(program.name, launch_type, assigned, uids, client_options))
 
 
 def _checked(
