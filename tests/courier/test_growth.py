@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from launchpad import courier
+from tests.waiting import until
 
 
 @pytest.mark.every_transport
@@ -94,3 +95,67 @@ def test_side_by_side_never_much_more_than_the_pool_size_runs(serve, connect, ad
         thread.join(20)
 
     assert most <= 12
+
+
+def count_growth(server: courier.Server) -> list[int]:
+    """An entry for each time that the pool begins more than it would as a rule."""
+    pool, grown = server._core.pool, []
+    may_grow = pool._may_grow
+
+    def count() -> bool:
+        grows = may_grow()
+        grown.extend([1] * grows)
+        return grows
+
+    pool._may_grow = count
+    return grown
+
+
+@pytest.mark.parametrize("is_computing", [False, True])
+def test_sound_21_three_hundred_callers_that_wait_for_each_other_take_few_looks_at_the_pool(
+    serve, connect, unix_address, is_computing
+) -> None:
+    """Each look takes some milliseconds. The callers connect then, too, and may keep the process busy."""
+    n = 300
+    barrier, over = threading.Barrier(n), threading.Event()
+    grown = count_growth(serve(unix_address, meet=lambda: barrier.wait() >= 0))
+    clients = [connect(unix_address, call_timeout=60) for _ in range(n)]
+    met: list[bool] = []
+
+    def compute() -> None:
+        while is_computing and not over.is_set():
+            sum(range(1000))
+
+    computing = threading.Thread(target=compute)
+    computing.start()
+    threads = [threading.Thread(target=lambda c=c: met.append(c.meet())) for c in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    computing.join()
+
+    assert met == [True] * n
+    assert len(grown) <= 30
+
+
+def test_sound_21_beside_those_that_are_blocked_as_many_run_as_otherwise(
+    serve, connect, unix_address, gate
+) -> None:
+    entered = threading.Semaphore(0)
+    server = serve(unix_address, size=4, wait=lambda: entered.release() or gate.wait(), echo=str)
+    grown = count_growth(server)
+    waiting = [connect(unix_address, call_timeout=60).futures.wait() for _ in range(40)]
+    for _ in waiting:
+        entered.acquire()
+
+    grown.clear()
+    others = [connect(unix_address, call_timeout=60) for _ in range(50)]
+    found = [client.echo(i) for i, client in enumerate(others)]
+
+    assert found == [str(i) for i in range(50)]
+    assert len(grown) <= 2
+    gate.set()
+    assert all(future.result(60) for future in waiting)
+    until(lambda: not server._core.pool._blocked)

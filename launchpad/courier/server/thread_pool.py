@@ -8,11 +8,11 @@ lead in its place, then runs the work itself, so that a call costs no hop betwee
 there is always a thread that watches. (Schmidt et al., 2000.)
 
 `size` is how many jobs run side by side as a rule. A job that waits for its connection
-(`is_waiting`) does not count. When `size` jobs run, work is queued, and no job has ended for a few
-milliseconds, more are begun all the same: handlers that wait for each other's answers thus always
-find a thread, and never deadlock. While the process is computing, the jobs may be too, and growth
-is slow; while it is not, they must be blocked, and growth is fast. Threads without work for some
-seconds retire.
+(`is_waiting`) does not count, nor does one that was seen blocked: `size` jobs ran, work was queued, no job
+had ended for a few milliseconds, and their threads had used no processor. So handlers that wait for each
+other's answers always find a thread, and never deadlock; and where hundreds wait for one event, calls
+begin as fast as they come. While the jobs are computing, only one more is begun at a time. Threads without
+work for some seconds retire.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class ThreadPool:
         self._on_many_threads = on_many_threads
         self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
-        self._running: set[Job] = set()
+        self._running: dict[Job, int] = {}  # and the thread that runs it
+        self._blocked: set[Job] = set()  # of these
+        self._most_unblocked = self._size  # of these that may run
         self._followers: list[threading.Lock] = []  # each sleeps on its own; the last one is warm
         self._threads: set[threading.Thread] = set()
         self._waking: set[object] = set()  # woken or started, and not yet in `_next`
@@ -79,8 +81,8 @@ class ThreadPool:
         self._is_stopping = False
         self._ended = 0  # jobs, ever
         self._started = 0  # threads, ever
-        self._stuck: tuple[int, float, float] | None = None  # since when, and the CPU time then
-        self._surplus = 0  # jobs to begin although `size` are running
+        # When nothing had ended: jobs that had by then, the time, the threads and their CPU time.
+        self._stuck: tuple[int, float, list[int], float] | None = None
         # Plain attributes, because they are read once per call. A job may keep its thread while it
         # waits for its peer, since no other job needs the thread:
         self.may_linger = True
@@ -150,7 +152,7 @@ class ThreadPool:
                 self._waking.discard(thread)
 
     def _main(self) -> None:
-        job = self._next(threading.current_thread())
+        me, job = threading.get_ident(), self._next(threading.current_thread())
         while job is not None:
             try:
                 job.run()
@@ -159,7 +161,9 @@ class ThreadPool:
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )
             with self._lock:
-                self._running.discard(job)
+                if self._running.get(job) == me:  # else another thread runs it again already
+                    del self._running[job]
+                self._blocked.discard(job)
                 self._ended += 1
                 self._update_linger()
             job = None  # an idle thread must not keep what its last job has made
@@ -236,8 +240,9 @@ class ThreadPool:
 
     def _begin(self) -> Job:
         job = self._jobs.popleft()
-        self._running.add(job)
-        self._surplus = max(0, self._surplus - 1)
+        self._running[job] = threading.get_ident()
+        if not self._jobs:
+            self._most_unblocked = self._size
         self._update_linger()
         return job
 
@@ -262,24 +267,38 @@ class ThreadPool:
         waiter.release()
 
     def _has_capacity(self) -> bool:
-        if len(self._running) < self._size or self._surplus:
+        if len(self._running) - len(self._blocked) < self._most_unblocked:
             return True
-        return sum(not job.is_waiting for job in self._running) < self._size
+        active = (job for job in self._running if not job.is_waiting and job not in self._blocked)
+        return sum(1 for _ in active) < self._most_unblocked
 
     def _may_grow(self) -> bool:
-        """Work is queued, and nothing has ended for a while: `_surplus` says how much to begin."""
-        now, cpu = time.monotonic(), time.process_time()
+        """Work is queued, and nothing has ended for a while: what runs may be blocked."""
+        now = time.monotonic()
         if self._stuck is None or self._stuck[0] != self._ended:
-            self._stuck = (self._ended, now, cpu)
+            threads = [self._running[job] for job in self._running if job not in self._blocked]
+            self._stuck = (self._ended, now, threads, _cpu_time_s(threads))
             return False
-        _, since, cpu_then = self._stuck
-        is_blocked = cpu - cpu_then < 0.5 * (now - since)
-        max_wait_s = _BLOCKED_AFTER_S * (1.0 if is_blocked else max(1.0, len(self._threads) / 32))
-        if now - since < 0.9 * max_wait_s:
+        _, since, threads, cpu_then_s = self._stuck
+        if now - since < 0.9 * _BLOCKED_AFTER_S:
             return False
-        self._surplus = max(1, len(self._running) // 4) if is_blocked else 1
+        # They run the same jobs as they did then, since none has ended.
+        if _cpu_time_s(threads) - cpu_then_s < 0.5 * (now - since):
+            self._blocked.update(job for job in self._running if not job.is_waiting)
+            self._most_unblocked = max(self._size, len(self._blocked) // 4)
+        elif now - since < 0.9 * _BLOCKED_AFTER_S * len(self._threads) / 32:
+            return False
+        else:
+            self._most_unblocked += 1
         self._stuck = None
         return True
+
+
+def _cpu_time_s(threads: list[int]) -> float:
+    """What these threads have used of it; they must be running."""
+    if not hasattr(time, "pthread_getcpuclockid"):  # macOS
+        return time.process_time()
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(thread)) for thread in threads)
 
 
 class FunctionJob:
