@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -145,3 +146,18 @@ def test_deadlines_of_calls_that_are_done_are_not_kept() -> None:
 
     assert len(deadlines._heap) < 2000
     assert set(deadlines.pop_expired(1e9)) >= open_calls
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize("timeout_s", [math.inf, 1e12])
+def test_sound_32_a_timeout_may_be_infinite(serve, connect, address, timeout_s) -> None:
+    serve(address, echo=lambda value: value, rows=lambda: iter([1]), add_up=sum)
+
+    for client in (
+        connect(address, call_timeout=timeout_s),
+        connect(address, call_timeout=60).with_options(timeout_s=timeout_s),
+    ):
+        assert client.echo(1) == 1
+        assert client.futures.echo(2).result(60) == 2
+        assert list(client.rows()) == [1]
+        assert client.add_up(iter([1, 2])) == 3

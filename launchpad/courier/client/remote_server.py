@@ -6,6 +6,7 @@ The same for every transport. One client has one `RemoteServer`, whatever option
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -46,7 +47,8 @@ class Options:
     """How a client makes its calls: what `client.with_options(…)` changes.
 
     Attributes:
-        timeout_s: seconds that a call may take, waiting for the server included; None is no limit.
+        timeout_s: seconds that a call may take, waiting for the server included; None, as math.inf, is no
+            limit.
         wait_for_ready: a call made before the server is up waits for it.
         idempotent: a call may run twice, so that courier may repeat it when its outcome is unknown.
         compress: arguments and results are compressed on the way; for slow networks.
@@ -60,6 +62,10 @@ class Options:
     def __post_init__(self) -> None:
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ValueError(f"a timeout is in seconds and positive, not {self.timeout_s!r}")
+        if self.timeout_s is not None and self.timeout_s >= threading.TIMEOUT_MAX:
+            object.__setattr__(
+                self, "timeout_s", None
+            )  # no clock counts as far, least of all to math.inf
 
     def find_deadline(self, began: float) -> float | None:
         """When a call is late that began then: by its timeout, or by the call that it is made for."""
