@@ -121,7 +121,9 @@ class Running:
                 output.open()
                 runner.thread.start()
             except RuntimeError as error:
-                raise LaunchError(f"no thread could be started: {error}") from error
+                raise LaunchError(
+                    f"no thread could be started: {error}; look at `ulimit -u` and the memory left"
+                ) from error
         except BaseException:
             with contextlib.suppress(Exception):
                 undo.close()

@@ -75,6 +75,26 @@ def test_f44_old_clients_are_served_while_there_are_no_descriptors_and_new_ones_
     assert not has_run_out(old)
 
 
+def test_sound_pass_2_a_server_without_descriptors_says_once_that_clients_wait(
+    python, socket_address, connect
+) -> None:
+    source = SERVER.format(begin=begin_source(), address=socket_address, most=MOST)
+    with python(
+        source.replace("import os", "import sys; sys.stderr = sys.stdout; import os")
+    ) as process:
+        assert process.stdout.readline() == "up\n"
+        client = connect(socket_address, call_timeout=20)
+        client.echo(1)
+        with silent_connections(socket_address):
+            until(lambda: has_run_out(client))
+        until(lambda: not has_run_out(client))
+        process.kill()
+        said = process.stdout.read()
+
+    assert said.count("takes no new clients for now, and they wait: [Errno 24]") == 1
+    assert "ulimit -n" in said
+
+
 def test_f44_a_server_without_descriptors_does_not_spin(poor_server, connect) -> None:
     client = connect(poor_server, call_timeout=20)
     client.echo(1)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
+from launchpad.launch.rundir import directory
 from tests import nodes
 from tests.faults.backends import both, everywhere
 from tests.helpers import scripts
@@ -181,6 +182,77 @@ def test_sound_34_where_the_forkserver_cannot_start_the_log_that_is_named_says_w
     assert "/nowhere" in Path(outcome.log_path).read_text()
     assert "No module named 'encodings'" in str(caught.value)
     assert f"log:  {outcome.log_path}" in str(caught.value)
+
+
+@both
+def test_sound_pass_2_a_worker_whose_log_cannot_be_opened_says_so(
+    launch_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
+
+    begin = directory.RunDirectory.create
+
+    def create(*args: Any) -> directory.RunDirectory:
+        run = begin(*args)
+        run.log("printer-0").mkdir()  # in the place of the file
+        return run
+
+    monkeypatch.setattr(directory.RunDirectory, "create", create)
+    program = lp.Program("hindered")
+    program.add_node(lp.PyNode(print), label="printer")
+
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, 20, launch_type)
+
+    assert (caught.value.worker, caught.value.phase) == ("printer-0", "start")
+    assert "Is a directory" in caught.value.outcome.cause
+
+
+@pytest.mark.parametrize("executable", ["", None])
+def test_sound_pass_2_where_no_interpreter_is_known_the_launch_is_refused_with_what_to_do(
+    executable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    program = lp.Program("embedded")
+    program.add_node(lp.PyNode(print), label="printer")
+
+    with pytest.raises(lp.LaunchError, match=r"sys.executable is .*; set it to the path"):
+        lp.testing.run(program, 20, "test_mp")
+
+
+IN_SMALL_FILES = """
+import resource
+import launchpad as lp
+
+program = lp.Program("small")
+program.add_node(lp.PyNode(print, "x" * 5000), label="printer")
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+lp.launch(program, "local_mp")
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (0, "no directory for logs: No usable temporary directory found in"),
+        (1000, "File too large; this is the limit on the size of a file (ulimit -f)"),
+    ],
+)
+def test_sound_pass_2_a_limit_on_the_size_of_files_is_named(limit: int, said: str) -> None:
+    environment = scripts.environment()
+    environment.pop("LAUNCHPAD_LOGGING_DIR", None)
+
+    done = subprocess.run(
+        [sys.executable, "-c", IN_SMALL_FILES.format(limit=limit)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert "launchpad.errors.LaunchError: " in done.stderr
+    assert said in done.stderr
 
 
 FEW_DESCRIPTORS = """

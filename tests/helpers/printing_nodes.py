@@ -60,6 +60,12 @@ def by_every_stream() -> None:
         stream.buffer.flush()
 
 
+def odd_characters() -> None:
+    """What an ASCII stream cannot take, and what UTF-8 cannot."""
+    for stream in (sys.stdout, sys.stderr):
+        print("caf\u00e9 \udcff", file=stream, flush=True)
+
+
 def by_early_logger() -> None:
     """A line by a logger that the script has configured before."""
     logging.getLogger("early").warning("by a logger")

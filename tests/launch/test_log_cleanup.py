@@ -48,6 +48,34 @@ def test_logs_older_than_a_month_are_deleted_at_the_next_launch(base: Path) -> N
     assert new.exists()
 
 
+@pytest.mark.parametrize("wrong_by_s", [-1e9, 1e9])
+def test_sound_pass_2_a_clock_that_differs_from_the_file_system_s_deletes_no_logs(
+    wrong_by_s: float, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    young = run_once()
+    (base / ".swept").unlink()
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + wrong_by_s)
+
+    new = run_once()
+
+    assert young.exists()
+    assert new.exists()
+    assert (base / ".swept").exists()
+
+
+def test_sound_pass_2_a_sweep_that_has_been_in_the_future_delays_no_other(base: Path) -> None:
+    old = run_once()
+    age(old)
+    (base / ".swept").touch()
+    future = time.time() + 1e9
+    os.utime(base / ".swept", (future, future))
+
+    run_once()
+
+    assert not old.exists()
+
+
 def test_how_long_logs_are_kept_can_be_chosen(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = run_once()
     age(logs, 2 * 86_400)
@@ -74,7 +102,8 @@ def test_the_logs_of_a_program_that_runs_are_kept_however_silent_it_is(base: Pat
 
     with lp.launch(program, "test_mt") as running:
         age(running.log_directory)
-        sweep_old_logs(base)
+        (base / "new").mkdir()
+        sweep_old_logs(base / "new")
 
         assert running.log_directory.exists()
 

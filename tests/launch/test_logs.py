@@ -71,6 +71,20 @@ def test_sound_33_what_is_written_past_print_is_in_the_log_too(launch_type: str)
     ]
 
 
+@both
+@pytest.mark.parametrize("encoding", ["ascii:strict", "utf-16", ""])
+def test_sound_pass_2_logs_are_utf_8_whatever_the_locale_and_take_every_character(
+    encoding: str, launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+
+    running = lp.testing.run(
+        program_of(lp.PyNode(printing_nodes.odd_characters)), DEADLINE_S, launch_type
+    )
+
+    assert running.logs("printer") == "caf\u00e9 \\udcff\n" * 2
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_sound_33_a_handler_of_logging_that_was_made_before_writes_to_the_log_of_the_worker(
     stream: str, capsys: pytest.CaptureFixture[str]

@@ -49,6 +49,7 @@ class Poller:
         self._expiring: set[ServerConnection] = set()
         self._ready: deque[ServerConnection] = deque()
         self._paused: dict[Listener, float] = {}  # until when
+        self._has_refused: set[Listener] = set()
         self._is_closed = False
         self._wakeup = WakeupSocketpair()
         self._selector.register(self._wakeup, selectors.EVENT_READ)
@@ -150,13 +151,19 @@ class Poller:
             sock = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError:
+        except OSError as error:
             # Out of descriptors: it would be readable again at once. So it is left out for a while,
             # and clients wait in the system's backlog.
             with self._lock:
                 if listener in self._listeners:
                     self._selector.unregister(listener.sock)
                     self._paused[listener] = time.monotonic() + _ACCEPT_PAUSE_S
+            if listener not in self._has_refused:
+                self._has_refused.add(listener)
+                warn(
+                    f"the server at {listener.address} takes no new clients for now, and they wait: {error}."
+                    " If it is the limit on open files, raise it (ulimit -n)"
+                )
             return
         self.park(self._make_connection(sock))
 

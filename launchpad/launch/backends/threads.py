@@ -216,12 +216,17 @@ class ThreadWorkers(Workers):
         try:
             with context.entered(me), contextlib.ExitStack() as stack:
                 log = self._run.log(me.name, me.attempt)
-                stdout_router.begin(
-                    me,
-                    log,
-                    self._run.rotation,
-                    lambda text: self._report(WorkerNote(me.name, text)),
-                )
+                try:
+                    stdout_router.begin(
+                        me,
+                        log,
+                        self._run.rotation,
+                        lambda text: self._report(WorkerNote(me.name, text)),
+                    )
+                except OSError as error:
+                    cause = f"its log could not be opened: {error}"
+                    ended = replace(ended, kind=outcome.FAILED, phase="start", cause=cause)
+                    return
                 stack.callback(stdout_router.end, me)
                 ended = running_thread.worker.main()
                 if ended.is_failure and ended.traceback:

@@ -201,8 +201,8 @@ class ProcessLog(LogWriter):
             buffer.is_unbuffered = bool(getattr(before, "write_through", False))
             stream = io.TextIOWrapper(
                 buffer,
-                encoding=getattr(before, "encoding", None) or "utf-8",
-                errors=getattr(before, "errors", None) or "backslashreplace",
+                encoding="utf-8",  # whatever the locale: so logs are read, and no print() is an error
+                errors="backslashreplace",
                 newline="\n",
                 line_buffering=True,
                 write_through=buffer.is_unbuffered,

@@ -76,7 +76,7 @@ class RunDirectory:
         names = ["control.socket", *(socket_name(address) for address in addresses)]
         base = locations.runtime_base(1 + _SHORT_ID, names)
         locations.sweep(base)
-        sweep_old_logs(logs.parent)
+        sweep_old_logs(logs)
         return cls(logs.name, base / os.urandom(_SHORT_ID // 2).hex(), logs, rotation)
 
     def make_runtime(self) -> None:
@@ -174,14 +174,20 @@ def socket_name(address: str) -> str:
     return f"{name[:23]}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
 
-def sweep_old_logs(base: Path) -> None:
-    """Deletes old logs, as set by LAUNCHPAD_LOG_DAYS; 0 keeps them for ever. LaunchError: it is no number."""
-    days = number_of("LAUNCHPAD_LOG_DAYS", _LOG_DAYS)
-    now, swept = time.time(), base / _SWEPT
+def sweep_old_logs(new: Path) -> None:
+    """Deletes old logs, as set by LAUNCHPAD_LOG_DAYS; 0 keeps them for ever. LaunchError: it is no number.
+
+    Args:
+        new: A directory beside them that was made just now: it says what time it is for that file system,
+            whose clock may be another than ours.
+    """
+    days, base = number_of("LAUNCHPAD_LOG_DAYS", _LOG_DAYS), new.parent
+    swept = base / _SWEPT
     try:
         if not days or base.lstat().st_uid != os.getuid() or base.is_symlink():
             return
-        if swept.exists() and now - swept.stat().st_mtime < _SWEEP_PAUSE_S:
+        now = new.stat().st_mtime
+        if swept.exists() and 0 <= now - swept.stat().st_mtime < _SWEEP_PAUSE_S:
             return
         swept.touch(0o600)
         directories = [entry for entry in base.iterdir() if _LOG_DIRECTORY.fullmatch(entry.name)]

@@ -108,7 +108,15 @@ def open_log_base(*, make: bool = False) -> int:
         FileNotFoundError: it is not there, and is not to be made.
         LaunchError: it cannot be made, or another user could replace what is in it.
     """
-    base = log_base()
+    try:
+        base = log_base()
+    except FileNotFoundError as error:  # TMPDIR, /tmp and the current directory take no file
+        if not make:
+            raise
+        raise LaunchError(
+            f"no directory for logs: {error.strerror}. Make room in one of them, or set LAUNCHPAD_LOGGING_DIR"
+            " and LAUNCHPAD_RUNTIME_DIR to directories of your own."
+        ) from error
     try:
         if os.environ.get("LAUNCHPAD_LOGGING_DIR"):
             return private_directory.open_unchangeable(base, make=make)

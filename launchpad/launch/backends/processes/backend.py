@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -151,6 +152,11 @@ def start_forkserver(
     Raises:
         LaunchError: it could not be started.
     """
+    if not sys.executable:  # Python is part of another program
+        raise LaunchError(
+            f"the workers' forkserver could not be started: sys.executable is {sys.executable!r}; set it to"
+            " the path of a Python interpreter, or launch with local_mt"
+        )
     interpreter = overrides.setdefault("interpreter", InterpreterSettings.here())
     try:
         with (
@@ -188,6 +194,6 @@ def start_forkserver(
                 workers.close()
                 raise
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
-        why = f"{error}. {exit_status.limit_behind(error)}"
+        why = "; ".join(filter(None, (str(error), exit_status.limit_behind(error))))
         raise LaunchError(f"the workers' forkserver could not be started: {why}") from error
     return workers

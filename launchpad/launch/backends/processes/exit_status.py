@@ -28,6 +28,8 @@ from launchpad.outcome import Outcome
 
 _LIMITS = {
     errno.EAGAIN: "the limit on processes and threads (ulimit -u, or pids.max of the container)",
+    errno.EDQUOT: "your quota of the disk",
+    errno.EFBIG: "the limit on the size of a file (ulimit -f)",
     errno.EMFILE: "the limit on open files of one process (ulimit -n)",
     errno.ENFILE: "the limit on open files of this machine (fs.file-max)",
     errno.ENOMEM: "the memory of this machine or container",
