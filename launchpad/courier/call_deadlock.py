@@ -35,7 +35,9 @@ def detect(waits: Sequence[Wait]) -> bool:
             if frozenset(calls) not in _reported:
                 _reported.add(frozenset(calls))
                 warn(
-                    f"these calls wait for each other, and none will ever be answered: {' → '.join(calls)}. "
+                    f"these calls wait for each other: {' → '.join(calls)}. A recursion that ends "
+                    "is answered; one that does not, or calls of which each holds what another one needs, "
+                    "never are. "
                     "Call with futures and do not wait, or set a call_timeout."
                 )
     finally:

@@ -7,6 +7,9 @@ import threading
 import pytest
 
 from launchpad import courier
+from launchpad.courier import call_deadlock
+from launchpad.courier.client import remote_server
+from launchpad.courier.server import thread_pool
 from tests.waiting import until
 
 
@@ -159,3 +162,29 @@ def test_sound_21_beside_those_that_are_blocked_as_many_run_as_otherwise(
     gate.set()
     assert all(future.result(60) for future in waiting)
     until(lambda: not server._core.pool._blocked)
+
+
+def test_sound_29_a_deep_recursion_is_no_alarm(
+    serve, connect, short_directory, monkeypatch
+) -> None:
+    """It needs as many threads as calls that wait for each other, and then it is answered."""
+    monkeypatch.setattr(thread_pool, "MANY_FOR_S", 60.0, raising=False)
+    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 60.0)
+    texts: list[str] = []
+    looked = threading.Event()
+    monkeypatch.setattr(call_deadlock, "warn", texts.append)
+    monkeypatch.setattr(call_deadlock, "detect", lambda _: looked.set())
+    clients: list[courier.Client] = []
+
+    def down(i: int, n: int) -> int:
+        return 0 if n == 0 else 1 + clients[1 - i].down(1 - i, n - 1)
+
+    for i in range(2):
+        serve(f"unix:{short_directory}/{i}", size=1, down=down)
+        clients.append(connect(f"unix:{short_directory}/{i}"))
+
+    assert (
+        clients[0].down(0, 2 * thread_pool.MANY_THREADS + 20) == 2 * thread_pool.MANY_THREADS + 20
+    )
+    assert texts == []
+    assert not looked.is_set()

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 MANY_THREADS = 128
+MANY_FOR_S = 1.0  # a deep recursion needs as many, too, but comes to its end
 IDLE_S = 3.0  # a thread without work this long retires
 _BLOCKED_AFTER_S = 0.005  # no job ended for this long: the running ones are taken to be blocked
 
@@ -53,7 +54,7 @@ class ThreadPool:
             by one thread at a time.
         wake: makes `poll` return soon; called from any thread.
         on_many_threads: called in a thread of its own when so many jobs wait for something that there are
-            `MANY_THREADS` threads: they may be waiting for each other.
+            `MANY_THREADS` threads for `MANY_FOR_S`: they may be waiting for each other.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class ThreadPool:
         self._waking: set[object] = set()  # woken or started, and not yet in `_next`
         self._has_leader = False
         self._is_stopping = False
+        self._stopped = threading.Event()
         self._ended = 0  # jobs, ever
         self._started = 0  # threads, ever
         # When nothing had ended: jobs that had by then, the time, the threads and their CPU time.
@@ -100,6 +102,7 @@ class ThreadPool:
 
     def stop(self) -> None:
         """Threads end when they have no more work. Does not wait for them."""
+        self._stopped.set()
         with self._lock:
             self._is_stopping = True
             while self._followers:
@@ -144,12 +147,16 @@ class ThreadPool:
             thread.start()
             if has_many_threads:
                 threading.Thread(
-                    target=self._on_many_threads, name=f"{self._name}-deadlock", daemon=True
+                    target=self._report_if_still_many, name=f"{self._name}-deadlock", daemon=True
                 ).start()
         except RuntimeError:  # out of threads: those that there are lead when they can
             with self._lock:
                 self._threads.discard(thread)
                 self._waking.discard(thread)
+
+    def _report_if_still_many(self) -> None:
+        if not self._stopped.wait(MANY_FOR_S) and len(self._running) >= MANY_THREADS:
+            self._on_many_threads()
 
     def _main(self) -> None:
         me, job = threading.get_ident(), self._next(threading.current_thread())
