@@ -53,6 +53,13 @@ class Program:
         self._groups: dict[str, Group] = {}
         self._current: str | None = None
 
+    def __deepcopy__(self, memo: object) -> Program:
+        # As a pickle: the handles in it, also those in closures, then stand for the nodes of the copy.
+        import cloudpickle
+
+        copied: Program = cloudpickle.loads(cloudpickle.dumps(self))
+        return copied
+
     @property
     def name(self) -> str:
         """Its name in reports and listings."""

@@ -236,10 +236,25 @@ def test_a_program_can_be_pickled_with_its_edges() -> None:
     server = program.add_node(lp.CourierNode(Server), label="server")
     program.add_node(lp.PyClassNode(Client, server), label="client")
 
-    copy = pickle.loads(pickle.dumps(program))
+    copied = pickle.loads(pickle.dumps(program))
 
-    assert copy.edges() == program.edges()
-    assert str(copy) == str(program)
+    assert copied.edges() == program.edges()
+    assert str(copied) == str(program)
+
+
+def test_sound_33_a_deep_copy_of_a_program_is_a_program_of_its_own() -> None:
+    program = lp.Program("p")
+    server = program.add_node(lp.CourierNode(Server), label="server")
+    program.add_node(lp.PyClassNode(Client, server), label="client")
+    program.add_node(lp.PyNode(lambda: server), label="closure")
+
+    copied = copy.deepcopy(program)
+    program.add_node(lp.PyClassNode(Client, server), label="later")
+
+    assert [edge for edge in program.edges() if edge not in copied.edges()] != []
+    assert list(copied.groups) == ["server", "client", "closure"]
+    assert len(copied.edges()) == 2
+    assert len(lp.plan(copied).workers) == 3
 
 
 def test_group_options_may_be_given_only_once() -> None:

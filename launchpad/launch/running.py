@@ -185,6 +185,9 @@ class Running:
         Args:
             reason: Why, for the record.
             at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
+
+        Raises:
+            NotRunningError: this is a forked child of the launching process.
         """
         with KeyboardInterruptHandler(self.ask_to_stop, is_stopping=True):
             self.is_asked, self.skips_grace = True, self.skips_grace or at_once
@@ -359,6 +362,8 @@ class Running:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: object
     ) -> None:
+        if not self._runner.is_here and error is not None:
+            return  # a forked child leaves the block, by sys.exit() or an error: the program is not its own
         self.stop()
         if error is None:
             self.wait()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -398,3 +401,41 @@ def test_f30_a_cycle_is_named_through_any_of_its_servers_addresses(
         caller.join(10)
 
     assert "A.f → B.g → A.f" in texts[0] or "B.g → A.f → B.g" in texts[0]
+
+
+FRESH_SERVER = """
+import signal
+from launchpad import courier
+server = courier.Server("killed")
+server.start()
+print(server.address, flush=True)
+signal.pause()
+"""
+
+
+def test_sound_33_what_a_server_without_an_address_left_when_it_was_killed_is_removed(
+    serve, connect, short_directory: Path
+) -> None:
+    running = serve(ping=lambda: 1)
+    folder = Path(path_of(running.address)).parent.parent
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    command = [sys.executable, "-c", FRESH_SERVER]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        killed = Path(path_of(one.stdout.readline().strip())).parent
+        one.kill()
+    begun, abandoned = folder / f"courier-{'1' * 12}", folder / f"courier-{'2' * 12}"
+    theirs, named = folder / f"courier-{'3' * 12}", folder / "courier-of-mine"
+    for directory in (begun, abandoned, named):
+        directory.mkdir(mode=0o700)
+    theirs.symlink_to(named)
+    os.utime(abandoned, (0, 0))
+    assert killed.exists()
+
+    serve()
+
+    assert [d.exists() for d in (killed, abandoned, begun, named, theirs)] == [0, 0, 1, 1, 1]
+    assert connect(running.address).ping() == 1
+    for directory in (begun, named):
+        directory.rmdir()
+    theirs.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import launchpad as lp
 from tests.helpers import scripts
 from tests.helpers.scripts import read_until, run, start
 from tests.waiting import runs, until
@@ -921,3 +923,29 @@ lp.launch(program_of(("worker", lp.PyNode(work))))
     done = run([python, "-O", "-X", "dev", "-X", "utf8", file], f"--lp_launch_type={launch_type}")
 
     assert "True 1 1" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("method", ["stop", "wait", "leave"])
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_sound_33_a_forked_child_of_the_script_cannot_stop_its_program_and_says_so(
+    launch_type: str, method: str
+) -> None:
+    program = lp.Program("forked")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
+
+    with lp.launch(program, launch_type) as running:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.alarm(30)
+                if method == "leave":
+                    running.__exit__(SystemExit, SystemExit(), None)
+                else:
+                    with pytest.raises(lp.NotRunningError, match="was forked from process"):
+                        getattr(running, method)()
+                os._exit(0)
+            finally:
+                os._exit(1)
+
+        assert os.waitpid(pid, 0)[1] == 0
+        assert not running.is_done

@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import socket
 import stat
 import sys
+import time
 from pathlib import Path
 
 from launchpad.courier.security.private_directory import check_unchangeable
@@ -25,6 +27,8 @@ from launchpad.courier.transport.stream_socket import Listener
 PREFIX = "unix:"
 MAX_PATH = 107 if sys.platform == "linux" else 103
 _BACKLOG = 1024
+_FRESH, _SOCKET = re.compile(r"courier-[0-9a-f]{12}"), "s"
+_STARTING_S = 60.0  # a directory without a socket is of a server that starts, or died doing so
 
 is_stale = None  # a write to a peer that has closed fails at once
 
@@ -46,9 +50,28 @@ def fresh_path() -> str:
     """A path in a directory of our own that does not exist yet; short enough wherever TMPDIR is."""
     import tempfile
 
-    name = f"courier-{os.urandom(6).hex()}/s"
+    name = f"courier-{os.urandom(6).hex()}/{_SOCKET}"
     path = os.path.join(tempfile.gettempdir(), name)
     return path if len(os.fsencode(path)) <= MAX_PATH - 8 else f"/tmp/{name}"
+
+
+def _sweep(folder: str) -> None:
+    """Removes the directories of servers without an address that were killed: nothing listens there."""
+    with os.scandir(folder) as entries:
+        found = [entry.path for entry in entries if _FRESH.fullmatch(entry.name)]
+    for directory in found:
+        with contextlib.suppress(OSError):  # removed meanwhile, or a server is there
+            status = os.lstat(directory)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            names = os.listdir(directory)
+            if _SOCKET not in names and time.time() - status.st_mtime < _STARTING_S:
+                continue
+            if _SOCKET in names:
+                _refuse_if_taken(os.path.join(directory, _SOCKET))
+            for name in names:
+                os.unlink(os.path.join(directory, name))
+            os.rmdir(directory)
 
 
 class UnixListener(Listener):
@@ -63,6 +86,8 @@ class UnixListener(Listener):
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, 0o700)
             self._owns_directory = True
+            if _FRESH.fullmatch(os.path.basename(self._directory)):
+                _sweep(os.path.dirname(self._directory))
         # Another user must not be able to put or replace a socket there.
         try:
             check_unchangeable(Path(self._directory))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import queue
 import threading
 import time
@@ -18,6 +19,7 @@ import traceback
 from collections.abc import Collection
 
 from launchpad.courier import WorkerFailed
+from launchpad.errors import NotRunningError
 from launchpad.events import Ended, Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
@@ -103,6 +105,12 @@ class Runner:
         self.inbox = inbox
         self._directory, self._output, self._undo = run, output, undo
         self._changed = threading.Condition()
+        self._program, self._pid = plan.program, os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """False in a forked child of the launching process, where its thread does not run."""
+        return os.getpid() == self._pid
 
     def states(self) -> list[WorkerState]:
         """The state of each worker now."""
@@ -130,7 +138,16 @@ class Runner:
         """Until the program has ended, or all workers of these groups, or the first of them.
 
         False when the time is up.
+
+        Raises:
+            NotRunningError: this is a forked child of the launching process.
         """
+        if not self.is_here:
+            raise NotRunningError(
+                f"this process was forked from process {self._pid}, which launched program"
+                f" {self._program!r}: only there it can be waited for or stopped. From here call"
+                f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
+            )
         enough = any if first else all
 
         def is_over() -> bool:
