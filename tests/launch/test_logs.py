@@ -105,6 +105,19 @@ def test_sound_33_a_handler_of_logging_that_was_made_before_writes_to_the_log_of
     assert handler.stream is getattr(sys, stream)
 
 
+@pytest.mark.parametrize("are_closed", [True, False])
+def test_sound_33_streams_that_are_one_or_closed_keep_no_worker_from_its_log(
+    are_closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = None if are_closed else sys.stdout
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", one)
+        patch.setattr(sys, "stderr", one)
+        running = lp.testing.run(program_of(lp.PyNode(printing_nodes.by_every_stream)), DEADLINE_S)
+
+    assert len(running.logs("printer").splitlines()) == 6
+
+
 def test_the_terminal_shows_one_attempt_after_the_other(tmp_path: Path) -> None:
     run = RunDirectory.create("attempts")
     screen = io.StringIO()

@@ -130,4 +130,5 @@ def end(worker: RunContext) -> None:
 def _log_handlers() -> list[logging.StreamHandler[Any]]:
     """All that write to a stream, also those inside other handlers, as absl's."""
     handlers = [reference() for reference in logging._handlerList]  # type: ignore[attr-defined]
-    return [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
+    # The last resort of logging asks for sys.stderr each time, and has no stream of its own.
+    return [h for h in handlers if isinstance(h, logging.StreamHandler) and "stream" in vars(h)]
