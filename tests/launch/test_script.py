@@ -949,3 +949,24 @@ def test_sound_33_a_forked_child_of_the_script_cannot_stop_its_program_and_says_
 
         assert os.waitpid(pid, 0)[1] == 0
         assert not running.is_done
+
+
+@both
+def test_sound_25_a_script_with_a_closed_stdout_may_print_while_its_program_runs(
+    tmp_path: Path, launch_type: str
+) -> None:
+    body = """
+def work():
+    print("working", flush=True)
+    lp.wait_for_stop()
+with lp.launch(program_of(("worker", lp.PyNode(work)))) as running:
+    while "working" not in running.logs("worker"):
+        time.sleep(0.01)
+    print("lost", flush=True)
+    print("shown", file=sys.stderr)
+"""
+    command = f"{shlex.join([*script(tmp_path, body), f'--lp_launch_type={launch_type}'])} >&-"
+
+    done = run(["bash", "-c", command])
+
+    assert (done.returncode, done.stderr) == (0, "shown\n")

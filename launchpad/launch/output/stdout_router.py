@@ -37,11 +37,13 @@ class ThreadStdout:
     Not an `io` class: those flush when they are collected, in whatever thread that happens.
     """
 
-    original: TextIO
+    original: TextIO | None
+    """None if its descriptor was closed when Python started; what is written there is lost."""
 
     def write(self, text: str) -> int:
         """Writes to the worker's log, or to the original stream outside workers."""
-        return self.target().write(text)
+        target = self.target()
+        return len(text) if target is None else target.write(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:
         """Writes one after the other."""
@@ -55,16 +57,18 @@ class ThreadStdout:
 
     def flush(self) -> None:
         """Flushes the worker's log, or the original stream."""
-        self.target().flush()
+        if (target := self.target()) is not None:
+            target.flush()
 
     def isatty(self) -> bool:
         """False in a worker, whose output is a file."""
-        return self.target().isatty()
+        target = self.target()
+        return target is not None and target.isatty()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
 
-    def target(self) -> TextIO | LogWriter:
+    def target(self) -> TextIO | LogWriter | None:
         """Where it goes from this thread."""
         me = context.try_current()
         return (_files.get(me.parent or me) if me is not None else None) or self.original
@@ -79,9 +83,10 @@ class ThreadBuffer:
     def write(self, data: ReadableBuffer, /) -> int:
         """Writes to the worker's log, or to the buffer of the original stream."""
         target = self.stdout.target()
-        if not isinstance(target, LogWriter):
+        if isinstance(target, LogWriter):
+            target.write_bytes(bytes(data))
+        elif target is not None:
             return target.buffer.write(data)
-        target.write_bytes(bytes(data))
         return memoryview(data).nbytes
 
     def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
@@ -94,7 +99,7 @@ class ThreadBuffer:
         self.stdout.flush()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.stdout.original.buffer, name)
+        return getattr(getattr(self.stdout.original, "buffer", None), name)
 
 
 def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[str], None]) -> None:
@@ -106,7 +111,7 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
                 routed = ThreadStdout(original)
                 setattr(sys, name, routed)
                 for handler in _log_handlers():
-                    if handler.stream is original:
+                    if original is not None and handler.stream is original:
                         handler.setStream(routed)
         _files[worker] = LogWriter(path, rotation, warn)
 
