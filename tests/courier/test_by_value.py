@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launchpad.courier.codec import by_value
+from tests.courier.conftest import begin_source
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,3 +118,38 @@ def test_plain_cloudpickle_is_used_should_it_keep_its_classes_elsewhere(
     body = by_value.dumps(a_class(), 5, lambda _: True)
 
     assert b"launchpad.courier.codec.by_value" not in body
+
+
+def test_sound_28_what_a_class_of_the_script_drags_along_is_said_once_with_its_size(
+    unix_address, python
+) -> None:
+    source = f"""{begin_source()}
+import dataclasses, logging
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+TABLE = bytes(3 << 20)
+@dataclasses.dataclass
+class Step:
+    a: int
+    def look(self):
+        return TABLE[self.a]
+@dataclasses.dataclass
+class Small:
+    a: int
+server = courier.Server(address={unix_address!r})
+server.bind("m", lambda value: None)
+server.start()
+client = courier.Client({unix_address!r})
+for i in range(3):
+    client.m([Step(i)])
+    client.m(Small(i))
+    client.futures.m(x=Step(i)).exception()
+client.m((Small(1), bytes(3 << 20)))
+server.stop()
+"""
+
+    with python(source) as process:
+        output, _ = process.communicate(timeout=60)
+
+    [line] = output.splitlines()
+    assert line.startswith("Step of the launching script is sent by value")
+    assert "its global 'TABLE' is 3,145," in line

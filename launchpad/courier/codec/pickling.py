@@ -24,7 +24,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from launchpad.courier.codec import exceptions, tensors, unpicklable
+from launchpad.courier.codec import exceptions, large_code, tensors, unpicklable
 from launchpad.courier.errors import (
     ProtocolError,
     RemoteError,
@@ -131,7 +131,10 @@ def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[m
         except Exception as failed:
             error = failed.with_traceback(None)
         buffers.clear()
-    return _encode_by_value(value, error, keep), buffers
+    body = _encode_by_value(value, error, keep)
+    if len(body) + sum(buffer.nbytes for buffer in buffers) >= large_code.LARGE:
+        large_code.warn(value, encode)
+    return body, buffers
 
 
 def _encode_by_value(

@@ -1,0 +1,76 @@
+"""Code that travels by value and drags much along: said once, with what it is and how large."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+Encode = Callable[[Any], tuple[bytes, list[memoryview]]]
+
+LARGE = 1 << 20
+_MAX_PARTS = 1000  # of a message that are looked at
+_warned_of: set[int] = (
+    set()
+)  # ids of classes and functions, which stay: they are those of the launching script
+_lock = threading.Lock()
+
+
+def warn(message: object, encode: Encode) -> None:
+    """Warns of each class and function in a large message that is large by itself, once."""
+    for code in _code_in(message):
+        with _lock:
+            if code.__qualname__ in _warned_of:
+                continue
+            _warned_of.add(code.__qualname__)
+        size = _size(code, encode)
+        if size < LARGE:
+            continue
+        parts = {name: _size(value, encode) for name, value in _globals_of(code).items()}
+        name, most = max(parts.items(), key=lambda part: part[1], default=("", 0))
+        why = f", of which its global {name!r} is {most:,}" if most >= LARGE else ""
+        import logging  # late: most programs have no such code
+
+        logging.getLogger("launchpad.courier").warning(
+            f"{code.__qualname__} of the launching script is sent by value, with all that it uses: {size:,} "
+            f"bytes in each call{why}. Put it into a module that both sides import, or hand over what it "
+            "needs as an argument, once."
+        )
+
+
+def _code_in(message: object) -> Iterator[Any]:
+    """The classes and functions of `__main__` that it consists of."""
+    todo = [message]
+    for _ in range(_MAX_PARTS):
+        if not todo:
+            return
+        part = todo.pop()
+        code = part if isinstance(part, FunctionType | type) else type(part)
+        if code.__module__ == "__main__":
+            yield code
+        if isinstance(part, dict):
+            todo += part.values()
+        elif isinstance(part, list | tuple):
+            todo += part
+        elif code.__module__ == "__main__" and code is not part:
+            todo += getattr(part, "__dict__", {}).values()
+
+
+def _globals_of(code: Any) -> dict[str, Any]:
+    functions = [code] if isinstance(code, FunctionType) else list(vars(code).values())
+    return {
+        name: each.__globals__[name]
+        for each in functions
+        if isinstance(each, FunctionType)
+        for name in each.__code__.co_names
+        if name in each.__globals__
+    }
+
+
+def _size(value: object, encode: Encode) -> int:
+    try:
+        body, buffers = encode(value)
+    except Exception:
+        return 0
+    return len(body) + sum(buffer.nbytes for buffer in buffers)
