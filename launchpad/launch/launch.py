@@ -123,15 +123,23 @@ def launch(
 
     Raises:
         DefinitionError: a mistake in the program; nothing was started.
-        LaunchError: the backend could not start; nothing is left running.
+        LaunchError: the backend could not start, and nothing is left running; or a process that
+            multiprocessing has started imports this script.
     """
     from launchpad import compat, context
+    from launchpad.errors import LaunchError
     from launchpad.launch import registry, signals
     from launchpad.launch.output.printer import Output
     from launchpad.launch.output.stdout_router import ThreadStdout
     from launchpad.launch.planning import planner
     from launchpad.launch.rundir.directory import RunDirectory
 
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
+        raise LaunchError(
+            "a process that multiprocessing has started imports this script, and would launch its program"
+            " once more. Launch it under `if __name__ == '__main__':`"
+        )
     options = compat.without_meaningless(options, xm_resources)
     program = _single(programs)
     name = registry.launch_type_name(launch_type)

@@ -46,6 +46,7 @@ _runs: list[Running] = []
 _exit_code = 0
 _script: FrameType | None = None
 _given_to_exit: object = ""
+_file = vars(sys.modules["__main__"]).get("__file__")
 
 
 def watch(running: Running) -> None:
@@ -104,6 +105,10 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
     """
     global _exit_code, _given_to_exit
     _given_to_exit = given_to_exit
+    if (
+        _file is not None
+    ):  # the interpreter has taken it away; inspect and multiprocessing ask for it
+        vars(sys.modules["__main__"]).setdefault("__file__", _file)
     # The interpreter keeps the exception that has ended a script where a debugger looks for it.
     error, code_of_signal = error or getattr(sys, "last_value", None), _exit_code
 

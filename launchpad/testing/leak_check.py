@@ -91,12 +91,19 @@ def _descendants() -> set[str]:
 
 
 def _segments() -> list[Path]:
-    """This user's files in /dev/shm that no other process has mapped."""
+    """This user's files in /dev/shm that no other process has mapped.
+
+    Semaphores do not count: a mapping of one does not tell its name.
+    """
     folder = Path("/dev/shm")
     ours = []
     for path in folder.glob("*"):
         with contextlib.suppress(OSError):  # removed meanwhile
-            if path.is_file() and path.stat().st_uid == os.getuid():
+            if (
+                path.is_file()
+                and not path.name.startswith("sem.")
+                and path.stat().st_uid == os.getuid()
+            ):
                 ours.append(path)
     all_maps = Path("/proc").glob("[0-9]*/maps") if ours else ()
     used = "".join(_text(maps) for maps in all_maps if maps.parent.name != str(os.getpid()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import os
+import pickle
 import signal
 import subprocess
 import time
@@ -115,3 +117,13 @@ def never_stops() -> None:
     print("waiting", lp.stop_event().is_set(), flush=True)
     while True:
         time.sleep(0.01)
+
+
+class Net:
+    """A model."""
+
+
+def pickle_a_net() -> None:
+    """Says whether one is itself again after pickling, and where its source begins."""
+    same = type(pickle.loads(pickle.dumps(Net()))) is Net
+    print(same, inspect.getsource(Net).splitlines()[0])

@@ -151,6 +151,21 @@ def test_a_pod_that_is_sent_no_code_finds_what_is_there(mounted: Mounted, begin:
     assert begin().wait(DEADLINE_S) == 0
 
 
+def test_sound_06_what_the_script_defines_can_be_pickled_in_a_pod_and_its_source_is_there(
+    mounted: Mounted, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (pod_nodes.Net, pod_nodes.pickle_a_net):  # as if this were a script
+        monkeypatch.setattr(each, "__module__", "__main__")
+        monkeypatch.setattr(sys.modules["__main__"], each.__name__, each, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", pod_nodes.__file__, raising=False)
+    monkeypatch.setitem(pod_nodes.pickle_a_net.__globals__, "__name__", "__main__")
+    mounted.mount(single(pod_nodes.pickle_a_net))
+
+    assert begin().wait(DEADLINE_S) == 0
+
+    assert mounted.lines == ["True class Net:"]
+
+
 def test_its_port_is_open_when_it_is_ready_and_not_before(mounted: Mounted, begin: Begin) -> None:
     resume = mounted.folder / "go_on"
     program = lp.Program("pod")

@@ -1,22 +1,37 @@
-"""Classes that travel by value: made once where they arrive, and left alone from then on.
+"""Classes and functions that travel by value: made once where they arrive, and left alone from then on.
 
 cloudpickle sends a class of `__main__` as a recipe, and knows it again where it has been made before, or
 where it came from. But it then gives that class the attributes of the recipe all over again, and with
-them functions whose globals are copies. Here only a class that the recipe has made gets its attributes:
+them functions whose globals are copies; and it does not know functions again at all. Here:
 
-    make(recipe)   the class that is known already, or an empty one, noted as unfinished
-    fill(…)        gives an unfinished one its attributes; passes over any other
+    make(recipe)            the class that is known already, or an empty one, noted as unfinished
+    fill(…)                 gives an unfinished one its attributes; passes over any other
+    make_function, fill_function    the same for functions
 
-Streams name these two functions, so that nothing but `pickle.loads` is needed to read them.
+Which functions are known again, and what their globals are:
+
+    one that `__main__` has under its name    itself, where it came from and where a payload has brought it
+    any other: a lambda, a closure            a new one each time, with the values that it uses now
+
+In a worker `__main__` is not the user's script but a module that is filled with what arrives (`FILLED`):
+whatever has a name in the script's `__main__` gets it there, unless it is taken. So pickle and
+multiprocessing find it. The functions of a `Pickler` with `into_main` have that module's globals for their
+own, and where they came from, the script's.
+
+Streams name these four functions, so that nothing but `pickle.loads` is needed to read them.
 """
 
 from __future__ import annotations
 
 import io
+import sys
 import threading
+import types
+import uuid
 import weakref
 from collections import ChainMap
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import cloudpickle
@@ -24,29 +39,57 @@ from cloudpickle import cloudpickle as _private
 
 from launchpad.courier.codec import tensors
 
-_unfinished: weakref.WeakSet[type] = weakref.WeakSet()
+FILLED = "__filled_by_launchpad__"
+"""The name in a module `__main__` that says that it is filled with what arrives."""
+
+_unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
+_functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
+_ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
+_here = uuid.uuid4().hex  # the same after a fork: there the script's globals are, too
 _lock = threading.RLock()  # a metaclass may unpickle while it makes a class
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
-    """cloudpickle's, for classes as described above."""
+    """cloudpickle's, for classes and functions as described above."""
+
+    into_main = False
+    """Whether the globals of functions are to be those of the `__main__` where they arrive."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """What cloudpickle does, with our two functions around its own."""
+        """What cloudpickle does, with our functions around its own."""
         tensors.check(obj)
         reduced = super().reducer_override(obj)
-        if not isinstance(reduced, tuple) or len(reduced) != 6 or not _known_classes():
+        if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
         recipe, arguments, state, _, _, setter = reduced
-        if getattr(setter, "__name__", "") != "_class_setstate":
-            return reduced
-        return make, (recipe, *arguments), (setter, state), None, None, fill
+        name = getattr(setter, "__name__", "")
+        if name == "_class_setstate" and _known_classes():
+            state = setter, state, is_named_in_main(obj)
+            return make, (recipe, *arguments), state, None, None, fill
+        if name == "_function_setstate" and obj.__module__ == "__main__":
+            name, origin = _id_of(obj), _here if self.into_main else ""
+            state = setter, state, bool(name)
+            return (
+                make_function,
+                (origin, name, recipe, *arguments),
+                state,
+                None,
+                None,
+                fill_function,
+            )
+        return reduced
 
 
-def dumps(value: object, protocol: int, buffer_callback: Callable[[Any], bool]) -> bytes:
+def dumps(
+    value: object,
+    protocol: int,
+    buffer_callback: Callable[[Any], bool] | None = None,
+    into_main: bool = False,
+) -> bytes:
     """As `cloudpickle.dumps`."""
     with io.BytesIO() as file:
         pickler = Pickler(file, protocol=protocol, buffer_callback=buffer_callback)
+        pickler.into_main = into_main
         if reducers := tensors.reducers():
             pickler.dispatch_table = ChainMap(reducers, Pickler.dispatch_table)
         pickler.dump(value)
@@ -64,15 +107,82 @@ def make(recipe: Callable[..., type], *arguments: Any) -> type:
     return made
 
 
-def fill(made: type, what: tuple[Callable[[type, Any], Any], Any]) -> None:
+def fill(made: type, what: tuple[Callable[[type, Any], Any], Any, bool]) -> None:
     """Gives a class its attributes, if it is not finished.
 
     Two threads that read the same class at the same time both do so: neither may use it before it is whole.
     """
-    setter, state = what
+    setter, state, is_named = what
     if made in _unfinished:
         setter(made, state)
+        if is_named and "." not in made.__qualname__:
+            _put_into_main(made.__name__, made)
         _unfinished.discard(made)
+
+
+def make_function(
+    origin: str,
+    known_as: str,
+    recipe: Callable[..., types.FunctionType],
+    code: types.CodeType,
+    its_globals: dict[str, Any],
+    *arguments: Any,
+) -> types.FunctionType:
+    """The function that is known already by this id, or one that has no state yet."""
+    main = vars(sys.modules["__main__"])
+    with _lock:
+        known = _functions.get(known_as)
+        if known is not None:
+            return known
+        shares = bool(origin) and (FILLED in main or origin == _here)
+        if shares and its_globals.get("__name__") == "__main__":
+            its_globals = main
+        made = recipe(code, its_globals, *arguments)
+        if shares and known_as:
+            _functions[known_as], _ids[made] = made, known_as
+        _unfinished.add(made)
+    return made
+
+
+def fill_function(
+    made: types.FunctionType, what: tuple[Callable[[types.FunctionType, Any], Any], Any, bool]
+) -> None:
+    """Gives a function its state, if it is not finished; globals that are there already stay as they are."""
+    setter, (attributes, slots), is_named = what
+    if made not in _unfinished:
+        return
+    main = vars(sys.modules["__main__"])
+    if made.__globals__ is main:
+        missing = {n: value for n, value in slots["__globals__"].items() if n not in main}
+        slots = {**slots, "__globals__": missing}
+    setter(made, (attributes, slots))
+    if is_named:
+        _put_into_main(made.__name__, made)
+    _unfinished.discard(made)
+
+
+def is_named_in_main(obj: Any) -> bool:
+    """Whether `__main__` has this very class or function under its name."""
+    try:
+        return attrgetter(obj.__qualname__)(sys.modules["__main__"]) is obj
+    except AttributeError:
+        return False
+
+
+def _put_into_main(name: str, made: type | types.FunctionType) -> None:
+    """Gives it its name in `__main__`, where that is filled and has no such name yet."""
+    main = vars(sys.modules["__main__"])
+    if FILLED in main:
+        main.setdefault(name, made)
+
+
+def _id_of(function: types.FunctionType) -> str:
+    """By which a function that `__main__` has under its name is known again; empty for any other."""
+    with _lock:
+        if function not in _ids and is_named_in_main(function):
+            _ids[function] = uuid.uuid4().hex
+            _functions[_ids[function]] = function
+        return _ids.get(function, "")
 
 
 def _known_classes() -> Any:

@@ -15,6 +15,7 @@ from launchpad.courier.security.keyring import Credentials
 from launchpad.errors import LaunchError
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.planning.interpreter import InterpreterSettings
+from launchpad.launch.planning.main_module import MainModule
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,21 @@ class LauncherInfo:
         path: Its sys.path; what of it is on a node, too, is added there.
         argv, flags: As `flag_values.capture` gives them.
         interpreter: What workers take over from its interpreter.
+        main: Its `__main__`.
     """
 
     path: Sequence[str]
     argv: Sequence[str]
     flags: bytes
     interpreter: InterpreterSettings
+    main: MainModule
 
     @classmethod
     def here(cls) -> LauncherInfo:
         """This process."""
         path = [os.path.abspath(entry) for entry in sys.path]
         flags = absl_flags.capture(sys.argv[0])
-        return cls(path, tuple(sys.argv), flags, InterpreterSettings.here())
+        return cls(path, tuple(sys.argv), flags, InterpreterSettings.here(), MainModule.of_script())
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ def spec_fields(origin: LauncherInfo, keys: RunSecrets, worker: str, state: str)
         "argv": origin.argv,
         "flags": origin.flags,
         "interpreter": origin.interpreter,
+        "main": origin.main,
         "states": {worker: state},
         "keys": [("unix:", keys.token, None), ("tcp:", keys.token, keys.credentials)],
         "can_move": True,

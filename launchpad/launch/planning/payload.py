@@ -155,6 +155,7 @@ def load(payload: bytes, building: Building = contextlib.nullcontext) -> Executa
 
 
 class _Pickler(by_value.Pickler):
+    into_main = True
     packer: Packer
 
     def reducer_override(self, obj: Any) -> Any:

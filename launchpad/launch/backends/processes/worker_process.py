@@ -32,7 +32,6 @@ import signal
 import sys
 import threading
 import traceback
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
@@ -213,7 +212,7 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
             os.sched_setaffinity(0, plan.cpus)
     sys.argv = [*spec.argv, *plan.args]
     absl_flags.expect(spec.flags, plan.args)
-    sys.modules["__main__"] = types.ModuleType("__main__")
+    spec.main.install()
     log.watch()
     spec.interpreter.apply()
     faulthandler.enable(log.fd)

@@ -24,6 +24,7 @@ from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.planning.interpreter import InterpreterSettings
+from launchpad.launch.planning.main_module import MainModule
 
 if TYPE_CHECKING:
     from launchpad.courier.security.keyring import Credentials
@@ -37,6 +38,7 @@ class LaunchSpec:
     Attributes:
         workers: Name → plan, without its payload.
         payloads: Name → where its payload begins, counted from the end of the index, and its length.
+        main: The launching script's `__main__`.
         claim: The descriptor of the run's claim on GPUs and CPUs, which all processes keep; or nothing.
         states: Name → where the worker may leave what its next attempt is to find.
         argv, flags: The launching script's, as `flag_values.capture` gives them.
@@ -59,6 +61,7 @@ class LaunchSpec:
     argv: Sequence[str]
     flags: bytes
     interpreter: InterpreterSettings
+    main: MainModule
     claim: Sequence[int]
     keys: Sequence[tuple[str, bytes, Credentials | None]]
     can_move: bool = False
@@ -98,6 +101,7 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         argv=tuple(sys.argv),
         flags=absl_flags.capture(sys.argv[0]),
         interpreter=overrides.get("interpreter") or InterpreterSettings.here(),
+        main=MainModule.of_script(),
         claim=run.claimed(),
         keys=[(run.scope, keyring.find(run.scope), None)],
     )

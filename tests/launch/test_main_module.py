@@ -1,0 +1,193 @@
+"""What a launching script defines belongs to the `__main__` of its workers, too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import scripts
+
+SCRIPT = '''
+import inspect, io, multiprocessing, os, pickle, shelve, sys
+from concurrent.futures import ProcessPoolExecutor
+
+import launchpad as lp
+
+SCALE = 3
+
+
+class Net:
+    """A model."""
+
+    count = 0
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def forward(self, x):
+        return scaled(x) * self.weight
+
+
+def scaled(x):
+    return SCALE * x
+
+
+def trained(net):
+    """What a process that the worker starts makes of it."""
+    return Net(net.forward(1))
+
+
+def child(net, results):
+    results.put(trained(net))
+
+
+class Server:
+    def set_count(self, count):
+        Net.count = count
+
+    def look_at(self, net):
+        return type(net) is Net, Net.count, net.count
+
+
+def ask(server):
+    server.set_count(7)
+    print(server.look_at(Net(1)))
+    print(server.look_at(Net(1)))
+
+
+def save():
+    path = os.path.join(lp.current().state_dir, "net")
+    if lp.current().attempt == 1:
+        with open(path, "wb") as file:
+            pickle.dump((Net(2), trained, Net), file)
+        os._exit(1)
+    with open(path, "rb") as file:
+        net, function, kind = pickle.load(file)
+    print(function(net).weight, function is trained, type(net) is kind is Net)
+
+
+def plain():
+    copy, function = pickle.loads(pickle.dumps((Net(2), trained)))
+    print(function(copy).weight, type(copy) is Net, function is trained)
+    with shelve.open(os.path.join(lp.current().state_dir, "shelf")) as shelf:
+        shelf["net"] = Net(5)
+        print(shelf["net"].forward(1))
+
+
+def source():
+    for what in (Net, trained, Net.forward):
+        print(inspect.getsource(what).splitlines()[0].strip())
+
+
+def pool(method):
+    context = multiprocessing.get_context(method)
+    with context.Pool(2) as pool:
+        print([net.weight for net in pool.map(trained, [Net(1), Net(2)])])
+        print(pool.apply(Net(4).forward, (1,)))
+        assert all(type(net) is Net for net in pool.map(trained, [Net(1)]))
+        pool.close()
+        pool.join()
+    results = context.SimpleQueue()
+    process = context.Process(target=child, args=(Net(3), results))
+    process.start()
+    print(results.get().weight)
+    process.join()
+    assert process.exitcode == 0
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        print(executor.submit(trained, Net(6)).result().weight)
+
+
+program = lp.Program("main")
+with program.group("worker", restart=lp.RestartPolicy(max_restarts=1)):
+    if sys.argv[1] == "ask":
+        server = program.add_node(lp.CourierNode(Server), label="worker")
+        asker = lp.PyNode(ask, server)
+    else:
+        program.add_node(lp.PyNode(globals()[sys.argv[1]], *sys.argv[3:]), label="worker")
+if sys.argv[1] == "ask":
+    program.add_node(asker, label="asker")
+
+if __name__ == "__main__":
+    lp.launch(program, sys.argv[2])
+'''
+
+PROCESSES_AND_THREADS = pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
+
+
+def printed(tmp_path: Path, *arguments: str) -> list[str]:
+    """What the worker prints that runs this function of the script."""
+    done = scripts.run(scripts.write(tmp_path, SCRIPT), *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return re.findall(r"^(?:worker|asker)-0 +\| (.*)", done.stdout, re.M)
+
+
+@PROCESSES_AND_THREADS
+def test_sound_06_what_the_script_defines_can_be_pickled_in_a_worker(
+    tmp_path: Path, launch_type: str
+) -> None:
+    assert printed(tmp_path, "plain", launch_type) == ["6 True True", "15"]
+
+
+@PROCESSES_AND_THREADS
+def test_sound_06_a_worker_finds_the_source_of_what_the_script_defines(
+    tmp_path: Path, launch_type: str
+) -> None:
+    assert printed(tmp_path, "source", launch_type) == [
+        "class Net:",
+        "def trained(net):",
+        "def forward(self, x):",
+    ]
+
+
+@PROCESSES_AND_THREADS
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.slow
+def test_sound_06_multiprocessing_in_a_worker_finds_what_the_script_defines(
+    tmp_path: Path, launch_type: str, method: str
+) -> None:
+    assert printed(tmp_path, "pool", launch_type, method) == ["[3, 6]", "12", "9", "18"]
+
+
+@pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
+def test_sound_06_a_process_of_multiprocessing_never_launches_the_program_again(
+    tmp_path: Path, launch_type: str
+) -> None:
+    unguarded = """
+import multiprocessing, sys
+import launchpad as lp
+
+def child():
+    print("child of", multiprocessing.parent_process().name, flush=True)
+
+def run():
+    process = multiprocessing.get_context("spawn").Process(target=child)
+    process.start()
+    process.join()
+    print("exit code", process.exitcode)
+
+program = lp.Program("again")
+program.add_node(lp.PyNode(run), label="worker")
+lp.launch(program, sys.argv[1])
+"""
+
+    done = scripts.run(scripts.write(tmp_path, unguarded), launch_type)
+
+    assert done.returncode == 0, done.stderr
+    if launch_type == "local_mp":
+        assert "child of MainProcess" in done.stdout
+    else:
+        assert "worker-0  | exit code 1" in done.stdout
+        assert "Launch it under `if __name__ == '__main__':`" in done.stderr
+
+
+def test_sound_06_what_a_worker_pickles_its_next_attempt_unpickles(tmp_path: Path) -> None:
+    assert printed(tmp_path, "save", "local_mp")[-1] == "6 True True"
+
+
+@PROCESSES_AND_THREADS
+def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_when_a_caller_sends_an_instance(
+    tmp_path: Path, launch_type: str
+) -> None:
+    assert printed(tmp_path, "ask", launch_type) == ["(True, 7, 7)"] * 2
