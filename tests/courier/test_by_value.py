@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import pickle
 import subprocess
@@ -74,6 +75,42 @@ print(type(first) is type(second), second.count, first.method())
     )
 
     assert done.stdout == "True 1 1\n"
+
+
+def test_sound_pass_2_instances_of_a_class_with_slots_come_back_from_where_it_travelled_to(
+    short_directory: Path,
+) -> None:
+    @dataclasses.dataclass(slots=True)
+    class Point:
+        x: int
+        y: int = 2
+
+    class Below(Point):
+        __slots__ = ("__weakref__", "z")
+
+    point, below = Point(1), Below(3)
+    below.z = 5
+    (short_directory / "there").write_bytes(by_value.dumps([point, below], 5, lambda _: True))
+    reader = """
+import pickle
+from launchpad.courier.codec import by_value
+points = pickle.load(open("there", "rb"))
+print([hasattr(point, "__dict__") for point in points])
+open("back", "wb").write(by_value.dumps(points, 5, lambda _: True))
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
+        cwd=short_directory,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    back = pickle.loads((short_directory / "back").read_bytes())
+
+    assert done.stdout == "[False, False]\n"
+    assert back[0] == point
+    assert (type(back[1]), back[1].z, back[1]) == (Below, 5, below)
 
 
 def test_a_class_whose_attributes_could_not_be_read_gets_them_the_next_time(

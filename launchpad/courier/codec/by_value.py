@@ -64,6 +64,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         recipe, arguments, state, _, _, setter = reduced
         name = getattr(setter, "__name__", "")
         if name == "_class_setstate" and _known_classes():
+            if recipe.__name__ == "_make_skeleton_class" and "__slots__" in vars(obj):
+                # cloudpickle sets them when the class is made, too late to have an effect
+                kind, its_name, bases, namespace, *rest = arguments
+                namespace = {**namespace, "__slots__": obj.__slots__}
+                arguments = kind, its_name, bases, namespace, *rest
             state = setter, state, is_named_in_main(obj)
             return make, (recipe, *arguments), state, None, None, fill
         if name == "_function_setstate" and obj.__module__ == "__main__":
