@@ -592,9 +592,8 @@ def test_sound_18_workers_log_warn_and_recurse_as_the_script_does(
         with warnings.catch_warnings():
             warnings.simplefilter("default")
             warnings.filterwarnings("error", message="sound 18", category=UserWarning)
-            running = lp.launch(program, process_launch_type)
-        with running:
-            settings = running.client("a").settings()
+            with lp.launch(program, process_launch_type) as running:
+                settings = running.client("a").settings()
     finally:
         sys.setrecursionlimit(before)
 
