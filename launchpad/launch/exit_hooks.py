@@ -47,8 +47,9 @@ def install() -> None:
 
 def _may_launch_later() -> bool:
     """Whether a thread of a script, not of a worker, outlives the last line; a launch imports a lot."""
+    main = threading.main_thread()
+    if all(thread.daemon or thread is main for thread in threading.enumerate()):
+        return False  # and nothing is imported: dataclasses `exec`, and then Ctrl-C no longer exits with 130
     from launchpad import context
 
-    main = threading.main_thread()
-    others = (thread for thread in threading.enumerate() if thread is not main)
-    return context.try_current() is None and not all(thread.daemon for thread in others)
+    return context.try_current() is None

@@ -25,10 +25,12 @@ from typing import Any
 from launchpad import context, outcome
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
-from launchpad.events import Ended, Event, Ready
+from launchpad.events import Ended, Event, Exiting, Ready
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.launch.worker.interpreter_exit import run_exit_steps
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.outcome import Outcome
 
@@ -55,6 +57,7 @@ class Interpreters(Workers):
         self.live: dict[str, tuple[subprocess.Popen[bytes], Connection, threading.Thread]] = {}
         self.killed: set[tuple[str, int]] = set()
         self.attempts: dict[str, int] = {}
+        self.settings = InterpreterSettings.here()  # the script's: logging, warnings, hash seed
 
     def start(self, worker: str, attempt: int) -> None:
         ours, theirs = Pipe()
@@ -76,12 +79,13 @@ class Interpreters(Workers):
         token = keyring.find(scope)
         program, state = replace(self.plan, workers=()), str(self.run.state(worker))
         given = (plan, program, self.plan.endpoints, attempt, scope, token, state)
-        startup.write_bytes(pickle.dumps((given, sys.argv)))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **plan.env}
+        startup.write_bytes(pickle.dumps((given, sys.argv, self.settings)))
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), HASH_SEED: self.settings.hash_seed}
+        python = [plan.python or sys.executable, *self.settings.flags]
         with self.run.log(worker, attempt).open("ab") as log:
             return subprocess.Popen(
-                [plan.python or sys.executable, "-m", "one_python_each", str(startup), str(pipe)],
-                env=environment,
+                [*python, "-m", "one_python_each", str(startup), str(pipe)],
+                env={**os.environ, **environment, **plan.env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -92,12 +96,15 @@ class Interpreters(Workers):
     def watch(
         self, worker: str, attempt: int, process: subprocess.Popen[bytes], pipe: Connection
     ) -> None:
-        reported, phase = None, "import"
+        reported, phase, awaited = None, "import", "its end"
         with pipe, contextlib.suppress(EOFError, OSError):
             while True:
                 message = pipe.recv()
                 if isinstance(message, Outcome):
                     reported = message
+                    self.report(Exiting(worker, attempt))  # from here on it has its grace period
+                elif isinstance(message, tuple):
+                    (awaited,) = message
                 elif isinstance(message, str):
                     phase = message
                 else:
@@ -106,6 +113,9 @@ class Interpreters(Workers):
         code = process.wait()
         kind = outcome.STOPPED if (worker, attempt) in self.killed else outcome.FAILED
         default = Outcome(worker, kind, phase, attempt, f"exited with code {code}", exit_code=code)
+        if reported and not reported.is_failure and kind == outcome.STOPPED:
+            cause = f"cut off while it waited for {awaited}"
+            reported = replace(default, phase="stop", cause=cause, hung=True)
         self.report(Ended(reported or default))
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
@@ -136,9 +146,8 @@ class Interpreters(Workers):
 
 def live(startup: str, fd: str) -> int:
     """What the new interpreter does. Its exit code."""
-    (plan, program, endpoints, attempt, scope, token, state), argv = pickle.loads(
-        Path(startup).read_bytes()
-    )
+    given, argv, settings = pickle.loads(Path(startup).read_bytes())
+    plan, program, endpoints, attempt, scope, token, state = given
     Path(startup).unlink()
     os.set_inheritable(int(fd), False)
     pipe, lock = Connection(int(fd)), threading.Lock()
@@ -148,6 +157,7 @@ def live(startup: str, fd: str) -> int:
             pipe.send(message)
 
     sys.argv = [*argv, *plan.args]
+    settings.apply()
     keyring.add(scope, token)
     me = context_of(plan, program.program, program.launch_type, attempt, endpoints, report, state)
     context.enter_process(me)
@@ -159,6 +169,7 @@ def live(startup: str, fd: str) -> int:
     if ended.traceback:
         print(ended.traceback, file=sys.stderr)
     report(ended)
+    run_exit_steps(lambda what: report((what,)))
     return int(ended.is_failure)
 
 

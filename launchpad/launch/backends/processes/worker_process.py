@@ -21,7 +21,6 @@ All of these are set before anything of the user's is imported.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import faulthandler
 import gc
@@ -32,7 +31,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -51,6 +50,7 @@ from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.rundir import claims
 from launchpad.launch.supervision.worker_state import AnnounceGone, StopWorker
+from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
 
 _INTERRUPT = signal.SIGURG
@@ -200,7 +200,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
     forkserver.send(Ended(ended))
     if ended.traceback:
         log.print(ended.traceback)
-    _end_like_an_interpreter(lambda what: forkserver.send(Awaits(what)))
+    interpreter_exit.run_exit_steps(lambda what: forkserver.send(Awaits(what)))
     return 1 if ended.is_failure else 0
 
 
@@ -286,35 +286,3 @@ class _MainThreadInterrupt:
         if self._is_due:
             self._is_due = False
             raise Stopped
-
-
-def _end_like_an_interpreter(note: Callable[[str], None]) -> None:
-    """Waits for user threads, then calls exit functions, for as long as the supervisor lets it.
-
-    Args:
-        note: Called with what it is about to wait for.
-    """
-
-    def join_threads() -> None:
-        main = threading.main_thread()
-        theirs = [t.name for t in threading.enumerate() if t is not main and not t.daemon]
-        if theirs:
-            more = f" and {len(theirs) - 3} more" if len(theirs) > 3 else ""
-            names = ", ".join(map(repr, theirs[:3]))
-            note(f"its thread{'s' if len(theirs) > 1 else ''} {names}{more}")
-        cast(Any, threading)._shutdown()
-
-    def call_exit_functions() -> None:
-        if atexit._ncallbacks():
-            note("a function that it had registered with atexit")
-        atexit._run_exitfuncs()
-
-    ends: tuple[Callable[[], object], ...] = (
-        join_threads,
-        call_exit_functions,
-        lambda: sys.stdout.flush(),  # exit functions may have replaced the streams
-        lambda: sys.stderr.flush(),
-    )
-    for end in ends:
-        with contextlib.suppress(BaseException):
-            end()
