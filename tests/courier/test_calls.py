@@ -90,6 +90,15 @@ def test_the_public_methods_of_an_object_are_served_and_nothing_else(
     assert client.futures(5).result(10) == -5
 
 
+def test_what_is_served_may_be_false(serve, connect, address) -> None:
+    class Log(list):
+        __call__ = list.__len__
+
+    serve(address, length=Log())
+
+    assert connect(address).length() == 0
+
+
 def test_methods_can_be_excluded(serve, connect, address) -> None:
     server = serve(address)
     server.bind_object(Learner(), exclude={"step", "__call__"})

@@ -30,8 +30,9 @@ from launchpad import courier
 from launchpad.courier import call_deadlock, keyring
 from launchpad.courier.client import remote_server
 from launchpad.courier.grpc import common, json_service
+from launchpad.courier.grpc.connection import GrpcConnection
 from launchpad.courier.security.certificates import make_credentials
-from tests.courier.conftest import DEADLINE_S, Connect
+from tests.courier.conftest import DEADLINE_S, Connect, Serve
 from tests.waiting import until
 
 ANY_PORT = "grpc:127.0.0.1:0"
@@ -698,6 +699,22 @@ def test_the_next_call_after_a_restart_is_answered(
         second = client.pid()
     assert second != first
     assert restarts == [1]
+
+
+def test_a_call_that_meets_the_next_server_before_its_client_knows_is_answered(
+    connect: Connect, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next server has made a token of its own, and gRPC connects to it by itself."""
+    address = free_address()
+    first = serve(address, who=lambda: "first")
+    client = connect(address)
+    with monkeypatch.context() as it_knows_of_nothing:
+        it_knows_of_nothing.setattr(GrpcConnection, "_on_lost", lambda self, open_call: None)
+        assert client.who() == "first"
+    first.stop()
+    serve(address, who=lambda: "second")
+
+    assert client.futures.who().result(DEADLINE_S) == "second"
 
 
 def test_idempotent_calls_survive_the_death_of_their_server(

@@ -10,6 +10,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from launchpad.launch.backends.ray import cluster
 from tests import nodes
 from tests.helpers.leaked_secrets import assert_in_none, files_below, forms_of_secrets, of_processes
 from tests.ray import clusters
+from tests.waiting import until
 
 ray = pytest.importorskip("ray")
 
@@ -115,8 +117,9 @@ def _bookkeeping() -> dict[str, bytes]:
 
     tables: dict[str, bytes] = {}
     for list_all in (state.list_actors, state.list_tasks, state.list_objects, state.list_workers):
+        if list_all is not state.list_objects:
+            until(partial(list_all, limit=1))  # Ray hears of tasks once a second
         rows = list_all(detail=True, limit=10_000)
-        assert list_all in (state.list_objects,) or rows, list_all
         tables[list_all.__name__] = json.dumps([vars(row) for row in rows], default=repr).encode()
     for key in internal_kv._internal_kv_list(""):
         tables[f"key {key!r}"] = internal_kv._internal_kv_get(key) or b""

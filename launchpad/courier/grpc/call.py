@@ -40,6 +40,7 @@ class GrpcCall:
         self.n_bytes = n_bytes
         self.pause_s = 0.0
         self.not_before = 0.0  # when it may be sent again, as the server took no calls
+        self._was_refused = False
         self._n_in = 0
         began = time.monotonic()
         counts.started += 1
@@ -78,6 +79,9 @@ class GrpcCall:
         if any(name == common.NOT_RUN for name, _ in rpc.trailing_metadata() or ()):
             return False  # the server itself answers so, not gRPC or a proxy on the way
         if code is _Code.UNAUTHENTICATED:
+            if not self._was_refused:  # by the next server at this address, whose token is another
+                self._was_refused = True
+                return False
             self.future.fail(refused(self.peer))
             return True
         is_late = self.deadline is not None and code is _Code.DEADLINE_EXCEEDED

@@ -89,7 +89,9 @@ class Dispatcher:
         outer = record.innermost
         try:
             record.innermost = outer, self, None, method
-            fn = self._table.get(method) or self._find_fallback(method)
+            fn = self._table.get(method)
+            if fn is None:  # one that is served may be false, or refuse to say
+                fn = self._find_fallback(method)
             try:
                 if not buffers:
                     args, kwargs = _loads(body)
