@@ -6,6 +6,8 @@ import abc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
+from launchpad import user_code
+
 ClientT = TypeVar("ClientT", covariant=True)
 T = TypeVar("T")
 
@@ -80,11 +82,16 @@ class Deferred(Dereferenceable[T]):
 
     Example:
         program.add_node(lp.PyClassNode(Actor, lp.Deferred(make_environment, "CartPole-v1"), learner))
+
+    Raises:
+        DefinitionError: `fn` does not take these arguments, or is an async function.
     """
 
     def __init__(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> None:
         if not callable(fn):
             raise TypeError(f"Deferred needs a function to call later, got {fn!r}")
+        user_code.check_constructor(f"Deferred({user_code.name_of(fn)})", fn, may_be_generator=True)
+        user_code.check_arguments(f"Deferred({user_code.name_of(fn)})", fn, args, kwargs)
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
     def dereference(self) -> T:

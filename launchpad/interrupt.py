@@ -28,7 +28,7 @@ class Interruption:
         raise_in_thread: Raises `Stopped` in that thread; the backend provides it.
     """
 
-    def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, raise_in_thread: Callable[[], object] = lambda: None) -> None:
         self.raise_in_thread = raise_in_thread
         self._lock = threading.Lock()
         self._allowed = False
@@ -64,6 +64,18 @@ class Interruption:
         finally:
             if was_allowed:
                 self._allow()
+
+    @contextlib.contextmanager
+    def replaced_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        """In this block a request calls that in place of raising `Stopped`, in the thread that asks."""
+        before = self.raise_in_thread
+        with self._lock:
+            self.raise_in_thread = interrupt
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.raise_in_thread = before
 
     def _allow(self) -> None:
         with self._lock:

@@ -119,7 +119,8 @@ class Program:
             label: Its group. Needed outside `with program.group(…)`; inside it may be left out.
 
         Raises:
-            DefinitionError: no label, another label than the open group's, or a node added before.
+            DefinitionError: no label, another label than the open group's, a node added before, or one that
+                cannot run: wrong arguments, a class without `run()`, a generator.
         """
         if not isinstance(node, Node):
             raise TypeError(f"add_node takes a node such as lp.CourierNode(…), got {node!r}")
@@ -141,6 +142,7 @@ class Program:
                     f"{each!r} is added twice: to {each.added_to} at {each.added_at}, and to {owner} at"
                     f" {added_at}. Make a second node for a second replica."
                 )
+            each.check(is_final=False)
         if label not in self._groups:
             self._open_group(label, None, None, False)
         for each in members:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 
@@ -42,7 +43,16 @@ def wait_for_stop(timeout_secs: float | None = None) -> bool:
 
 
 def register_stop_handler(handler: Callable[[], None]) -> None:
-    """Calls `handler` (no arguments, in a thread of launchpad's) when this worker is asked to stop."""
+    """Calls `handler` (no arguments, in a thread of launchpad's) when this worker is asked to stop.
+
+    Raises:
+        TypeError: it is an async function, whose call would do nothing.
+    """
+    if inspect.iscoroutinefunction(handler):
+        raise TypeError(
+            f"a stop handler is a plain function, and {handler!r} is async; an async run() need not ask for"
+            " the stop: it is cancelled, and its `finally` blocks run"
+        )
     context.current().add_stop_handler(handler)
 
 

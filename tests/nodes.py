@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import concurrent.futures
 import ctypes
@@ -347,6 +348,41 @@ class Relay:
 
     def relay(self, hops: int) -> int:
         return 0 if hops == 0 else 1 + int(self.next_one.relay(hops - 1))
+
+
+class Mailbox:
+    """Its run() and its async methods share what belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self.letters: asyncio.Queue[str] = asyncio.Queue()
+
+    async def put(self, letter: str) -> None:
+        await self.letters.put(letter)
+
+    async def run(self) -> None:
+        for _ in range(3):
+            print(f"{lp.current().name} has {await self.letters.get()}", flush=True)
+
+
+async def post(mailbox: Any) -> None:
+    for letter in "abc":
+        await asyncio.sleep(0)
+        mailbox.put(letter)
+
+
+class AsyncLoop:
+    async def run(self) -> None:
+        try:
+            print("begun", flush=True)
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(0)
+            print("cleaned up", flush=True)
+
+
+async def fail_later() -> None:
+    await asyncio.sleep(0)
+    raise ValueError("it broke")
 
 
 def answer_of(counter: Any) -> int:

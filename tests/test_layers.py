@@ -65,6 +65,7 @@ LAYERS = [
     "resources restart_policy events",
     "interrupt",
     "context",
+    "user_code",
     "address stopping",
     "handle executable traverse",
     "nodes",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import pickle
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -267,3 +269,146 @@ def test_group_options_may_be_given_only_once() -> None:
         program.group("learner", resources=lp.Resources(env={"A": "2"})),
     ):
         pass
+
+
+# --- what cannot run -----------------------------------------------------------------------------
+
+
+def generate(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+async def generate_later() -> AsyncIterator[int]:
+    yield 1
+
+
+async def build_later() -> Server:
+    return Server()
+
+
+class Mistyped:
+    def rum(self) -> None: ...
+
+
+class Generates:
+    def run(self) -> Iterator[int]:
+        yield 1
+
+
+class CalledLater:
+    def __call__(self) -> Iterator[int]:
+        yield 1
+
+
+class MadeByAFactory:
+    def __new__(cls) -> Any:
+        return Client(None)
+
+
+class TakesItsRun:
+    def __init__(self) -> None:
+        self.run = print
+
+
+class Forwards:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["of"], name)
+
+
+def injects(function: Any) -> Any:
+    """A decorator that adds arguments, as configuration libraries have them."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(1, *args, **kwargs)
+
+    return call
+
+
+def takes_three(first: int, second: int, third: int = 3) -> None: ...
+
+
+@injects
+def needs_two(first: int, second: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: lp.PyNode(generate, 3), r"PyNode\(generate\): generate is a generator"),
+        (lambda: lp.PyNode(functools.partial(generate, 3)), "a generator"),
+        (lambda: lp.PyNode(CalledLater()), "a generator"),
+        (lambda: lp.PyNode(generate_later), "an async generator"),
+        (lambda: lp.PyClassNode(Generates), r"Generates\.run is a generator"),
+        (lambda: lp.CourierNode(Generates), r"Generates\.run is a generator"),
+        (lambda: lp.CourierNode(build_later), "build_later is an async function"),
+        (lambda: lp.CourierNode(generate, 3), "generate is a generator"),
+        (lambda: lp.PyClassNode(Mistyped), r"Mistyped has no run\(\).*Did you mean rum\?"),
+        (lambda: lp.PyClassNode(Server), r"has no run\(\).*lp.CourierNode.*disable_run\(\)"),
+        (lambda: lp.MultiThreadingColocation([lp.PyClassNode(Mistyped)]), r"has no run\(\)"),
+    ],
+)
+def test_sound_04_a_node_of_which_nothing_would_run_is_refused_where_it_is_added(
+    make: Callable[[], lp.Node[Any]], text: str
+) -> None:
+    program = lp.Program("p")
+
+    with pytest.raises(lp.DefinitionError, match=text):
+        program.add_node(make(), label="a")
+
+    assert program.groups == {}
+
+
+@pytest.mark.parametrize(
+    "constructor", [MadeByAFactory, TakesItsRun, Forwards, lambda: Server(), Client(None).run]
+)
+def test_sound_04_a_class_whose_objects_may_have_a_run_is_taken(constructor: Any) -> None:
+    lp.Program("p").add_node(lp.PyClassNode(constructor), label="a")
+
+
+def test_sound_04_a_class_without_a_run_is_taken_when_its_run_is_disabled() -> None:
+    node = lp.PyClassNode(Server)
+    node.disable_run()
+
+    lp.Program("p").add_node(node, label="a")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: lp.PyNode(takes_three, 1),
+            r"missing a required argument: 'second'.*takes_three\(first, second, third=3\)",
+        ),
+        (lambda: lp.CourierNode(Server, 1), r"CourierNode\(Server\) .*too many positional"),
+        (lambda: lp.PyNode(takes_three, 1, 2, thrid=3), r"'thrid'\. Did you mean third\?"),
+        (lambda: lp.PyNode(len, 1, 2), "too many positional"),
+        (lambda: lp.Deferred(takes_three), r"Deferred\(takes_three\) .*missing"),
+        (lambda: lp.Deferred(build_later), "is an async function"),
+    ],
+)
+def test_sound_30_arguments_that_a_constructor_does_not_take_are_refused_where_it_is_added(
+    make: Callable[[], lp.Node[Any]], text: str
+) -> None:
+    with pytest.raises(lp.DefinitionError, match=text):
+        lp.Program("p").add_node(make(), label="a")
+
+
+@pytest.mark.parametrize("function", [needs_two, int, print, functools.partial(takes_three, 1)])
+def test_sound_30_where_the_arguments_are_not_known_any_are_taken(function: Any) -> None:
+    lp.Program("p").add_node(lp.PyNode(function, 1), label="a")
+
+
+def test_sound_30_a_node_that_was_to_be_configured_later_and_was_not_is_refused_when_planned() -> (
+    None
+):
+    program = lp.Program("p")
+    node = lp.CourierNode(takes_three)
+    program.add_node(node, label="a")
+
+    with pytest.raises(
+        lp.DefinitionError, match=r"'first'.*It was added at .*test_program\.py:\d+"
+    ):
+        lp.plan(program)
+    node.configure(1, 2)
+    lp.plan(program)

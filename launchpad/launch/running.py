@@ -27,7 +27,7 @@ from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision.progress import Progress
-from launchpad.launch.supervision.runner import AddWorker, Inbox, Runner, StopRequest
+from launchpad.launch.supervision.runner import AddWorker, EndAwaited, Inbox, Runner, StopRequest
 from launchpad.launch.supervision.worker_state import State
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
@@ -157,6 +157,8 @@ class Running:
         for label in labels or ():
             if label not in self.plan.groups:
                 raise self._no_group(label)
+        if timeout_s is None and labels is None:
+            self.note_if_endless()
         with KeyboardInterruptHandler(self.ask_to_stop) as ctrl_c:
             in_time = self._runner.wait_for(labels, return_on_first_completed, timeout_s)
             if ctrl_c.pressed is not None:
@@ -174,6 +176,10 @@ class Running:
             failed = self.failure()
             if failed is not None:
                 raise failed
+
+    def note_if_endless(self) -> None:
+        """Tells the user once all workers are ready, if nothing in the program will ever end it."""
+        self._runner.inbox.put(EndAwaited())
 
     def stop(
         self, reason: str = "stopped by the launching script", *, at_once: bool = False

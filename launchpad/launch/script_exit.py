@@ -130,6 +130,8 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
             for running in list(_runs):
                 if running.is_test or isinstance(error, BaseException) or hasattr(sys, "ps1"):
                     running.stop("the script has ended")
+                else:
+                    running.note_if_endless()
             while open_runs := _open_runs():
                 for running in open_runs:
                     _check_run(running)

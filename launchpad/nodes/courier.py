@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from launchpad import context
+from launchpad import context, user_code
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, WorkerFailed
 from launchpad.courier.client.client import T
@@ -76,6 +76,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
 class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
     """Builds an object, serves its public methods, and calls its `run()` if there is one.
 
+    `run()` may be an `async def`, and then runs on the event loop of its async methods.
     With `run()`, serving ends when it returns; without, the node serves until the program stops.
     Not served: `run`, names that begin with an underscore, properties.
 
@@ -89,6 +90,8 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
           `wait_for_ready`.
     """
+
+    _may_be_configured = True
 
     def __init__(
         self,
@@ -170,7 +173,7 @@ class ServeObject(Serving):
             start(server, self.address)
             self._server = server
         run = getattr(built, "run", None) if self.runs else None
-        return run if callable(run) else None
+        return user_code.until_done(run, server.event_loop) if callable(run) else None
 
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""

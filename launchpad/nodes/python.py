@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from launchpad import context
+from launchpad import context, user_code
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import HandleT, Node
@@ -38,6 +38,8 @@ class UnservedNode(Node[PyHandle]):
 class ConstructorNode(Node[HandleT]):
     """A node described by a constructor and its arguments: the base of the common kinds."""
 
+    _may_be_configured = False
+
     def __init__(self, constructor: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         if not callable(constructor):
             raise TypeError(
@@ -47,6 +49,12 @@ class ConstructorNode(Node[HandleT]):
         self._code = Code(constructor)
         self._args = args
         self._kwargs = kwargs
+
+    def check(self, *, is_final: bool = True) -> None:
+        """Its constructor takes these arguments. Where they may be set later, there may be none yet."""
+        if self._may_be_configured and not (is_final or self._args or self._kwargs):
+            return
+        user_code.check_arguments(repr(self), self._code.function, self._args, self._kwargs)
 
     def arguments(self) -> dict[str, Any]:
         """The constructor, for its closure, and its arguments."""
@@ -61,7 +69,14 @@ class PyNode(UnservedNode, ConstructorNode[PyHandle]):
 
     Example:
         program.add_node(lp.PyNode(train, learner, num_steps=1000), label="trainer")
+
+    An `async def` runs on an event loop of the worker's, in another thread than the worker's main one.
     """
+
+    def check(self, *, is_final: bool = True) -> None:
+        """Besides, it is not a generator."""
+        user_code.check_function(repr(self), self._code.function)
+        super().check(is_final=is_final)
 
     def to_executable(self) -> Executable:
         """The call."""
@@ -72,6 +87,15 @@ class RunnableNode(ConstructorNode[HandleT]):
     """A node whose object may have a `run()`, which can be switched off for tests."""
 
     _runs = True
+    _needs_run = False
+
+    def check(self, *, is_final: bool = True) -> None:
+        """Besides, it builds an object; its `run()` is no generator, and is there where it has to be."""
+        function = self._code.function
+        user_code.check_constructor(repr(self), function)
+        if self._runs:
+            user_code.check_run(repr(self), function, is_needed=self._needs_run)
+        super().check(is_final=is_final)
 
     def disable_run(self) -> None:
         """The object is built (and served) but its `run()` is not called. For unit tests."""
@@ -83,11 +107,16 @@ class RunnableNode(ConstructorNode[HandleT]):
 
 
 class PyClassNode(UnservedNode, RunnableNode[PyHandle]):
-    """Builds an object, then calls its `run()` if there is one.
+    """Builds an object, then calls its `run()`, which may be an `async def`.
 
     Example:
         program.add_node(lp.PyClassNode(Actor, learner, seed=1), label="actor")
+
+    A class without one is refused where the node is added, since nothing would run and the worker never end:
+    for one that works from its constructor on, call `disable_run()` before.
     """
+
+    _needs_run = True
 
     def to_executable(self) -> Executable:
         """The construction and the run."""
@@ -104,7 +133,7 @@ class CallFunction(Executable):
 
     def open(self) -> Run:
         """Nothing to build."""
-        return functools.partial(self.function, *self.args, **self.kwargs)
+        return user_code.until_done(functools.partial(self.function, *self.args, **self.kwargs))
 
 
 @dataclass
@@ -124,7 +153,7 @@ class BuildObject(Executable):
             call_hook(built, "restore")
         self._built = built
         run = getattr(built, "run", None) if self.runs else None
-        return run if callable(run) else None
+        return user_code.until_done(run) if callable(run) else None
 
     def save(self) -> None:
         """Lets the object save itself."""
@@ -140,4 +169,4 @@ def call_hook(built: object, name: str) -> None:
         inspect.signature(hook).bind()
     except (TypeError, ValueError):  # a model's `save(path)` is not meant for us
         return
-    hook()
+    user_code.until_done(hook)()

@@ -607,6 +607,48 @@ def test_sound_18_workers_log_warn_and_recurse_as_the_script_does(
     assert "INFO of here: this is at level INFO" in running.logs("a")
 
 
+# --- coroutines ---------------------------------------------------------------------------------
+
+
+def test_sound_04_coroutines_run_to_their_end_on_the_loop_of_the_async_methods(
+    launch_type: str,
+) -> None:
+    program = lp.Program("letters")
+    mailbox = program.add_node(lp.CourierNode(nodes.Mailbox), label="mailbox")
+    program.add_node(lp.PyNode(nodes.post, mailbox), label="postman")
+
+    running = lp.testing.run(program, DEADLINE_S, launch_type)
+
+    assert {s.worker: s.state for s in running.status()} == {
+        "mailbox-0": "succeeded",
+        "postman-0": "succeeded",
+    }
+    assert re.findall(r"mailbox-0 has (.)", running.logs("mailbox")) == ["a", "b", "c"]
+
+
+def test_sound_04_a_coroutine_that_is_to_stop_is_cancelled(launch_type: str) -> None:
+    program = lp.Program("endless")
+    program.add_node(lp.PyClassNode(nodes.AsyncLoop), label="loop")
+
+    with lp.launch(program, launch_type) as running:
+        _wait_for_output(running, "loop", "begun")
+
+    assert [s.state for s in running.status()] == ["stopped"]
+    assert running.exit_status() == 0
+    assert "cleaned up" in running.logs("loop")
+
+
+def test_sound_04_a_coroutine_that_raises_fails_the_program(launch_type: str) -> None:
+    program = lp.Program("fails")
+    program.add_node(lp.PyNode(nodes.fail_later), label="bad")
+
+    with pytest.raises(lp.ProgramFailed, match=r"bad-0 failed in run.*it broke") as caught:
+        lp.testing.run(program, DEADLINE_S, launch_type)
+
+    frames = re.findall(r'File "(.*?)"', caught.value.outcome.traceback)
+    assert [Path(frame).name for frame in frames] == ["nodes.py"]
+
+
 # --- threads of the script ----------------------------------------------------------------------
 
 
@@ -686,7 +728,8 @@ def test_sound_08_what_a_thread_of_the_script_raises_has_the_exit_code_of_an_exc
 
     running.thread_worker("mine", nodes.fail_at_once)
 
-    running.wait(DEADLINE_S, raise_error=False)
+    with pytest.raises(lp.ProgramFailed):
+        running.wait(DEADLINE_S)
     assert running.exit_status() == 1
 
 

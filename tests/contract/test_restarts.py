@@ -109,7 +109,7 @@ def test_a_group_is_restarted_together_and_what_it_saved_is_restored(launch_type
         program_of(
             policy,
             restarting_nodes.Keeper,
-            restarting_nodes.Keeper,
+            restarting_nodes.AsyncKeeper,
             restarting_nodes.Tally,
         ),
         launch_type,

@@ -162,6 +162,7 @@ def test_a_callback_that_ends_its_thread_does_not_end_ours(
         client.futures.echo(i).add_done_callback(leave)
 
     assert [client.futures.echo(i).result(10) for i in range(3)] == [0, 1, 2]
+    until(lambda: len(told) == 10)
     assert {each.exc_type for each in told} == {SystemExit}
 
 

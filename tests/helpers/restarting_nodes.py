@@ -48,6 +48,16 @@ class Keeper(Tally):
         self.count = int((lp.current().state_dir / "count").read_text())
 
 
+class AsyncKeeper(Tally):
+    """The same in coroutines."""
+
+    async def save(self) -> None:
+        Keeper.save(self)  # type: ignore[arg-type]
+
+    async def restore(self) -> None:
+        Keeper.restore(self)  # type: ignore[arg-type]
+
+
 def fail_with_attempt() -> None:
     raise ValueError(f"attempt {lp.current().attempt}")
 

@@ -138,7 +138,7 @@ def test_f03_a_payload_too_large_lists_its_largest_members(
     monkeypatch.setattr(lp.Backend, "max_payload_bytes", 1_000_000)
     program = lp.Program("p")
     node = lp.PyClassNode(
-        Caller, {"small": b"1"}, data={"large": bytes(2_000_000), "medium": bytes(500_000)}
+        Caller, {"small": b"1"}, times={"large": bytes(2_000_000), "medium": bytes(500_000)}
     )
     program.add_node(node, label="learner")
 
@@ -147,8 +147,8 @@ def test_f03_a_payload_too_large_lists_its_largest_members(
 
     text = str(caught.value)
     assert "1,000,000" in text
-    assert text.index("learner.kwargs['data']['large'] 2,0") < text.index(
-        "learner.kwargs['data']['medium'] 500,0"
+    assert text.index("learner.kwargs['times']['large'] 2,0") < text.index(
+        "learner.kwargs['times']['medium'] 500,0"
     )
 
 
@@ -208,7 +208,7 @@ def test_f09_a_handle_of_another_program_is_refused_with_its_name(launch_type: s
 @both
 def test_a_handle_of_a_node_that_does_not_serve_is_refused(launch_type: str) -> None:
     program = lp.Program("p")
-    handle = program.add_node(lp.PyNode(add_once), label="quiet")
+    handle = program.add_node(lp.PyNode(add_once, None), label="quiet")
     program.add_node(lp.PyNode(add_once, handle), label="caller")
 
     with pytest.raises(lp.DefinitionError, match=r"caller\.args\[0\].*serves nothing"):

@@ -105,6 +105,30 @@ def test_servers_alone_keep_running() -> None:
     assert not watcher.is_stopping
 
 
+def test_sound_04_who_waits_for_a_program_that_will_never_end_is_told_so_once() -> None:
+    watcher = supervisor(worker("a-0"), worker("b-0"))
+    watcher.start_all()
+    assert watcher.await_end() == []
+    assert watcher.on(ready("a-0", runs=False), 1.0) == []
+
+    (note,) = watcher.on(ready("b-0", runs=False), 2.0)
+
+    assert "no worker has a run()" in note.text
+    assert "(a-0, b-0)" in note.text
+    assert watcher.await_end() == []
+
+
+def test_sound_04_who_waits_for_a_main_group_that_only_serves_is_told_so() -> None:
+    watcher = supervisor(worker("a-0"), worker("b-0", main=True))
+    watcher.start_all()
+    watcher.on(ready("a-0", runs=True), 1.0)
+    assert watcher.on(ready("b-0", runs=False), 2.0) == []
+
+    (note,) = watcher.await_end()
+
+    assert "no worker of a main group has a run()" in note.text
+
+
 def test_no_worker_stops_before_the_last_one_is_known_to_run_nothing() -> None:
     watcher = supervisor(worker("slow-0"), worker("a-0"))
     watcher.start_all()

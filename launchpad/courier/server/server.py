@@ -18,6 +18,7 @@ from launchpad.courier.server import inprocess_addresses
 from launchpad.courier.server.core import ServerCore
 from launchpad.courier.server.decorators import public_methods, warn_of_shadowed_methods
 from launchpad.courier.server.dispatcher import Dispatcher
+from launchpad.courier.server.event_loop import EventLoop
 from launchpad.courier.transport import network_address, unix
 from launchpad.courier.transport.stream_socket import Listener
 
@@ -140,6 +141,11 @@ class Server:
     def has_started(self) -> bool:
         """Whether it has been started, and not been stopped since."""
         return self._core is not None and not self._stopped.is_set()
+
+    @property
+    def event_loop(self) -> EventLoop:
+        """The one on which its async methods run; it ends when the server stops."""
+        return self._methods.loop
 
     @property
     def health(self) -> str:

@@ -110,6 +110,11 @@ def setup(program: Program) -> list[WorkerDraft]:
         for index, node in enumerate(nodes):
             name = f"{label}-{index}"
             members = [(f"{label}.nodes[{i}]", member) for i, member in enumerate(node.members())]
+            for each in (node, *node.members()):
+                try:
+                    each.check()
+                except DefinitionError as error:
+                    raise DefinitionError(f"{error} It was added at {each.added_at}.") from None
             policy = group.restart
             drafts = [(name, node, members or [(label, node)])]
             if isinstance(node, MultiProcessingColocation):

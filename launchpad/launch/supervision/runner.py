@@ -65,7 +65,12 @@ class AddWorker:
     plan: WorkerPlan
 
 
-Inbox = queue.SimpleQueue[Event | StopRequest | AddWorker]
+@dataclasses.dataclass(frozen=True)
+class EndAwaited:
+    """The script waits for the end of the program, for as long as it takes."""
+
+
+Inbox = queue.SimpleQueue[Event | StopRequest | AddWorker | EndAwaited]
 
 
 class Runner:
@@ -192,9 +197,11 @@ class Runner:
                 self.done.set()
                 self._changed.notify_all()
 
-    def _decide(self, message: Event | StopRequest | AddWorker) -> list[Command]:
+    def _decide(self, message: Event | StopRequest | AddWorker | EndAwaited) -> list[Command]:
         """What to do about a message, with the lock held."""
         now = time.monotonic()
+        if isinstance(message, EndAwaited):
+            return self.supervisor.await_end()
         if isinstance(message, AddWorker):
             return self.supervisor.add(message.plan, now)
         if isinstance(message, StopRequest):

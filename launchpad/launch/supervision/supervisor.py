@@ -75,6 +75,7 @@ class Supervisor:
         self._restarting: list[PendingRestart] = []
         self._restart_history: dict[str, list[tuple[float, Outcome]]] = {}
         self._gone: dict[str, str] = {}
+        self._is_awaited = self._has_noted_endless = False
 
     def start_all(self, now: float = 0.0) -> list[Command]:
         """Starts all workers."""
@@ -309,4 +310,30 @@ class Supervisor:
         if not awaited and all(w.runs is not None or w.state is State.ENDED for w in workers):
             awaited = [w for w in workers if w.runs or (w.state is State.ENDED and w.runs is None)]
         is_done = bool(awaited) and all(w.is_done or w.state is State.ENDED for w in awaited)
-        return self.stop("all work is done", now) if is_done and not self.is_stopping else []
+        if self.is_stopping or not is_done:
+            return self._note_if_endless()
+        return self.stop("all work is done", now)
+
+    def await_end(self) -> list[Command]:
+        """The script waits for the end, without a limit: if there will be none, it is told so."""
+        self._is_awaited = True
+        return self._note_if_endless()
+
+    def _note_if_endless(self) -> list[Command]:
+        """Once, when all workers are ready, and none of those that the program waits for runs anything."""
+        alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
+        has_main = any(worker.plan.main for worker in self.workers.values())
+        may_end = any(w.runs is None or (w.runs and w.plan.main >= has_main) for w in alive)
+        is_settled = self._has_noted_endless or not self._is_awaited
+        if is_settled or self.is_stopping or may_end:
+            return []
+        self._has_noted_endless = True
+        names = ", ".join(worker.name for worker in alive[:3])
+        names += f" and {len(alive) - 3} more" if len(alive) > 3 else ""
+        which = "worker of a main group" if has_main else "worker"
+        return [
+            PrintNote(
+                f"no {which} has a run() that could end ({names}): this program runs until it is"
+                " stopped, by Ctrl-C, lp.stop() or running.stop()"
+            )
+        ]

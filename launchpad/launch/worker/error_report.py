@@ -11,12 +11,13 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 
+import launchpad
 from launchpad import courier, outcome
 from launchpad.errors import DoNotRestart
 from launchpad.launch.planning import payload
 from launchpad.outcome import Outcome
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.abspath(launchpad.__file__)) + os.sep
 _NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")
 _NO_MEMORY_WHERE_LIMITED = ("failed to map segment from shared object", "can't start new thread")
 
