@@ -21,11 +21,44 @@ TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
     10,
     "Seconds a worker may take to stop when asked. 0: it is killed at once; negative: never.",
 )
+_ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS)
 
 
 def termination_notice_s() -> float:
     """The value of --lp_termination_notice_secs."""
     return float(read(TERMINATION_NOTICE_SECS))
+
+
+def check_command_line() -> None:
+    """Answers `--help`, and refuses what looks like one of these flags and is none.
+
+    Only where nobody else has parsed the command line: absl, and parsers that know all flags, do both.
+
+    Raises:
+        SystemExit: `--help` was given; the text has been printed.
+        DefinitionError: a flag that begins with `--lp_` does not exist.
+    """
+    if flags.FLAGS.is_parsed():
+        return
+    given = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    if "--help" in given:
+        ours = (
+            f"  --{flag.name}={flag.default}\n      {flags.FLAGS[flag.name].help}" for flag in _ALL
+        )
+        print(f"{sys.argv[0]}: a program of launchpad. Flags:\n" + "\n".join(ours))
+        raise SystemExit(0)
+    for argument in given:
+        name = argument.partition("=")[0].lstrip("-")
+        is_ours = argument.startswith("-") and name.startswith(("lp_", "lp-"))
+        if is_ours and name not in flags.FLAGS:
+            import difflib
+
+            from launchpad.errors import DefinitionError
+
+            near = difflib.get_close_matches(name, [flag.name for flag in _ALL], 1)
+            meant = f"Did you mean --{near[0]}? " if near else ""
+            known = ", ".join(f"--{flag.name}" for flag in _ALL)
+            raise DefinitionError(f"there is no flag {argument}. {meant}There are {known}.")
 
 
 def read(holder: flags.FlagHolder[Any]) -> Any:

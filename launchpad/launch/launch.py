@@ -122,7 +122,7 @@ def launch(
             that mean nothing here, `compat.MEANINGLESS`, are left out.
 
     Raises:
-        DefinitionError: a mistake in the program; nothing was started.
+        DefinitionError: a mistake in the program, or a mistyped `--lp_…` flag; nothing was started.
         LaunchError: the backend could not start, and nothing is left running; or a process that
             multiprocessing has started imports this script.
     """
@@ -141,6 +141,7 @@ def launch(
             " once more. Launch it under `if __name__ == '__main__':`"
         )
     options = compat.without_meaningless(options, xm_resources)
+    flags.check_command_line()
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)

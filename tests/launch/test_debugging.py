@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 NUM_CALLS = 20
 
@@ -132,3 +134,35 @@ running.stop()
     report = json.loads((tmp_path / "coverage.json").read_text())["files"]["script.py"]
 
     assert report["missing_lines"] == [6]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("breakpoint()", "RuntimeError: breakpoint() needs a terminal"),
+        ("pdb.set_trace()", "a debugger had no terminal to read from"),
+    ],
+)
+def test_sound_32_a_debugger_in_a_process_names_the_launch_type_in_which_it_works(
+    tmp_path: Path, call: str, text: str
+) -> None:
+    script = f"""
+import pdb
+import launchpad as lp
+
+def work():
+    {call}
+    print("goes on")
+
+program = lp.Program("debugged")
+program.add_node(lp.PyNode(work), label="worker")
+try:
+    lp.launch(program, "local_mp").wait()
+except lp.ProgramFailed as failed:
+    print(failed)
+"""
+
+    output = run(tmp_path, script)
+
+    assert text in output
+    assert "--lp_launch_type=local_mt" in output

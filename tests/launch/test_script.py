@@ -351,6 +351,32 @@ print(mine.mine, plan.launch_type, flags.FLAGS.is_parsed(), sys.argv[1:])
     )
 
 
+@pytest.mark.parametrize("flag", ["--lp_lunch_type=local_mp", "--lp-launch-type=local_mp"])
+def test_sound_30_a_mistyped_flag_of_ours_is_refused_without_absl_too(
+    tmp_path: Path, flag: str
+) -> None:
+    done = run(script(tmp_path, COUNTS), flag)
+
+    assert done.returncode == 1
+    assert f"there is no flag {flag}. Did you mean --lp_launch_type?" in done.stderr
+    assert done.stdout == ""
+
+
+def test_sound_30_help_lists_our_flags_where_the_script_parses_none(tmp_path: Path) -> None:
+    done = run(script(tmp_path, COUNTS), "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--lp_launch_type" in done.stdout
+    assert "counted" not in done.stdout
+
+
+def test_sound_30_what_follows_a_lone_dash_dash_belongs_to_the_script(tmp_path: Path) -> None:
+    done = run(script(tmp_path, COUNTS), "--", "--help", "--lp_nothing")
+
+    assert done.returncode == 0, done.stderr
+    assert "counted" in done.stdout
+
+
 def test_the_environment_variable_counts_where_there_is_no_flag(tmp_path: Path) -> None:
     body = 'print(lp.plan(program_of(("counter", lp.CourierNode(nodes.Counter)))).launch_type)'
     command = script(tmp_path, body)

@@ -48,6 +48,11 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
             )
         else:
             hint += "; see also `ulimit -v`"
+    elif any(type(cause).__name__ == "BdbQuit" for cause in _causes(error)):
+        hint = (
+            "a debugger had no terminal to read from: run the script in one, with"
+            " --lp_launch_type=local_mt, where workers are its threads"
+        )
     elif isinstance(error, ImportError):
         hint = (
             f"the worker looked in sys.path = {sys.path};"

@@ -213,6 +213,8 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
     sys.argv = [*spec.argv, *plan.args]
     absl_flags.expect(spec.flags, plan.args)
     spec.main.install()
+    if not os.environ.get("PYTHONBREAKPOINT"):
+        sys.breakpointhook = _refuse_breakpoint
     log.watch()
     spec.interpreter.apply()
     faulthandler.enable(log.fd)
@@ -222,6 +224,14 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
         faulthandler.register(os_process.SHOW_STACKS, stacks)
     for key in spec.keys:
         keyring.add(*key)
+
+
+def _refuse_breakpoint(*args: object, **kwargs: object) -> NoReturn:
+    raise RuntimeError(
+        "breakpoint() needs a terminal, and a worker that is a process has none. Launch with"
+        " --lp_launch_type=local_mt, where it works, or set PYTHONBREAKPOINT to a debugger that listens on"
+        " a socket."
+    )
 
 
 @contextlib.contextmanager
