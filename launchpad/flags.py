@@ -32,7 +32,7 @@ def termination_notice_s() -> float:
 def check_command_line() -> None:
     """Answers `--help`, and refuses what looks like one of these flags and is none.
 
-    Only where nobody else has parsed the command line: absl, and parsers that know all flags, do both.
+    Only where absl has not parsed it: it does both, and so do parsers that know all flags.
 
     Raises:
         SystemExit: `--help` was given; the text has been printed.

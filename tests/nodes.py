@@ -257,6 +257,8 @@ class FailsInInit:
         time.sleep(after_s)
         raise RuntimeError("no constructor for you")
 
+    def run(self) -> None: ...
+
 
 class FailsInRun:
     def __init__(self, after: Any = None) -> None:

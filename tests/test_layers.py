@@ -61,7 +61,8 @@ LAUNCH = [
 LAYERS = [
     *below("courier", COURIER),
     "courier outcome",
-    "errors flags",
+    "errors",
+    "flags",
     "resources restart_policy events",
     "interrupt",
     "context",

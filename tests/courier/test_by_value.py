@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,76 @@ def test_plain_cloudpickle_is_used_should_it_keep_its_classes_elsewhere(
     body = by_value.dumps(a_class(), 5, lambda _: True)
 
     assert b"launchpad.courier.codec.by_value" not in body
+
+
+class Counted:
+    """Counts how often it is pickled."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __reduce__(self) -> Any:
+        self.count += 1
+        return Counted, ()
+
+
+def test_sound_28_a_class_is_pickled_once_however_often_it_is_sent() -> None:
+    message = a_class()
+    message.counted = Counted()
+
+    bodies = {by_value.dumps([message(), message], 5) for _ in range(3)}
+
+    assert len(bodies) == 1
+    assert message.counted.count == 1
+    assert by_value.dumps(message, 5, into_main=True).count(b"__courier") == 0
+
+
+NAMESPACE = """
+TEXT = "first global"
+
+def make():
+    text = "first cell"
+    class Base:
+        text = "first base"
+    class Message(Base):
+        text = "first attribute"
+        def from_global(self): return TEXT
+        @property
+        def from_cell(self): return text
+    def change():
+        nonlocal text
+        text = "second cell"
+    return Base, Message, change
+
+Base, Message, change_cell = make()
+"""
+
+
+@pytest.mark.parametrize("what", ["global", "cell", "base", "attribute"])
+def test_sound_28_a_class_that_looks_different_is_pickled_again(what: str) -> None:
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec(NAMESPACE, script)
+    assert f"second {what}".encode() not in by_value.dumps(script["Message"](), 5)
+
+    if what == "global":
+        script["TEXT"] = "second global"
+    elif what == "cell":
+        script["change_cell"]()
+    else:
+        script["Base" if what == "base" else "Message"].text = f"second {what}"
+
+    assert f"second {what}".encode() in by_value.dumps(script["Message"](), 5)
+
+
+def test_sound_28_classes_that_are_not_sent_any_more_are_forgotten() -> None:
+    message = a_class()
+    by_value.dumps(message(), 5)
+    gone = weakref.ref(message)
+
+    del message
+    gc.collect()
+
+    assert gone() is None
 
 
 def test_sound_28_what_a_class_of_the_script_drags_along_is_said_once_with_its_size(

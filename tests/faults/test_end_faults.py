@@ -179,6 +179,7 @@ class Hangs:
         self.never_returns()
     def never_returns(self):
         time.sleep(1000)
+    def run(self): ...
 program = lp.Program("ends")
 with program.group("worker", restart=lp.RestartPolicy(max_restarts=0, start_timeout_s=3)):
     program.add_node(lp.PyClassNode(Hangs))

@@ -42,6 +42,8 @@ class Endless:
     def __init__(self) -> None:
         build_for_ever()
 
+    def run(self) -> None: ...
+
 
 def be_killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)

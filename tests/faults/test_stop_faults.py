@@ -262,6 +262,7 @@ class Slow:
     def __init__(self):
         print("building", flush=True)
         time.sleep(1000)
+    def run(self): ...
 lp.launch(program_of(lp.PyClassNode(Slow)))
 """
     process = start(body, launch_type)

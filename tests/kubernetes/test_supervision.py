@@ -268,7 +268,7 @@ def test_all_rights_that_are_missing_are_named_before_anything_is_made(
 def test_a_worker_learns_that_another_one_is_gone(cluster: FakeCluster) -> None:
     program = lp.Program("two")
     with program.group("server"):
-        server = program.add_node(lp.CourierNode(nodes.ServesBriefly, 1))
+        server = program.add_node(lp.CourierNode(nodes.ServesBriefly))
     with program.group("loop"):
         program.add_node(lp.PyClassNode(nodes.Loop))
     del server

@@ -8,6 +8,13 @@ them functions whose globals are copies; and it does not know functions again at
     fill(…)                 gives an unfinished one its attributes; passes over any other
     make_function, fill_function    the same for functions
 
+In messages a class is its id and its definition, as bytes that are made once and kept:
+
+    load(id, definition)    the class that is known already; else it is made from the definition
+
+It is made anew when the class looks different, that is, when an attribute of it or a global that its methods
+use is another object than before. What has merely changed inside of such an object is not noticed.
+
 Which functions are known again, and what their globals are:
 
     one that `__main__` has under its name    itself, where it came from and where a payload has brought it
@@ -18,19 +25,22 @@ whatever has a name in the script's `__main__` gets it there, unless it is taken
 multiprocessing find it. The functions of a `Pickler` with `into_main` have that module's globals for their
 own, and where they came from, the script's.
 
-Streams name these four functions, so that nothing but `pickle.loads` is needed to read them.
+Streams name these five functions, so that nothing but `pickle.loads` is needed to read them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import operator
+import pickle
 import sys
 import threading
 import types
 import uuid
 import weakref
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -41,6 +51,9 @@ from launchpad.courier.codec import tensors
 
 FILLED = "__filled_by_launchpad__"
 """The name in a module `__main__` that says that it is filled with what arrives."""
+
+_KEPT = "__courier_definition__"
+_LARGE = 64 << 10
 
 _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
@@ -54,16 +67,26 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
 
     into_main = False
     """Whether the globals of functions are to be those of the `__main__` where they arrive."""
+    keeps_definitions = False
+    """Whether classes are sent as definitions that are kept."""
 
     def reducer_override(self, obj: Any) -> Any:
         """What cloudpickle does, with our functions around its own."""
         tensors.check(obj)
+        keeps = self.keeps_definitions and isinstance(obj, type)
+        if keeps and (kept := vars(obj).get(_KEPT)) is not None and kept.is_of(obj):
+            return load, kept.arguments
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
         recipe, arguments, state, _, _, setter = reduced
         name = getattr(setter, "__name__", "")
         if name == "_class_setstate" and _known_classes():
+            if keeps:
+                kept = _Definition(obj)
+                type.__setattr__(obj, _KEPT, kept)
+                return load, kept.arguments
+            state[0].pop(_KEPT, None)
             if recipe.__name__ == "_make_skeleton_class" and "__slots__" in vars(obj):
                 # cloudpickle sets them when the class is made, too late to have an effect
                 kind, its_name, bases, namespace, *rest = arguments
@@ -90,15 +113,57 @@ def dumps(
     protocol: int,
     buffer_callback: Callable[[Any], bool] | None = None,
     into_main: bool = False,
+    keeps_definitions: bool = True,
 ) -> bytes:
     """As `cloudpickle.dumps`."""
     with io.BytesIO() as file:
         pickler = Pickler(file, protocol=protocol, buffer_callback=buffer_callback)
         pickler.into_main = into_main
+        pickler.keeps_definitions = keeps_definitions and not into_main
         if reducers := tensors.reducers():
             pickler.dispatch_table = ChainMap(reducers, Pickler.dispatch_table)
         pickler.dump(value)
         return file.getvalue()
+
+
+class _Definition:
+    """A class as bytes, in one of its attributes: it goes when the class goes."""
+
+    def __init__(self, kind: type) -> None:
+        self._looks = list(_looks(kind))
+        definition: Any = dumps(kind, 5, keeps_definitions=False)
+        if len(definition) >= _LARGE:  # out of band, so that it is not copied
+            definition = pickle.PickleBuffer(definition)
+        self.arguments = _private._get_or_create_tracker_id(kind), definition
+
+    def is_of(self, kind: type) -> bool:
+        """Whether the class still looks as it did."""
+        looks = list(_looks(kind))
+        return len(looks) == len(self._looks) and all(map(operator.is_, looks, self._looks))
+
+
+def _looks(kind: type) -> Iterator[object]:
+    """All that a class and its bases by value are made of, and the globals that their methods use."""
+    for each in kind.__mro__:
+        if each.__module__ != kind.__module__:
+            continue
+        for name, value in list(vars(each).items()):
+            if name != _KEPT:
+                yield value
+            for function in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
+                if isinstance(function, types.FunctionType):
+                    yield from map(function.__globals__.get, function.__code__.co_names)
+                    for cell in function.__closure__ or ():
+                        with contextlib.suppress(ValueError):  # it is empty
+                            yield cell.cell_contents
+
+
+def load(tracker_id: str, definition: Any) -> type:
+    """The class that is known by this id, or the one of this definition."""
+    known: type | None = _known_classes().get(tracker_id)
+    if known is None or known in _unfinished:
+        known = pickle.loads(definition)
+    return known
 
 
 def make(recipe: Callable[..., type], *arguments: Any) -> type:
