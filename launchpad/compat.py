@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from launchpad.context import RunContext as LaunchContext
 from launchpad.context import current as get_context
 from launchpad.errors import DefinitionError
+from launchpad.program import Program
+from launchpad.resources import PythonProcess
 from launchpad.stopping import stop
 
 __all__ = [
@@ -40,6 +43,21 @@ def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[
             "xm_resources and controller_xm_requirements mean nothing here; leave them out"
         )
     return {name: value for name, value in options.items() if name not in MEANINGLESS}
+
+
+def of_groups(
+    local_resources: Mapping[str, Any] | None, program: Program
+) -> dict[str, PythonProcess]:
+    """`local_resources`, as dm-launchpad takes them: what is false counts as not given, other labels warn."""
+    given = {label: value for label, value in (local_resources or {}).items() if value}
+    for label in [label for label in given if label not in program.groups]:
+        warnings.warn(
+            f"local_resources[{label!r}] is for no group of program {program.name!r}, which has"
+            f" {', '.join(program.groups)}",
+            stacklevel=4,
+        )
+        del given[label]
+    return given
 
 
 def make_program_stopper(launch_type: object = None) -> Callable[..., None]:

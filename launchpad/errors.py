@@ -5,7 +5,7 @@
     │   └── PayloadError                        a value in it cannot be sent to a worker
     ├── NotRunningError (also a RuntimeError)   a handle or context was used outside a running program
     ├── LaunchError                             the backend could not start the plan
-    ├── ProgramFailed                           a worker failed and the program was stopped
+    ├── ProgramFailed (also a RuntimeError)     a worker failed and the program was stopped
     ├── DoNotRestart                            a worker failed and would fail again if it were restarted
     └── StaleError                              a CacherNode has no answer that is fresh enough
 
@@ -64,7 +64,7 @@ class DoNotRestart(LaunchpadError):
     """
 
 
-class ProgramFailed(LaunchpadError):
+class ProgramFailed(LaunchpadError, RuntimeError):
     """A worker failed, and the program was stopped because of it.
 
     Its text is the whole report: the first cause with its remote traceback, the worker's last lines,

@@ -11,9 +11,9 @@ from typing import Any
 
 from absl import flags
 
-LAUNCH_TYPE: flags.FlagHolder[str | None] = flags.DEFINE_string(
+LAUNCH_TYPE: flags.FlagHolder[str] = flags.DEFINE_string(
     "lp_launch_type",
-    None,
+    "local_mt",
     "How to run the program: local_mt, local_mp, test_mt, test_mp, or another backend's name.",
 )
 TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
@@ -67,8 +67,16 @@ def read(holder: flags.FlagHolder[Any]) -> Any:
     Raises:
         ValueError: what the command line gives is not a value of this flag.
     """
+    value = given(holder)
+    if value is not None:
+        return value
+    return holder.value if flags.FLAGS.is_parsed() else holder.default
+
+
+def given(holder: flags.FlagHolder[Any]) -> Any:
+    """A flag's value where the command line or the script sets it; else None. Raises as `read` does."""
     if flags.FLAGS.is_parsed():
-        return holder.value
+        return None if flags.FLAGS[holder.name].using_default_value else holder.value
     # the last `--name=value` or `--name value`, with one dash or two, before a lone `--`
     text: str | None = None
     for i, argument in enumerate(sys.argv[1:], 1):
@@ -78,7 +86,7 @@ def read(holder: flags.FlagHolder[Any]) -> Any:
         if flag in (f"--{holder.name}", f"-{holder.name}"):
             text = value if equals else (sys.argv[i + 1] if i + 1 < len(sys.argv) else "")
     if text is None:
-        return holder.default
+        return None
     try:
         return flags.FLAGS[holder.name].parser.parse(text)
     except (TypeError, ValueError) as error:

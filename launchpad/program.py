@@ -15,6 +15,7 @@ from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
+from launchpad.traverse import Opaque
 
 HandleT = TypeVar("HandleT", bound=Handle[Any])
 
@@ -31,7 +32,7 @@ class Group:
     main: bool = False
 
 
-class Program:
+class Program(Opaque):
     """A distributed program, described as a graph of nodes.
 
     Example:
@@ -42,7 +43,8 @@ class Program:
         lp.launch(program)
 
     A mistake is a DefinitionError (a ValueError) at the line that makes it. A Program may be launched
-    more than once, also at the same time, and pickled if its nodes' arguments can be.
+    more than once, also at the same time, and pickled if its nodes' arguments can be. One that a node holds,
+    as its builder's attribute say, travels to the worker without its nodes.
     """
 
     def __init__(self, name: str) -> None:

@@ -45,6 +45,10 @@ _ATOMS: frozenset[type] = frozenset(
 )
 
 
+class Opaque:
+    """A base for what `walk` does not look into, wherever it is met."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """An object met on a walk, and the way to it as a linked list (cheap to make, printed rarely)."""
@@ -71,7 +75,7 @@ class Found:
 def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[Found]:
     """Every object reachable from `root`, each once, parents before children, atoms left out.
 
-    What objects of the types in `stop_at` hold is not looked into.
+    What objects of the types in `stop_at` hold is not looked into, nor what an `Opaque` holds.
     """
     seen: set[int] = set()
     keep: list[Any] = []  # ids are unique only while the objects exist
@@ -84,7 +88,7 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
         seen.add(id(value))
         keep.append(value)
         yield found
-        if isinstance(value, stop_at):
+        if isinstance(value, (*stop_at, Opaque)):
             continue
         inner = [
             Found(c, s, found, found.depth + 1) for s, c in children(value) if type(c) not in _ATOMS

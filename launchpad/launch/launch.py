@@ -205,8 +205,12 @@ def _single(programs: Any) -> Program:
     from launchpad.errors import DefinitionError
     from launchpad.program import Program
 
-    is_sequence = isinstance(programs, (list, tuple)) and len(programs) == 1
+    is_sequence = isinstance(programs, (list, tuple)) and len(programs) > 0
     program = programs[0] if is_sequence else programs
+    if is_sequence and len(programs) > 1:
+        raise DefinitionError(
+            f"launch takes one lp.Program, got {len(programs)}; launch each of them: they run side by side"
+        )
     if not isinstance(program, Program):
         raise DefinitionError(f"launch takes one lp.Program, got {programs!r}")
     return program

@@ -55,7 +55,8 @@ def launch_type_name(given: LaunchType | str | None) -> str:
     """The launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
     if isinstance(given, LaunchType):
         return str(given.value)
-    return given or flags.read(flags.LAUNCH_TYPE) or os.environ.get("LP_LAUNCH_TYPE") or "local_mt"
+    by_flag = flags.given(flags.LAUNCH_TYPE)
+    return given or by_flag or os.environ.get("LP_LAUNCH_TYPE") or flags.read(flags.LAUNCH_TYPE)
 
 
 def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> Backend:

@@ -216,9 +216,9 @@ class Running:
         self._run.remove()
 
     def stop_and_wait(self) -> None:
-        """Stops the program, then raises ProgramFailed if it had failed."""
+        """Stops the program, then raises ProgramFailed if it had failed and that was not raised before."""
         self.stop()
-        self.wait()
+        self.wait(raise_error=not self.is_reported)
 
     @property
     def is_done(self) -> bool:

@@ -12,6 +12,7 @@ from launchpad import context, user_code
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server, WorkerFailed
 from launchpad.courier.client.client import T
+from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.typed import CourierClient
 from launchpad.courier.server.decorators import idempotent_methods, warn_of_shadowed_methods
 from launchpad.events import Bound
@@ -37,13 +38,11 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         super().__init__(node)
         self._address = address
         self._idempotent = tuple(idempotent)
-        self._client_kwargs = _checked(
-            dict(client_kwargs or {}), _CLIENT_OPTIONS, "courier_client_kwargs"
-        )
+        self._client_kwargs = _checked_client(dict(client_kwargs or {}), "courier_client_kwargs")
 
     def set_client_kwargs(self, **kwargs: Any) -> None:
         """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`."""
-        self._client_kwargs = _checked(kwargs, _CLIENT_OPTIONS, "client option")
+        self._client_kwargs = _checked_client(kwargs, "client option")
 
     @property
     def client_options(self) -> tuple[str, dict[str, Any]]:
@@ -108,8 +107,8 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         self._server_kwargs = _checked(
             dict(courier_kwargs or {}), _SERVER_OPTIONS, "courier_kwargs"
         )
-        self._client_kwargs = _checked(
-            dict(courier_client_kwargs or {}), _CLIENT_OPTIONS, "courier_client_kwargs"
+        self._client_kwargs = _checked_client(
+            dict(courier_client_kwargs or {}), "courier_client_kwargs"
         )
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
@@ -167,6 +166,8 @@ class ServeObject(Serving):
         with context.current().interruption.forbidden():
             server = new_server(self.address, self.server_kwargs)
             server.bind_object(built)
+            if not self.runs and callable(switched_off := getattr(built, "run", None)):
+                server.bind("run", switched_off)
             hook = getattr(built, "set_courier_server", None)
             if callable(hook):
                 hook(server)
@@ -192,7 +193,7 @@ def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxy
 
 def start(server: Server, address: Address) -> None:
     """Starts it, and reports its endpoints for workers that do not have them from the plan."""
-    server.start()
+    server.Start()  # its object may have done so, in set_courier_server
     me = context.current()
     if me.listens_at:  # where servers move, the launcher sends the endpoints to the other workers
         me.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
@@ -207,6 +208,12 @@ def _worker_failure(me: context.RunContext, worker: str) -> Exception | None:
         return WorkerFailed(why, server=worker)
     me.note_waiting(worker)
     return None
+
+
+def _checked_client(options: dict[str, Any], what: str) -> dict[str, Any]:
+    """The options of a client; ValueError or TypeError also for what a call would raise it."""
+    Options(options.get("call_timeout"))
+    return _checked(options, _CLIENT_OPTIONS, what)
 
 
 def _checked(options: dict[str, Any], allowed: frozenset[str], what: str) -> dict[str, Any]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from launchpad import context, user_code
+from launchpad.errors import DefinitionError
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import HandleT, Node
+from launchpad.resources import PythonProcess
 
 
 class PyHandle(Handle[NoReturn]):
@@ -52,6 +56,11 @@ class ConstructorNode(Node[HandleT]):
 
     def check(self, *, is_final: bool = True) -> None:
         """Its constructor takes these arguments. Where they may be set later, there may be none yet."""
+        if (run := getattr(type(self), "run", None)) is not None:
+            raise DefinitionError(
+                f"{self!r} has a method run ({run.__qualname__}), which nothing would call: a node of a kind"
+                " of your own gives what a worker runs in to_executable()"
+            )
         if self._may_be_configured and not (is_final or self._args or self._kwargs):
             return
         user_code.check_arguments(repr(self), self._code.function, self._args, self._kwargs)
@@ -170,3 +179,9 @@ def call_hook(built: object, name: str) -> None:
     except (TypeError, ValueError):  # a model's `save(path)` is not meant for us
         return
     user_code.until_done(hook)()
+
+
+# dm-launchpad's programs import it from a module of this name, below this one, which is a package there.
+_ALIAS = f"{__name__}.local_multi_processing"
+sys.modules[_ALIAS] = types.ModuleType(_ALIAS)
+vars(sys.modules[_ALIAS])["PythonProcess"] = PythonProcess

@@ -140,7 +140,11 @@ def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
 ) -> None:
     process = launch(launch_type)
 
-    header, *rows = output_of("ps", "demo").splitlines()
+    def lines_when_all_are_ready() -> list[str]:
+        lines = output_of("ps", "demo").splitlines()
+        return [] if any("starting" in line for line in lines) else lines
+
+    header, *rows = until(lines_when_all_are_ready)
 
     assert header.split() == ["WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE"]
     table = {row.split()[0]: row.split()[1:] for row in rows}

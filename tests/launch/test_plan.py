@@ -240,9 +240,15 @@ def test_f10_an_environment_variable_set_by_two_sources_lists_both(launch_type: 
 
 
 @both
-def test_local_resources_of_an_unknown_group_are_refused(launch_type: str) -> None:
-    with pytest.raises(lp.DefinitionError, match="'cuonter'"):
+def test_local_resources_of_an_unknown_group_are_warned_of(launch_type: str) -> None:
+    with pytest.warns(UserWarning, match="'cuonter'.* has learner"):
         lp.plan(program_with(1), launch_type, {"cuonter": lp.PythonProcess()})
+
+
+@both
+def test_resources_of_an_unknown_group_are_refused(launch_type: str) -> None:
+    with pytest.raises(lp.DefinitionError, match="'cuonter'"):
+        lp.plan(program_with(1), launch_type, resources={"cuonter": lp.Resources()})
 
 
 @both

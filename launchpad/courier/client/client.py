@@ -17,6 +17,7 @@ from launchpad.courier.client.remote_server import Options, RemoteServer
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.protocol.framing import HEALTH, LIST_METHODS, STATS, WAITS
 from launchpad.courier.security import keyring
+from launchpad.courier.transport import network_address
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -63,7 +64,8 @@ class Client(Generic[T]):
 
     Args:
         address: the server's: `unix:/absolute/path`, `tcp:HOST:PORT`, `tcp+plaintext:HOST:PORT`,
-            `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`. Of a server that
+            `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`; `localhost:PORT` is short for
+            `tcp:localhost:PORT`. Of a server that
             can_move: a callable that returns where it is now (`unix:` and `tcp:` only), "" while that
             is not known. It is called before each call, from any thread, so it has to be quick. What
             it raises, the call raises.
@@ -91,6 +93,8 @@ class Client(Generic[T]):
         max_bytes: int = framing.MAX_BYTES,
         idempotent: Collection[str] = (),
     ) -> None:
+        if isinstance(address, str):
+            address = network_address.with_scheme(address)
         self._given = address
         self._name = name
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:

@@ -5,6 +5,7 @@ The same for every transport. One client has one `RemoteServer`, whatever option
 
 from __future__ import annotations
 
+import datetime
 import pickle
 import threading
 import time
@@ -60,8 +61,15 @@ class Options:
     compress: bool = False
 
     def __post_init__(self) -> None:
+        given: Any = self.timeout_s
+        if isinstance(given, datetime.timedelta):
+            object.__setattr__(self, "timeout_s", given.total_seconds())
+        elif not isinstance(given, int | float | None):
+            raise TypeError(f"a timeout is in seconds, or a timedelta, not {given!r}")
         if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ValueError(f"a timeout is in seconds and positive, not {self.timeout_s!r}")
+            raise ValueError(
+                f"a timeout is in seconds and positive, not {self.timeout_s!r}; None is no limit"
+            )
         if self.timeout_s is not None and self.timeout_s >= threading.TIMEOUT_MAX:
             object.__setattr__(
                 self, "timeout_s", None

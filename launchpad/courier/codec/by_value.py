@@ -31,6 +31,7 @@ Streams name these five functions, so that nothing but `pickle.loads` is needed 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import operator
 import pickle
@@ -55,6 +56,8 @@ FILLED = "__filled_by_launchpad__"
 _KEPT = "__courier_definition__"
 _LARGE = 64 << 10
 
+_CachedFunction: Any = type(functools.lru_cache(abs))  # what `functools.lru_cache` makes
+
 _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
 _ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
@@ -76,6 +79,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         keeps = self.keeps_definitions and isinstance(obj, type)
         if keeps and (kept := vars(obj).get(_KEPT)) is not None and kept.is_of(obj):
             return load, kept.arguments
+        if type(obj) is _CachedFunction and not _is_importable(obj):
+            return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
@@ -124,6 +129,21 @@ def dumps(
             pickler.dispatch_table = ChainMap(reducers, Pickler.dispatch_table)
         pickler.dump(value)
         return file.getvalue()
+
+
+def _is_importable(function: Any) -> bool:
+    module = sys.modules.get(function.__module__)
+    if module is None or module.__name__ == "__main__":
+        return False
+    try:
+        return attrgetter(function.__qualname__)(module) is function
+    except AttributeError:
+        return False
+
+
+def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """A function with an `lru_cache` of its own, which begins empty."""
+    return functools.lru_cache(**parameters)(function)
 
 
 class _Definition:

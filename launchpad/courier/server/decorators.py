@@ -14,6 +14,7 @@ an underscore, and no property. Decorators change or extend that:
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -85,11 +86,17 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
     """The methods of `obj` that are served, by name.
 
     Looked up on the type, so that no property is evaluated and no attribute of the instance is
-    served by accident. `run` is what a node does, not what it serves.
+    served by accident. `run` is what a node does, not what it serves. Two kinds of objects say more:
+
+        one whose class defines `__dir__`       what that lists, and is a function or method
+        one that holds a `batched_handler`      that, by its attribute, and properties that return one
     """
     kind = type(obj)
     exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
-    found = {name: getattr(obj, name) for name in sorted(_served_names(kind) - set(exclude))}
+    found = {name: getattr(obj, name) for name in _served_names(kind)}
+    found |= _listed(obj) | _batched(obj)
+    may = {name for name in found if exposed.only is None or name in exposed.only}
+    found = {name: found[name] for name in sorted(may - set(exclude))}
     for name in exposed.also:
         found[name] = getattr(obj, name, None)
         if not callable(found[name]):
@@ -98,6 +105,36 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
                 "attribute once it is constructed"
             )
     return found
+
+
+def _listed(obj: object) -> dict[str, Callable[..., Any]]:
+    """The functions and methods that its own `__dir__` lists and its class does not have, as a wrapper's."""
+    kind = type(obj)
+    if _look_up(kind, "__dir__") is object.__dir__:
+        return {}
+    found = {}
+    for name in dir(obj):
+        if not name.startswith("_") and name != "run" and _look_up(kind, name) is None:
+            value = getattr(obj, name, None)
+            if inspect.isroutine(value) or (callable(value) and hasattr(value, "__wrapped__")):
+                found[name] = value
+    return found
+
+
+def _batched(obj: object) -> dict[str, Callable[..., Any]]:
+    """What `batched_handler` has made for this very object."""
+    own = {name: each for name, each in getattr(obj, "__dict__", {}).items() if _is_batched(each)}
+    if own:
+        for name in dir(type(obj)):
+            if not name.startswith("_") and isinstance(_look_up(type(obj), name), property):
+                value = getattr(obj, name, None)
+                if _is_batched(value):
+                    own[name] = value
+    return {name: each for name, each in own.items() if not name.startswith("_")}
+
+
+def _is_batched(value: object) -> bool:
+    return callable(value) and hasattr(type(value), "courier_promise")
 
 
 def warn_of_shadowed_methods(

@@ -61,6 +61,7 @@ class Server:
             `grpc:HOST:PORT` and `grpc+plaintext:HOST:PORT`, as for `tcp`. Port 0 is any free one,
             which `address` has after the start. None is a socket in a fresh private directory,
             which `stop` removes.
+        port: short for `address="tcp:localhost:PORT"`: for clients of this user on this host.
         also_at: more addresses at which it serves the same. `unix:` for clients on this host and
             `tcp:` for others; those of gRPC, which need `launchpad[grpc]`, for callers in other
             languages, health probes and reflection.
@@ -79,6 +80,7 @@ class Server:
     def __init__(
         self,
         name: str | None = None,
+        port: int | None = None,
         *,
         address: str | None = None,
         token: bytes | None = None,
@@ -88,6 +90,12 @@ class Server:
         known_as: Sequence[str] = (),
     ) -> None:
         self.name = name or "courier"
+        if port is not None:
+            if address is not None:
+                raise ValueError(
+                    f"port={port} is short for address='tcp:localhost:{port}'; give one of them"
+                )
+            address = f"{network_address.TCP}:localhost:{port}"
         self._address = address or unix.PREFIX + unix.fresh_path()
         self._is_in_process = self._address.startswith(network_address.INPROCESS)
         if not transport.is_grpc(self._address) and not self._is_in_process:
@@ -126,6 +134,12 @@ class Server:
     def address(self) -> str:
         """Where clients find it; fixed before it starts, but for a port that the system chooses."""
         return self._addresses[0]
+
+    @property
+    def port(self) -> int:
+        """That of `address`, after the start where the system chooses; ValueError where it has none."""
+        transport_of = network_address.transport_of(self.address) or network_address.TCP
+        return network_address.parse(self.address, transport_of).port
 
     @property
     def addresses(self) -> list[str]:
@@ -344,10 +358,16 @@ class Server:
     # The names that dm-launchpad gives them.
     Bind = bind
     Unbind = unbind
-    Start = start
     Stop = stop
     Join = join
     SetIsHealthy = set_is_healthy
+
+    def _start_once(self) -> None:
+        """`start`, unless it has been started: its node does that, too."""
+        if self._core is None:
+            self.start()
+
+    Start = _start_once
 
 
 def _is_open_to_all_users(addresses: Collection[str]) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 TCP, GRPC = "tcp", "grpc"
 INPROCESS = "inproc:"  # any text may follow
 _PLAINTEXT = "+plaintext"
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 _FORM = re.compile(
     r"((?:tcp|grpc)(?:\+plaintext)?):(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]+):([0-9]{1,5})"
@@ -70,6 +71,12 @@ def parse(address: str, transport: str = TCP) -> Endpoint:
     if int(port) > 65535:
         raise ValueError(f"{address!r} has a port above 65535")
     return Endpoint(scheme, host.strip("[]"), int(port))
+
+
+def with_scheme(address: str) -> str:
+    """`tcp:localhost:7077` for `localhost:7077`; any other address as it is."""
+    host, _, port = address.rpartition(":")
+    return f"{TCP}:{address}" if host in _LOOPBACK and port.isdigit() else address
 
 
 def resolve(endpoint: Endpoint, *, to_bind: bool = False) -> list[tuple[int, Any]]:

@@ -28,6 +28,7 @@ from launchpad.executable import Code, Executable
 from launchpad.handle import Deferred, Handle
 from launchpad.launch.planning import absl_flags
 from launchpad.nodes.base import Node
+from launchpad.program import Program
 from launchpad.traverse import Found, Step, children, walk
 
 _TOO_DEEP = 200
@@ -183,6 +184,8 @@ class _Pickler(by_value.Pickler):
             if key not in code:
                 code[key] = self.packer.dumps(obj.function)
             return _loaded_code, (code[key],)
+        if isinstance(obj, Program):
+            return Program, (obj.name,)  # without its nodes: it is not to be launched there
         if isinstance(obj, Node):
             raise DefinitionError(
                 f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from launchpad import compat
 from launchpad.address import COURIER
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.graph import handles_in
@@ -149,7 +150,8 @@ def plan(
     Raises:
         DefinitionError: a mistake in the program, with the node's label and the path to it.
     """
-    processes = _checked("local_resources", local_resources, PythonProcess, program)
+    of_program = compat.of_groups(local_resources, program)
+    processes = _checked("local_resources", of_program, PythonProcess, program)
     at_launch = _checked("resources", resources, Resources, program)
     if isinstance(restart, RestartPolicy):
         restart = dict.fromkeys(program.groups, restart)

@@ -1,0 +1,316 @@
+"""What programs written for dm-launchpad use, by the rows of the list of what was in their way."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import importlib
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad import courier
+from tests.helpers import scripts
+from tests.helpers.scripts import run
+
+BOTH = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+DEADLINE_S = 60.0
+
+
+# --- imports -------------------------------------------------------------------------------------
+
+
+def test_row_01_the_module_that_has_python_process_there_is_here_too() -> None:
+    module = importlib.import_module("launchpad.nodes.python.local_multi_processing")
+
+    assert module.PythonProcess is lp.PythonProcess
+
+
+def test_row_01_it_can_be_the_first_import_of_a_script(tmp_path: Path) -> None:
+    body = "from launchpad.nodes.python.local_multi_processing import PythonProcess\nprint(PythonProcess)"
+
+    assert "PythonProcess" in run(scripts.write(tmp_path, body)).stdout
+
+
+def test_row_06_courier_is_a_top_level_package() -> None:
+    there = importlib.import_module("courier")
+
+    assert there.Server is courier.Server
+    assert there.Client is courier.Client
+
+
+# --- what is served ------------------------------------------------------------------------------
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def increment(self, by: int = 1) -> int:
+        self.count += by
+        return self.count
+
+
+class Wrapper:
+    """As Acme's CheckpointingRunner: what it wraps is seen through it."""
+
+    limit = property(lambda self: 1 / 0)
+
+    def __init__(self) -> None:
+        self._wrapped = Counter()
+
+    def save(self) -> str:
+        return "saved"
+
+    def __dir__(self) -> list[str]:
+        return [*dir(self._wrapped), "save", "limit", "run"]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapped, name)
+
+
+class Batches:
+    """As Acme's InferenceServer: handlers are made for each object."""
+
+    def __init__(self) -> None:
+        self._handler = lp.batched_handler(batch_size=2, timeout=0.01)(self._double)
+        self.act = lp.batched_handler(batch_size=2, timeout=0.01)(self._double)
+
+    def _double(self, x: Any) -> Any:
+        return [2 * each for each in x]
+
+    @property
+    def handler(self) -> Callable[..., Any]:
+        return self._handler
+
+
+@BOTH
+def test_row_04_a_class_that_defines_dir_says_itself_what_is_served(launch_type: str) -> None:
+    program = lp.Program("wrapped")
+    program.add_node(lp.CourierNode(Wrapper), label="counter")
+
+    with lp.launch(program, launch_type) as running:
+        counter: Any = running.client("counter")
+        names = courier.list_methods(counter)
+
+        assert names == ["increment", "save"]
+        assert counter.increment(by=3) == 3
+
+
+def test_row_08_batched_handlers_of_an_object_and_properties_that_return_one_are_served() -> None:
+    server = courier.Server(address=None)
+    server.bind_object(Batches())
+    server.start()
+    with courier.Client(server.address) as client:
+        assert courier.list_methods(client) == ["act", "handler"]
+        assert client.handler(3) == 6
+        assert client.act(4) == 8
+    server.stop()
+
+
+class Arena:
+    def run(self, rounds: int = 1) -> int:
+        return rounds
+
+
+def test_row_14_run_can_be_called_where_it_has_been_disabled() -> None:
+    program = lp.Program("arena")
+    node = lp.CourierNode(Arena)
+    node.disable_run()
+    program.add_node(node, label="arena")
+
+    with lp.launch(program, "test_mt") as running:
+        arena: Any = running.client("arena")
+        assert arena.run(3) == 3
+
+
+# --- courier -------------------------------------------------------------------------------------
+
+
+def test_row_07_a_server_at_a_port_and_a_client_of_host_and_port() -> None:
+    server = courier.Server("counter", 0)
+    server.Bind("add", lambda a, b: a + b)
+    server.Start()
+
+    with courier.Client(f"localhost:{server.port}") as client:
+        assert client.add(1, 2) == 3
+    server.Stop()
+
+
+class StartsItself:
+    def set_courier_server(self, server: courier.Server) -> None:
+        server.Start()
+
+    def ping(self) -> str:
+        return "pong"
+
+
+def test_row_21_an_object_may_start_its_server_itself() -> None:
+    program = lp.Program("started")
+    program.add_node(lp.CourierNode(StartsItself), label="a")
+
+    with lp.launch(program, "test_mt") as running:
+        client: Any = running.client("a")
+        assert client.ping() == "pong"
+
+
+def test_row_20_a_timeout_may_be_a_timedelta() -> None:
+    options = {"call_timeout": datetime.timedelta(seconds=0.05)}
+    program = lp.Program("late")
+    program.add_node(lp.CourierNode(Waits, courier_client_kwargs=options), label="a")
+
+    with lp.launch(program, "test_mt") as running:
+        client: Any = running.client("a")
+        with pytest.raises(courier.DeadlineExceeded):
+            client.wait()
+
+
+class Waits:
+    def wait(self) -> None:
+        lp.wait_for_stop()
+
+
+@pytest.mark.parametrize(("given", "error"), [(0, ValueError), (-1, ValueError), ("1", TypeError)])
+def test_row_20_a_timeout_that_is_none_is_refused_where_it_is_given(
+    given: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="a timeout is in seconds"):
+        lp.CourierNode(Waits, courier_client_kwargs={"call_timeout": given})
+
+
+# --- launching -----------------------------------------------------------------------------------
+
+
+def counting(name: str = "counting") -> lp.Program:
+    program = lp.Program(name)
+    program.add_node(lp.CourierNode(Counter), label="counter")
+    return program
+
+
+@pytest.mark.parametrize("nothing", [[], None, {}])
+def test_row_09_local_resources_that_are_false_are_none(nothing: Any) -> None:
+    plan = lp.plan(counting(), "local_mp", {"counter": nothing})
+
+    assert dict(plan.workers[0].env) == {}
+
+
+def test_row_11_several_programs_are_refused_with_what_to_do() -> None:
+    with pytest.raises(lp.DefinitionError, match="got 2; launch each of them"):
+        lp.launch([counting("a"), counting("b")], "test_mt")
+
+
+class Builder:
+    """As Mava's: it holds the program, and nodes are made of its methods."""
+
+    def __init__(self) -> None:
+        self.program = lp.Program("built")
+        self.handle = self.program.add_node(lp.CourierNode(Counter), label="counter")
+        self.program.add_node(lp.PyNode(print), label="other")
+
+    def train(self) -> None:
+        assert self.program.name == "built"
+        assert self.program.groups == {}
+        lp.stop()
+
+
+def test_row_12_a_program_that_a_node_holds_travels_without_its_nodes() -> None:
+    builder = Builder()
+    builder.program.add_node(lp.PyNode(builder.train), label="trainer")
+
+    lp.testing.run(builder.program, DEADLINE_S, "test_mp")
+
+
+def test_row_13_the_launch_type_has_a_value_where_it_is_not_given(tmp_path: Path) -> None:
+    body = """
+from absl import app, flags
+import launchpad as lp
+app.run(lambda _: print(flags.FLAGS.lp_launch_type, lp.LAUNCH_TYPE.value))
+"""
+
+    assert run(scripts.write(tmp_path, body)).stdout == "local_mt local_mt\n"
+
+
+def test_row_13_the_environment_variable_still_counts_under_absl(tmp_path: Path) -> None:
+    body = """
+from absl import app
+import launchpad as lp
+program = lp.Program("p")
+program.add_node(lp.PyNode(print), label="a")
+app.run(lambda _: print(lp.plan(program).launch_type))
+"""
+    command = scripts.write(tmp_path, body)
+
+    assert run(command, env={"LP_LAUNCH_TYPE": "local_mp"}).stdout == "local_mp\n"
+    given = run(command, "--lp_launch_type=local_mt", env={"LP_LAUNCH_TYPE": "local_mp"})
+    assert given.stdout == "local_mt\n"
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def fail() -> None:
+    raise ValueError("it broke")
+
+
+def failing() -> lp.Program:
+    program = lp.Program("failing")
+    program.add_node(lp.PyNode(fail), label="bad")
+    return program
+
+
+def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:
+    class Expected(unittest.TestCase):
+        def test(self) -> None:
+            with self.assertRaises(lp.ProgramFailed):
+                lp.launch(failing(), "test_mt", test_case=self).wait()
+
+    result = unittest.TestResult()
+    Expected("test").run(result)
+
+    assert (result.errors, result.failures) == ([], [])
+
+
+def test_row_18_the_cleanup_of_a_test_raises_what_was_not_raised() -> None:
+    class Unseen(unittest.TestCase):
+        def test(self) -> None:
+            lp.launch(failing(), "test_mt", test_case=self).wait(raise_error=False)
+
+    result = unittest.TestResult()
+    Unseen("test").run(result)
+
+    assert "it broke" in result.errors[0][1]
+
+
+def test_row_19_the_failure_that_wait_raises_is_a_runtime_error() -> None:
+    with pytest.raises(RuntimeError, match="it broke"):
+        lp.launch(failing(), "test_mt").wait(DEADLINE_S)
+
+
+# --- payloads ------------------------------------------------------------------------------------
+
+
+def test_row_22_functions_with_a_cache_travel() -> None:
+    @functools.lru_cache(maxsize=3)
+    def square(x: int) -> int:
+        return x * x
+
+    def use(function: Any) -> None:
+        assert function(3) == 9
+        assert function.cache_parameters() == {"maxsize": 3, "typed": False}
+
+    program = lp.Program("cached")
+    program.add_node(lp.PyNode(use, square), label="user")
+
+    lp.testing.run(program, DEADLINE_S, "test_mp")
+
+
+def test_row_24_a_node_class_with_a_run_of_its_own_is_refused() -> None:
+    class Mine(lp.PyNode):
+        def run(self) -> None: ...
+
+    with pytest.raises(lp.DefinitionError, match=r"run.*nothing would call.*to_executable"):
+        lp.Program("p").add_node(Mine(print), label="a")
