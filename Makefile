@@ -4,6 +4,7 @@
 #   make test           all tests but those on a cluster, of Ray or of Kubernetes
 #   make test-ray       those on a Ray cluster, which they start
 #   make test-cluster   those on a Kubernetes cluster, which is started on this machine
+#   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.7 GB)
 #   make check          format, lint, types and the fast tests: what to run before a commit
 #   make bench          our speed beside that of others, measured on this machine now (6 minutes)
 #   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments, mixed traffic (two hours)
@@ -21,7 +22,7 @@ HERE := not ray and not kubernetes
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
-.PHONY: demo test test-ray test-cluster check bench ordeal format lint types fast-tests compiled clean
+.PHONY: demo test test-ray test-cluster test-carry-over check bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -33,6 +34,9 @@ test: $(VENV)/.dev-is-installed compiled
 
 test-ray: $(VENV)/.dev-is-installed compiled
 	$(PYTEST) -m ray $(PYTEST_ARGS)
+
+test-carry-over: $(VENV)-reverb/.is-installed
+	$(VENV)-reverb/bin/python -m pytest tests/carry_over $(PYTEST_ARGS)
 
 test-cluster: $(VENV)/.dev-is-installed compiled
 	PYTHON=$(BIN)/python .ci/on_a_cluster $(PYTEST_ARGS)
@@ -93,6 +97,14 @@ $(VENV)/.bench-is-installed: pyproject.toml | $(BIN)/python
 	@echo "Installing launchpad and those that it is measured against in $(VENV) (once) …"
 	@$(PIP) --editable '.[bench]'
 	@touch $(VENV)/.core-is-installed $@
+
+# Reverb wants a TensorFlow and a numpy that are older than what others want.
+$(VENV)-reverb/.is-installed: pyproject.toml | $(BIN)/python
+	@echo "Installing launchpad with Reverb in $(VENV)-reverb (once; minutes) …"
+	@$(BIN)/python -m venv $(VENV)-reverb
+	@$(VENV)-reverb/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[reverb]' \
+	  gymnasium pytest pytest-timeout
+	@touch $@
 
 # ensurepip is what Debian and Ubuntu leave out of python3, and venv fails halfway without it.
 FITS := import sys; sys.version_info >= (3, 11) or sys.exit("Python %d.%d is too old" % sys.version_info[:2]); import venv, ensurepip

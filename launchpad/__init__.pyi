@@ -59,6 +59,8 @@ from launchpad.nodes.courier import CourierHandle as CourierHandle
 from launchpad.nodes.courier import CourierNode as CourierNode
 from launchpad.nodes.python import PyClassNode as PyClassNode
 from launchpad.nodes.python import PyNode as PyNode
+from launchpad.nodes.reverb import ReverbHandle as ReverbHandle
+from launchpad.nodes.reverb import ReverbNode as ReverbNode
 from launchpad.outcome import Outcome as Outcome
 from launchpad.program import Program as Program
 from launchpad.program import make_program as make_program

@@ -29,14 +29,17 @@ def termination_notice_s() -> float:
     return float(read(TERMINATION_NOTICE_SECS))
 
 
-def check_command_line() -> None:
+def check_command_line(*, chooses: bool) -> None:
     """Answers `--help`, and refuses what looks like one of these flags and is none.
 
     Only where absl has not parsed it: it does both, and so do parsers that know all flags.
 
+    Args:
+        chooses: Whether the launch type is a matter of the flag; a script that has one of its own passes it.
+
     Raises:
         SystemExit: `--help` was given; the text has been printed.
-        DefinitionError: a flag that begins with `--lp_` does not exist.
+        DefinitionError: a flag that is nearly one of these does not exist.
     """
     if flags.FLAGS.is_parsed():
         return
@@ -49,16 +52,18 @@ def check_command_line() -> None:
         raise SystemExit(0)
     for argument in given:
         name = argument.partition("=")[0].lstrip("-")
-        is_ours = argument.startswith("-") and name.startswith(("lp_", "lp-"))
-        if is_ours and name not in flags.FLAGS:
+        if (
+            chooses
+            and argument.startswith("-")
+            and name.startswith("lp")
+            and name not in flags.FLAGS
+        ):
             import difflib
 
             from launchpad.errors import DefinitionError
 
-            near = difflib.get_close_matches(name, [flag.name for flag in _ALL], 1)
-            meant = f"Did you mean --{near[0]}? " if near else ""
-            known = ", ".join(f"--{flag.name}" for flag in _ALL)
-            raise DefinitionError(f"there is no flag {argument}. {meant}There are {known}.")
+            for near in difflib.get_close_matches(name, [flag.name for flag in _ALL], 1, 0.8):
+                raise DefinitionError(f"there is no flag {argument}. Did you mean --{near}?")
 
 
 def read(holder: flags.FlagHolder[Any]) -> Any:

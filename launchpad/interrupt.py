@@ -28,12 +28,13 @@ class Interruption:
         raise_in_thread: Raises `Stopped` in that thread; the backend provides it.
     """
 
-    def __init__(self, raise_in_thread: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
         self.raise_in_thread = raise_in_thread
         self._lock = threading.Lock()
         self._allowed = False
         self._requested = False
         self._done = False
+        self._replacement: Callable[[], object] | None = None
 
     def request(self) -> None:
         """Interrupts now or as soon as it is allowed. Called from any other thread."""
@@ -41,7 +42,7 @@ class Interruption:
             self._requested = True
             if self._allowed and not self._done:
                 self._done = True
-                self.raise_in_thread()
+                (self._replacement or self.raise_in_thread)()
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
@@ -67,22 +68,23 @@ class Interruption:
 
     @contextlib.contextmanager
     def replaced_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """In this block a request calls that in place of raising `Stopped`, in the thread that asks."""
-        before = self.raise_in_thread
+        """In this block a request calls that, once, and nothing is raised."""
         with self._lock:
-            self.raise_in_thread = interrupt
+            self._replacement = interrupt
         try:
             yield
         finally:
             with self._lock:
-                self.raise_in_thread = before
+                self._replacement = None
 
     def _allow(self) -> None:
         with self._lock:
             self._allowed = True
             if self._requested and not self._done:
                 self._done = True
-                raise Stopped
+                if self._replacement is None:
+                    raise Stopped
+                self._replacement()
 
 
 def raise_in(thread: threading.Thread) -> None:

@@ -144,7 +144,7 @@ class Program(Opaque):
                     f"{each!r} is added twice: to {each.added_to} at {each.added_at}, and to {owner} at"
                     f" {added_at}. Make a second node for a second replica."
                 )
-            each.check(is_final=False)
+            each.check_definition(is_final=False)
         if label not in self._groups:
             self._open_group(label, None, None, False)
         for each in members:

@@ -9,11 +9,12 @@ A generator has not run when it is returned, so none is taken.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -25,18 +26,30 @@ Function = Callable[..., Any]
 
 
 def check_arguments(
-    node: str, function: Function, args: Sequence[object], kwargs: Mapping[str, object]
+    node: str,
+    function: Function,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    may_lack_some: bool = False,
 ) -> None:
     """Refuses arguments that the function or class does not take.
 
-    Decorators are not looked through: they may add arguments, as configuration libraries do.
+    Not looked at are decorators, which may add arguments, as configuration libraries do, and what says itself
+    what it takes (`__signature__`), as pydantic's models do, which take other names, too.
+
+    Args:
+        may_lack_some: More may be set later.
     """
-    try:
-        signature = inspect.signature(function, follow_wrapped=False)
-    except Exception:  # a built-in one has none, and `__signature__` of an object may be anything
+    kinds = function.__mro__ if isinstance(function, type) else (function, type(function))
+    if any("__signature__" in getattr(each, "__dict__", {}) for each in kinds):
         return
     try:
-        signature.bind(*args, **kwargs)
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # a built-in one has none
+        return
+    try:
+        (signature.bind_partial if may_lack_some else signature.bind)(*args, **kwargs)
     except TypeError as error:
         import difflib
 
@@ -85,11 +98,7 @@ def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
         return
     import difflib
 
-    methods = [
-        name
-        for name in dir(kind)
-        if not name.startswith("_") and callable(getattr(kind, name, None))
-    ]
+    methods = [name for name in dir(kind) if not name.startswith("_")]
     near = difflib.get_close_matches("run", methods, cutoff=0.5)
     hint = f"Did you mean {near[0]}? " if near else ""
     raise DefinitionError(
@@ -99,18 +108,18 @@ def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
     )
 
 
-def until_done(function: Function, loop: EventLoop | None = None) -> Callable[[], None]:
+def until_done(function: Function, loop: EventLoop) -> Callable[[], None]:
     """What calls the function, and returns when all of it has run.
 
     Args:
         function: It takes no arguments.
-        loop: Where a coroutine runs; None: on one of its own.
+        loop: Where a coroutine, or whatever else can be awaited, runs.
     """
 
     def run() -> None:
         result = function()
-        if isinstance(result, types.CoroutineType):
-            _run_coroutine(result, loop)
+        if inspect.isawaitable(result):
+            _run_coroutine(result if isinstance(result, Coroutine) else _awaiting(result), loop)
         elif isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
             raise TypeError(
                 f"{result.__qualname__} is a generator, of which nothing has run: it was returned to a"
@@ -120,18 +129,19 @@ def until_done(function: Function, loop: EventLoop | None = None) -> Callable[[]
     return run
 
 
-def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop | None) -> None:
+async def _awaiting(awaitable: Awaitable[Any]) -> None:
+    await awaitable
+
+
+def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop) -> None:
     """Waits for it. When this worker is to be interrupted, it is cancelled, as asyncio does at Ctrl-C."""
     me = context.current()
-    runs_on = EventLoop(me.name) if loop is None else loop
-    promise = runs_on.spawn(coroutine)
-    try:
-        with me.interruption.replaced_by(promise.cancel):
-            promise.wait()
-    finally:
-        promise.cancel()  # where it is the waiting that was interrupted
-        if loop is None:
-            runs_on.close()
+    with contextlib.ExitStack() as until_it_has_ended:
+        with me.interruption.forbidden():
+            promise = loop.spawn(coroutine)
+            until_it_has_ended.callback(promise.cancel)  # where the waiting is interrupted
+            until_it_has_ended.enter_context(me.interruption.replaced_by(promise.cancel))
+        promise.wait()
     try:
         promise.result()
         return
@@ -168,10 +178,22 @@ def _may_get_run(kind: type) -> bool:
         fields = {**own.get("__annotations__", {}), **own.get("__dataclass_fields__", {})}
         if "run" in fields or isinstance(own.get("__new__"), staticmethod):
             return True
-        init = getattr(own.get("__init__"), "__code__", None)
-        if init is not None and not {"run", "setattr", "__dict__"}.isdisjoint(init.co_names):
+        if any(_SETS_ATTRIBUTES & _names_in(value) for value in own.values()):
             return True
     return False
+
+
+_SETS_ATTRIBUTES = {"run", "setattr", "__setattr__", "__dict__", "vars"}
+
+
+def _names_in(function: object) -> set[str]:
+    """The names of attributes and globals in its code, and in what is defined or decorated in it."""
+    todo, names = [getattr(inspect.unwrap(function), "__code__", None)], set[str]()  # type: ignore[arg-type]
+    while todo:
+        if (code := todo.pop()) is not None:
+            names.update(code.co_names)
+            todo += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return names
 
 
 def name_of(function: Function) -> str:
@@ -182,4 +204,7 @@ def name_of(function: Function) -> str:
 def _shown(signature: inspect.Signature) -> str:
     """It without the annotations, which are long."""
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    try:
+        return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    except Exception:  # the repr of a default raises
+        return f"({', '.join(signature.parameters)})"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -359,8 +361,33 @@ def test_sound_04_a_node_of_which_nothing_would_run_is_refused_where_it_is_added
     assert program.groups == {}
 
 
+class TakesItsRunLater:
+    def __init__(self) -> None:
+        self.set()
+
+    def set(self) -> None:
+        vars(self)["run"] = print
+
+
+class SaysWhatItTakes:
+    __signature__ = inspect.Signature()
+
+    def __init__(self, **anything: Any) -> None: ...
+
+    def run(self) -> None: ...
+
+
 @pytest.mark.parametrize(
-    "constructor", [MadeByAFactory, TakesItsRun, Forwards, lambda: Server(), Client(None).run]
+    "constructor",
+    [
+        MadeByAFactory,
+        TakesItsRun,
+        TakesItsRunLater,
+        Forwards,
+        lambda: Server(),
+        Client(None).run,
+        mock.Mock(),
+    ],
 )
 def test_sound_04_a_class_whose_objects_may_have_a_run_is_taken(constructor: Any) -> None:
     lp.Program("p").add_node(lp.PyClassNode(constructor), label="a")
@@ -399,15 +426,19 @@ def test_sound_30_where_the_arguments_are_not_known_any_are_taken(function: Any)
     lp.Program("p").add_node(lp.PyNode(function, 1), label="a")
 
 
+def test_sound_30_what_says_itself_what_it_takes_is_believed_to_take_more() -> None:
+    lp.Program("p").add_node(lp.PyClassNode(SaysWhatItTakes, alias=1), label="a")
+
+
 def test_sound_30_a_node_that_was_to_be_configured_later_and_was_not_is_refused_when_planned() -> (
     None
 ):
     program = lp.Program("p")
-    node = lp.CourierNode(takes_three)
+    node = lp.CourierNode(takes_three, 1)
     program.add_node(node, label="a")
 
     with pytest.raises(
-        lp.DefinitionError, match=r"'first'.*It was added at .*test_program\.py:\d+"
+        lp.DefinitionError, match=r"'second'.*It was added at .*test_program\.py:\d+"
     ):
         lp.plan(program)
     node.configure(1, 2)

@@ -141,7 +141,7 @@ def launch(
             " once more. Launch it under `if __name__ == '__main__':`"
         )
     options = compat.without_meaningless(options, xm_resources)
-    flags.check_command_line()
+    flags.check_command_line(chooses=launch_type is None)
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)

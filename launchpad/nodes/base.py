@@ -45,7 +45,7 @@ class Node(abc.ABC, Generic[HandleT]):
     def to_executable(self) -> Executable:
         """What a worker runs, as data. Called at each setup; must not change the node."""
 
-    def check(self, *, is_final: bool = True) -> None:
+    def check_definition(self, *, is_final: bool = True) -> None:
         """Raises DefinitionError for a mistake in it that can be seen before it runs.
 
         Called when it is added, and once more, `is_final`, when its program is planned.

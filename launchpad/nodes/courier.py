@@ -15,6 +15,7 @@ from launchpad.courier.client.client import T
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.typed import CourierClient
 from launchpad.courier.server.decorators import idempotent_methods, warn_of_shadowed_methods
+from launchpad.courier.server.event_loop import EventLoop
 from launchpad.events import Bound
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
@@ -159,12 +160,13 @@ class ServeObject(Serving):
 
     def open(self) -> Run | None:
         """Builds the object, then serves it: no call reaches one that is half built."""
-        built = self.constructor(*self.args, **self.kwargs)
-        if context.current().attempt > 1:
-            call_hook(built, "restore")
-        self._built = built
         with context.current().interruption.forbidden():
             server = new_server(self.address, self.server_kwargs)
+        built = self.constructor(*self.args, **self.kwargs)
+        if context.current().attempt > 1:
+            call_hook(built, "restore", server.event_loop)
+        self._built = built
+        with context.current().interruption.forbidden():
             server.bind_object(built)
             if not self.runs and callable(switched_off := getattr(built, "run", None)):
                 server.bind("run", switched_off)
@@ -179,7 +181,11 @@ class ServeObject(Serving):
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""
         self.close()
-        call_hook(self._built, "save")
+        loop = EventLoop(context.current().name)
+        try:
+            call_hook(self._built, "save", loop)
+        finally:
+            loop.close()
 
 
 def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxyType({})) -> Server:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from launchpad import context, user_code
+from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
@@ -54,16 +55,20 @@ class ConstructorNode(Node[HandleT]):
         self._args = args
         self._kwargs = kwargs
 
-    def check(self, *, is_final: bool = True) -> None:
+    def check_definition(self, *, is_final: bool = True) -> None:
         """Its constructor takes these arguments. Where they may be set later, there may be none yet."""
         if (run := getattr(type(self), "run", None)) is not None:
             raise DefinitionError(
                 f"{self!r} has a method run ({run.__qualname__}), which nothing would call: a node of a kind"
                 " of your own gives what a worker runs in to_executable()"
             )
-        if self._may_be_configured and not (is_final or self._args or self._kwargs):
-            return
-        user_code.check_arguments(repr(self), self._code.function, self._args, self._kwargs)
+        user_code.check_arguments(
+            repr(self),
+            self._code.function,
+            self._args,
+            self._kwargs,
+            may_lack_some=self._may_be_configured and not is_final,
+        )
 
     def arguments(self) -> dict[str, Any]:
         """The constructor, for its closure, and its arguments."""
@@ -82,10 +87,10 @@ class PyNode(UnservedNode, ConstructorNode[PyHandle]):
     An `async def` runs on an event loop of the worker's, in another thread than the worker's main one.
     """
 
-    def check(self, *, is_final: bool = True) -> None:
+    def check_definition(self, *, is_final: bool = True) -> None:
         """Besides, it is not a generator."""
         user_code.check_function(repr(self), self._code.function)
-        super().check(is_final=is_final)
+        super().check_definition(is_final=is_final)
 
     def to_executable(self) -> Executable:
         """The call."""
@@ -98,13 +103,13 @@ class RunnableNode(ConstructorNode[HandleT]):
     _runs = True
     _needs_run = False
 
-    def check(self, *, is_final: bool = True) -> None:
+    def check_definition(self, *, is_final: bool = True) -> None:
         """Besides, it builds an object; its `run()` is no generator, and is there where it has to be."""
         function = self._code.function
         user_code.check_constructor(repr(self), function)
         if self._runs:
             user_code.check_run(repr(self), function, is_needed=self._needs_run)
-        super().check(is_final=is_final)
+        super().check_definition(is_final=is_final)
 
     def disable_run(self) -> None:
         """The object is built (and served) but its `run()` is not called. For unit tests."""
@@ -139,10 +144,18 @@ class CallFunction(Executable):
     function: Code
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    _loop: EventLoop | None = field(default=None, init=False)
 
     def open(self) -> Run:
         """Nothing to build."""
-        return user_code.until_done(functools.partial(self.function, *self.args, **self.kwargs))
+        self._loop = EventLoop(context.current().name)
+        call = functools.partial(self.function, *self.args, **self.kwargs)
+        return user_code.until_done(call, self._loop)
+
+    def close(self) -> None:
+        """Ends what the function has left on the event loop."""
+        if self._loop is not None:
+            self._loop.close()
 
 
 @dataclass
@@ -154,31 +167,39 @@ class BuildObject(Executable):
     kwargs: dict[str, Any]
     runs: bool
     _built: object = field(default=None, init=False)
+    _loop: EventLoop | None = field(default=None, init=False)
 
     def open(self) -> Run | None:
         """Builds the object."""
+        self._loop = EventLoop(context.current().name)
         built = self.constructor(*self.args, **self.kwargs)
         if context.current().attempt > 1:
-            call_hook(built, "restore")
+            call_hook(built, "restore", self._loop)
         self._built = built
         run = getattr(built, "run", None) if self.runs else None
-        return user_code.until_done(run) if callable(run) else None
+        return user_code.until_done(run, self._loop) if callable(run) else None
 
     def save(self) -> None:
         """Lets the object save itself."""
-        call_hook(self._built, "save")
+        assert self._loop is not None
+        call_hook(self._built, "save", self._loop)
+
+    def close(self) -> None:
+        """Ends what the object has left on the event loop."""
+        if self._loop is not None:
+            self._loop.close()
 
 
-def call_hook(built: object, name: str) -> None:
-    """Calls this method of the object, if it has one that takes no arguments."""
+def call_hook(built: object, name: str, loop: EventLoop) -> None:
+    """Calls this method of the object, if it has one that takes no arguments and is no stream."""
     hook = getattr(built, name, None)
-    if not callable(hook):
+    if not callable(hook) or inspect.isgeneratorfunction(hook) or inspect.isasyncgenfunction(hook):
         return
     try:
         inspect.signature(hook).bind()
     except (TypeError, ValueError):  # a model's `save(path)` is not meant for us
         return
-    user_code.until_done(hook)()
+    user_code.until_done(hook, loop)()
 
 
 # dm-launchpad's programs import it from a module of this name, below this one, which is a package there.

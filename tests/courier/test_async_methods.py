@@ -12,6 +12,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from launchpad import courier
+from launchpad.courier.server.event_loop import EventLoop
+from tests.courier.conftest import DEADLINE_S
 from tests.waiting import until
 
 
@@ -293,3 +295,47 @@ def test_sound_12_leaving_while_a_stream_is_closed_is_shown_and_ends_nothing(
 
     assert shown.get(timeout=60).exc_type is SystemExit
     assert client.add(1, 2) == 3
+
+
+def test_sound_04_a_loop_that_is_closed_settles_what_takes_longer_to_be_cancelled() -> None:
+    begun = threading.Event()
+
+    async def lingers() -> None:
+        try:
+            begun.set()
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1000)
+
+    loop = EventLoop("closed")
+    promise = loop.spawn(lingers())
+    assert begun.wait(DEADLINE_S)
+
+    loop.close()
+
+    assert promise.wait(DEADLINE_S)
+    with pytest.raises(CancelledError):
+        promise.result()
+
+
+def test_sound_04_tasks_that_coroutines_have_made_are_cancelled_with_their_loop() -> None:
+    ended: list[str] = []
+
+    async def works() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            ended.append("cleaned up")
+
+    async def begins() -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(works())
+        await asyncio.sleep(0)
+        return task
+
+    loop = EventLoop("closed")
+    promise = loop.spawn(begins())
+    assert promise.wait(DEADLINE_S)
+
+    loop.close()
+
+    assert ended == ["cleaned up"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import enum
 import gc
 import pickle
 import subprocess
 import sys
+import threading
+import typing
 import weakref
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from launchpad.courier.codec import by_value
@@ -182,7 +186,18 @@ def test_sound_28_a_class_is_pickled_once_however_often_it_is_sent() -> None:
 
 
 NAMESPACE = """
-TEXT = "first global"
+import functools
+
+TEXT = INNER = HELPED = WRAPPED = "first global"
+
+def help():
+    return HELPED
+
+def same(method):
+    @functools.wraps(method)
+    def call(*args):
+        return method(*args)
+    return call
 
 def make():
     text = "first cell"
@@ -190,7 +205,11 @@ def make():
         text = "first base"
     class Message(Base):
         text = "first attribute"
-        def from_global(self): return TEXT
+        def plain(self): return TEXT
+        def inner(self): return [INNER for _ in range(1)]
+        def helped(self): return help()
+        @same
+        def wrapped(self): return WRAPPED
         @property
         def from_cell(self): return text
     def change():
@@ -202,20 +221,63 @@ Base, Message, change_cell = make()
 """
 
 
-@pytest.mark.parametrize("what", ["global", "cell", "base", "attribute"])
-def test_sound_28_a_class_that_looks_different_is_pickled_again(what: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "now"),
+    [
+        ("TEXT = 'second global'", "second global"),
+        ("INNER = 'second global'", "second global"),
+        ("HELPED = 'second global'", "second global"),
+        ("WRAPPED = 'second global'", "second global"),
+        ("change_cell()", "second cell"),
+        ("Base.text = 'second base'", "second base"),
+        ("Message.text = 'second attribute'", "second attribute"),
+        ("Message.plain = lambda self: 'second method'", "second method"),
+    ],
+)
+def test_sound_28_a_class_that_looks_different_is_pickled_again(change: str, now: str) -> None:
     script: dict[str, Any] = {"__name__": "__main__"}
     exec(NAMESPACE, script)
-    assert f"second {what}".encode() not in by_value.dumps(script["Message"](), 5)
+    assert now.encode() not in by_value.dumps(script["Message"](), 5)
 
-    if what == "global":
-        script["TEXT"] = "second global"
-    elif what == "cell":
-        script["change_cell"]()
-    else:
-        script["Base" if what == "base" else "Message"].text = f"second {what}"
+    exec(change, script)
 
-    assert f"second {what}".encode() in by_value.dumps(script["Message"](), 5)
+    assert now.encode() in by_value.dumps(script["Message"](), 5)
+
+
+def test_sound_28_a_class_made_of_the_attributes_of_one_that_was_sent_is_another_one() -> None:
+    message = a_class()
+    by_value.dumps(message(), 5)
+
+    copy = type("Copy", message.__bases__, dict(vars(message)))
+
+    assert type(copied(copy())) is copy
+
+
+def test_sound_28_a_class_that_was_sent_can_be_pickled_by_others() -> None:
+    message = a_class()
+    message.kept = threading.Lock
+    before = len(cloudpickle.dumps(message))
+
+    by_value.dumps(message(), 5)
+
+    assert len(cloudpickle.dumps(message)) < before + 100
+
+
+def test_sound_28_a_class_that_takes_no_attributes_is_pickled_each_time() -> None:
+    class Pair(ctypes.Structure):
+        pass
+
+    assert type(copied(Pair())) is Pair
+
+
+class Named(typing.NamedTuple):
+    a: int
+
+
+def test_a_named_tuple_travels_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Named, "__module__", "__main__")  # or it would travel by name
+
+    assert copied(Named(1)) == (1,)
 
 
 def test_sound_28_classes_that_are_not_sent_any_more_are_forgotten() -> None:

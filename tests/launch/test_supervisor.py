@@ -129,6 +129,23 @@ def test_sound_04_who_waits_for_a_main_group_that_only_serves_is_told_so() -> No
     assert "no worker of a main group has a run()" in note.text
 
 
+def test_sound_04_who_ends_when_that_is_noted_is_gone_for_all_others() -> None:
+    ends, serves = (
+        worker("ends-0", main=True, endpoints={"ends-0/courier": "unix:e"}),
+        worker("serves-0", main=True),
+    )
+    watcher = supervisor(ends, serves)
+    watcher.start_all()
+    watcher.await_end()
+    watcher.on(ready("ends-0"), 1.0)
+    watcher.on(ready("serves-0", runs=False), 1.0)
+
+    note, gone = watcher.on(ended("ends-0"), 2.0)
+
+    assert "(serves-0)" in note.text
+    assert gone.worker == "ends-0"
+
+
 def test_no_worker_stops_before_the_last_one_is_known_to_run_nothing() -> None:
     watcher = supervisor(worker("slow-0"), worker("a-0"))
     watcher.start_all()

@@ -54,7 +54,8 @@ FILLED = "__filled_by_launchpad__"
 """The name in a module `__main__` that says that it is filled with what arrives."""
 
 _KEPT = "__courier_definition__"
-_LARGE = 64 << 10
+_LARGE = 1 << 20
+_not_kept: weakref.WeakSet[type] = weakref.WeakSet()
 
 _CachedFunction: Any = type(functools.lru_cache(abs))  # what `functools.lru_cache` makes
 
@@ -87,12 +88,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         recipe, arguments, state, _, _, setter = reduced
         name = getattr(setter, "__name__", "")
         if name == "_class_setstate" and _known_classes():
-            if keeps:
-                kept = _Definition(obj)
-                type.__setattr__(obj, _KEPT, kept)
+            if keeps and (kept := _keep(obj)) is not None:
                 return load, kept.arguments
             state[0].pop(_KEPT, None)
-            if recipe.__name__ == "_make_skeleton_class" and "__slots__" in vars(obj):
+            if recipe.__name__ == "_make_skeleton_class" and vars(obj).get("__slots__"):
                 # cloudpickle sets them when the class is made, too late to have an effect
                 kind, its_name, bases, namespace, *rest = arguments
                 namespace = {**namespace, "__slots__": obj.__slots__}
@@ -146,36 +145,85 @@ def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any
     return functools.lru_cache(**parameters)(function)
 
 
+def _keep(kind: type) -> _Definition | None:
+    """Makes the definition of a class; None where it is large, or the class takes no attributes."""
+    if kind in _not_kept:
+        return None
+    definition = dumps(kind, 5, keeps_definitions=False)
+    kept = _Definition(kind, definition)
+    try:
+        if len(definition) < _LARGE:  # what classes have in common is in each definition
+            type.__setattr__(kind, _KEPT, kept)
+            return kept
+    except TypeError:  # its metaclass is of C
+        pass
+    _not_kept.add(kind)
+    return None
+
+
 class _Definition:
     """A class as bytes, in one of its attributes: it goes when the class goes."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: type, definition: bytes) -> None:
+        self._kind = weakref.ref(kind)  # vars() of a class may be used to make another one
         self._looks = list(_looks(kind))
-        definition: Any = dumps(kind, 5, keeps_definitions=False)
-        if len(definition) >= _LARGE:  # out of band, so that it is not copied
-            definition = pickle.PickleBuffer(definition)
         self.arguments = _private._get_or_create_tracker_id(kind), definition
 
     def is_of(self, kind: type) -> bool:
-        """Whether the class still looks as it did."""
+        """Whether it is this class's, and the class still looks as it did."""
+        if self._kind() is not kind:
+            return False
         looks = list(_looks(kind))
         return len(looks) == len(self._looks) and all(map(operator.is_, looks, self._looks))
 
+    def __reduce__(self) -> Any:
+        """None, for what pickles or copies the class in another way."""
+        return type(None), ()
+
 
 def _looks(kind: type) -> Iterator[object]:
-    """All that a class and its bases by value are made of, and the globals that their methods use."""
-    for each in kind.__mro__:
-        if each.__module__ != kind.__module__:
+    """All that a class by value is made of: its attributes, and what its methods use.
+
+    It goes into bases, functions and classes that travel by value too, and no further.
+    """
+    todo: list[Any] = [kind]
+    seen = set()
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
             continue
-        for name, value in list(vars(each).items()):
-            if name != _KEPT:
-                yield value
-            for function in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
-                if isinstance(function, types.FunctionType):
-                    yield from map(function.__globals__.get, function.__code__.co_names)
-                    for cell in function.__closure__ or ():
-                        with contextlib.suppress(ValueError):  # it is empty
-                            yield cell.cell_contents
+        seen.add(id(part))
+        if isinstance(part, type):
+            values = [value for name, value in list(vars(part).items()) if name != _KEPT]
+            values += part.__bases__
+        elif isinstance(part, types.FunctionType):
+            names = _private._extract_code_globals(part.__code__)
+            values = [part.__code__, *map(part.__globals__.get, names)]
+            for cell in part.__closure__ or ():
+                with contextlib.suppress(ValueError):  # it is empty
+                    values.append(cell.cell_contents)
+        else:
+            values = [getattr(part, name, None) for name in _HOLDS_FUNCTIONS]
+        yield from values
+        todo += [each for each in values if _is_by_value(each)]
+
+
+_HOLDS_FUNCTIONS = ("__func__", "fget", "fset", "fdel", "func")
+_WRAPPERS = (
+    staticmethod,
+    classmethod,
+    property,
+    functools.cached_property,
+    functools.partialmethod,
+)
+
+
+def _is_by_value(part: object) -> bool:
+    if not isinstance(part, type | types.FunctionType):
+        return isinstance(part, _WRAPPERS)
+    if part.__module__ == "__main__" or "<locals>" in part.__qualname__:
+        return True
+    return bool(_registered()) and not _private._should_pickle_by_reference(part)
 
 
 def load(tracker_id: str, definition: Any) -> type:
@@ -278,3 +326,8 @@ def _id_of(function: types.FunctionType) -> str:
 def _known_classes() -> Any:
     """Where cloudpickle keeps the classes it knows, by id; empty if a later version calls it otherwise."""
     return getattr(_private, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+
+
+def _registered() -> Any:
+    """The modules whose classes and functions are to travel by value."""
+    return getattr(_private, "_PICKLE_BY_VALUE_MODULES", ())

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import asyncio
 
 
+_CANCEL_S, _CLOSE_S = 1.0, 3.0
+"""How long tasks may take to be cancelled, and the thread to end."""
+
+
 class EventLoop:
     """A thread with an asyncio loop; both run from the first coroutine until `close`.
 
@@ -25,7 +29,7 @@ class EventLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._promises: set[_TaskPromise] = set()  # of tasks that run, or are about to
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Promise:
         """Runs a coroutine in the caller's context. Cancelling the outcome cancels the task."""
@@ -38,7 +42,9 @@ class EventLoop:
                     target=self._main, args=(loop,), name=f"{self._name}-loop", daemon=True
                 )
                 self._thread.start()
-        promise = _TaskPromise(loop, coroutine, self._tasks)
+            promise = _TaskPromise(loop, coroutine)
+            self._promises.add(promise)
+        promise.then(self._promises.discard)
         loop.call_soon_threadsafe(promise.start, context=contextvars.copy_context())
         return promise
 
@@ -50,7 +56,9 @@ class EventLoop:
             return
         loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
-            thread.join()
+            thread.join(_CLOSE_S)
+            if thread.is_alive():  # a coroutine does not let the others run
+                self._give_up()
 
     def drop_inherited(self) -> None:
         """For a forked child, in which the thread does not run."""
@@ -71,38 +79,39 @@ class EventLoop:
         asyncio.set_event_loop(loop)
         try:
             run(loop.run_forever)
-            tasks = tuple(self._tasks)
+            tasks = asyncio.all_tasks(loop)  # those that coroutines have made, too
             for task in tasks:
                 task.cancel()
             if tasks:
-                run(lambda: loop.run_until_complete(asyncio.wait(tasks, timeout=1.0)))
+                run(lambda: loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCEL_S)))
             run(lambda: loop.run_until_complete(loop.shutdown_asyncgens()))
         finally:
             loop.close()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Ends the calls whose tasks take longer than that, or never began."""
+        for promise in tuple(self._promises):
+            promise.give_up()
 
 
 class _TaskPromise(Promise):
     """The outcome of a coroutine on the loop, which can be cancelled while it runs."""
 
-    __slots__ = ("_coroutine", "_loop", "_task", "_tasks")
+    __slots__ = ("_coroutine", "_loop", "_task")
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coroutine: Coroutine[Any, Any, Any],
-        tasks: set[asyncio.Task[Any]],
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
     ) -> None:
         super().__init__()
         self._loop = loop
         self._coroutine = coroutine
-        self._tasks = tasks
         self._task: asyncio.Task[Any] | None = None
 
     def start(self) -> None:
         """On the loop: makes the task."""
         self.begin()
         self._task = self._loop.create_task(self._coroutine)
-        self._tasks.add(self._task)
         self._task.add_done_callback(self._finish)
 
     def cancel(self) -> bool:
@@ -112,10 +121,17 @@ class _TaskPromise(Promise):
                 self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         return False
 
+    def give_up(self) -> None:
+        """The loop has ended, and the task with it."""
+        from concurrent.futures import CancelledError
+
+        if self._task is None:
+            self._coroutine.close()
+        self.set_exception(CancelledError("its event loop was closed while it ran"))
+
     def _finish(self, task: asyncio.Task[Any]) -> None:
         from concurrent.futures import CancelledError
 
-        self._tasks.discard(task)
         if task.cancelled():
             self.set_exception(CancelledError("the call was cancelled while it ran"))
         elif (error := task.exception()) is not None:

@@ -113,7 +113,7 @@ def setup(program: Program) -> list[WorkerDraft]:
             members = [(f"{label}.nodes[{i}]", member) for i, member in enumerate(node.members())]
             for each in (node, *node.members()):
                 try:
-                    each.check()
+                    each.check_definition()
                 except DefinitionError as error:
                     raise DefinitionError(f"{error} It was added at {each.added_at}.") from None
             policy = group.restart

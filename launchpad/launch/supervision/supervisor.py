@@ -225,12 +225,12 @@ class Supervisor:
             earlier = [failure for at, failure in history if now - at < policy.within_s]
             return self._fail(given_up(worker, ended, decision.reason, earlier), now)
         commands = self._stop_if_done(now)
-        if commands or self.is_stopping or not worker.plan.endpoints:
+        if self.is_stopping or not worker.plan.endpoints:
             return commands
         # A call to a server that has ended would wait for ever.
         why = f"{ended.headline().rstrip(': ')}: it has ended and serves no more"
         self._gone[worker.name] = why
-        return [AnnounceGone(worker.name, why)]
+        return [*commands, AnnounceGone(worker.name, why)]
 
     def _restart(
         self,
@@ -323,7 +323,9 @@ class Supervisor:
         """Once, when all workers are ready, and none of those that the program waits for runs anything."""
         alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
         has_main = any(worker.plan.main for worker in self.workers.values())
-        may_end = any(w.runs is None or (w.runs and w.plan.main >= has_main) for w in alive)
+        may_end = any(
+            w.runs is None or (w.runs and not w.is_done and w.plan.main >= has_main) for w in alive
+        )
         is_settled = self._has_noted_endless or not self._is_awaited
         if is_settled or self.is_stopping or may_end:
             return []

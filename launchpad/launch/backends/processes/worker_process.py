@@ -213,7 +213,8 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
     sys.argv = [*spec.argv, *plan.args]
     absl_flags.expect(spec.flags, plan.args)
     spec.main.install()
-    if not os.environ.get("PYTHONBREAKPOINT"):
+    is_default = sys.breakpointhook is sys.__breakpointhook__
+    if is_default and not os.environ.get("PYTHONBREAKPOINT"):
         sys.breakpointhook = _refuse_breakpoint
     log.watch()
     spec.interpreter.apply()

@@ -265,7 +265,7 @@ def failing() -> lp.Program:
 def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:
     class Expected(unittest.TestCase):
         def test(self) -> None:
-            with self.assertRaises(lp.ProgramFailed):
+            with self.assertRaises(lp.ProgramFailed):  # noqa: PT027  as dm-launchpad's own tests have it
                 lp.launch(failing(), "test_mt", test_case=self).wait()
 
     result = unittest.TestResult()

@@ -1,0 +1,153 @@
+"""ReverbNode: a server of DeepMind's Reverb, which keeps tables of experience for reinforcement learning.
+
+    handle ──▶ reverb.Client ──gRPC──▶ reverb.Server (C++)     localhost:port, or wherever its worker is
+
+Reverb is a package of its own, `pip install 'launchpad[reverb]'`. Only its workers import it.
+(Cassirer et al., "Reverb: A Framework for Experience Replay", arXiv 2102.04736.)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launchpad import context
+from launchpad.address import Address, get_port_from_address
+from launchpad.errors import DefinitionError
+from launchpad.executable import Code, Executable, Run
+from launchpad.handle import Handle
+from launchpad.nodes.base import Node
+
+
+class ReverbHandle(Handle[Any]):
+    """Stands for a ReverbNode; in a worker it turns into a `reverb.Client`."""
+
+    def __init__(self, node: Node[Any], address: Address) -> None:
+        super().__init__(node)
+        self._address = address
+
+    def dereference(self) -> Any:
+        """The client. It connects when it is first used, and waits for the server."""
+        return _reverb().Client(self._address.resolve())
+
+
+class ReverbNode(Node[ReverbHandle]):
+    """Serves tables of Reverb.
+
+    Example:
+        def make_tables():
+          return [reverb.Table("replay", sampler=…, remover=…, max_size=10_000, rate_limiter=…)]
+
+        replay = program.add_node(lp.ReverbNode(make_tables), label="replay")
+        program.add_node(lp.CourierNode(Actor, replay), label="actor")   # in Actor: replay.insert(…)
+
+    Args:
+        priority_tables_fn: Called in the worker; returns its tables.
+        checkpoint_ctor: Called in the worker; returns its checkpointer, from which the tables are filled at
+            the start. None: Reverb's default, in a temporary directory.
+        checkpoint_time_delta_minutes: How often the tables are written by its checkpointer, and once more at
+            the stop. None: only when a client asks for it.
+    """
+
+    def __init__(
+        self,
+        priority_tables_fn: Callable[[], Sequence[Any]],
+        checkpoint_ctor: Callable[[], Any] | None = None,
+        checkpoint_time_delta_minutes: float | None = None,
+    ) -> None:
+        super().__init__()
+        if not callable(priority_tables_fn):
+            raise TypeError(
+                f"ReverbNode takes a function that returns tables, got {priority_tables_fn!r}"
+            )
+        if checkpoint_time_delta_minutes is not None and not checkpoint_time_delta_minutes > 0:
+            raise DefinitionError(
+                f"checkpoint_time_delta_minutes is positive, got {checkpoint_time_delta_minutes}"
+            )
+        self._tables = Code(priority_tables_fn)
+        self._checkpointer = None if checkpoint_ctor is None else Code(checkpoint_ctor)
+        self._minutes = checkpoint_time_delta_minutes
+        self._address = self.allocate_address(Address("reverb"))
+
+    def arguments(self) -> dict[str, Any]:
+        """The two functions, for their closures."""
+        checkpointer = None if self._checkpointer is None else self._checkpointer.function
+        return {"priority_tables_fn": self._tables.function, "checkpoint_ctor": checkpointer}
+
+    def create_handle(self) -> ReverbHandle:
+        """A handle; may be made before the node is in a program."""
+        return ReverbHandle(self, self._address)
+
+    def to_executable(self) -> Executable:
+        """The server."""
+        return ServeTables(self._tables, self._checkpointer, self._minutes, self._address)
+
+    def __repr__(self) -> str:
+        return f"ReverbNode({self._tables.name})"
+
+
+@dataclass
+class ServeTables(Executable):
+    """Serves tables, and writes them from time to time."""
+
+    tables: Code
+    checkpointer: Code | None
+    minutes: float | None
+    address: Address
+    _server: Any = None
+    _writing: _RegularWrites | None = None
+
+    def open(self) -> Run | None:
+        """Starts the server."""
+        reverb = _reverb()
+        make = self.checkpointer or reverb.checkpointers.default_checkpointer
+        tables, checkpointer = list(self.tables()), make()
+        with context.current().interruption.forbidden():
+            port = get_port_from_address(self.address.resolve())
+            self._server = reverb.Server(tables=tables, port=port, checkpointer=checkpointer)
+        if self.minutes is not None:
+            self._writing = _RegularWrites(self._server.localhost_client(), self.minutes)
+            self._writing.start()
+        return None
+
+    def close(self) -> None:
+        """Writes the tables once more, where they are written at all, and stops the server."""
+        if self._writing is not None:
+            self._writing.end()
+        if self._server is not None:
+            self._server.stop()
+
+
+class _RegularWrites(threading.Thread):
+    """Has a server's tables written every so many minutes, and at the end."""
+
+    def __init__(self, client: Any, minutes: float) -> None:
+        super().__init__(name="reverb-checkpoints", daemon=True)
+        self._client, self._every_s = client, 60 * minutes
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.wait(self._every_s):
+            self._write()
+
+    def end(self) -> None:
+        """Returns when they have been written."""
+        self._is_over.set()
+        self.join()
+        self._write()
+
+    def _write(self) -> None:
+        print(f"tables written to {self._client.checkpoint()}", flush=True)
+
+
+def _reverb() -> Any:
+    try:
+        import reverb
+    except ImportError as error:
+        raise ImportError(
+            f"a ReverbNode needs dm-reverb, which this Python cannot import: {error}. pip install"
+            " 'launchpad[reverb]' (Python 3.11, Linux)"
+        ) from error
+    return reverb
