@@ -362,6 +362,26 @@ def test_sound_30_a_mistyped_flag_of_ours_is_refused_without_absl_too(
     assert done.stdout == ""
 
 
+def test_sound_pass_2_a_program_may_end_while_the_script_prints(tmp_path: Path) -> None:
+    """Then sys.stdout is another object again, and the one that `print` uses must not be gone."""
+    body = """
+class Late:
+    def __str__(self):
+        running.stop()
+        return "printed"
+
+running = lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop))), "local_mt")
+while type(sys.stdout).__name__ != "ThreadStdout":
+    time.sleep(0.001)
+print(Late(), flush=True)
+"""
+
+    done = run(script(tmp_path, body))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "printed" in done.stdout
+
+
 def test_sound_30_help_lists_our_flags_where_the_script_parses_none(tmp_path: Path) -> None:
     done = run(script(tmp_path, COUNTS), "--help")
 

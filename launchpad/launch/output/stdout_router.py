@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _files: dict[RunContext, LogWriter] = {}
 _NAMES = ("stdout", "stderr")
+_routed: dict[str, ThreadStdout] = {}
+"""The last of each name. They are kept, since `print` holds no reference to the sys.stdout that it writes to
+and then flushes: were that gone meanwhile, Python would crash (python/cpython#130163, until 3.13.3)."""
 
 
 @dataclass(eq=False, repr=False)
@@ -108,7 +111,9 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
         if not _files:
             for name in _NAMES:
                 original = getattr(sys, name)
-                routed = ThreadStdout(original)
+                routed = _routed.get(name)
+                if routed is None or routed.original is not original:
+                    routed = _routed[name] = ThreadStdout(original)
                 setattr(sys, name, routed)
                 for handler in _log_handlers():
                     if original is not None and handler.stream is original:
