@@ -20,6 +20,7 @@ from launchpad.courier.transport import stream_socket
 from tests.helpers import other_user
 from tests.helpers.other_user import needs_root
 
+pytestmark = pytest.mark.usefixtures("grpc_is_in_use")
 ADDRESSES = ["tcp:127.0.0.1:0", "tcp:localhost:0", "grpc:127.0.0.1:0"]
 
 SERVER = """
