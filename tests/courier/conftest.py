@@ -163,18 +163,6 @@ def connect() -> Iterator[Connect]:
         yield open_client
 
 
-@pytest.fixture(scope="module")
-def grpc_is_in_use() -> Iterator[None]:
-    """While it is, gRPC keeps descriptors of its own; they are no test's leak."""
-    server = courier.Server("first", address="grpc:127.0.0.1:0")
-    server.bind("ping", lambda: 1)
-    server.start()
-    with courier.Client(server.address) as client:
-        client.ping()
-        yield
-    server.stop()
-
-
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
     """An event for methods to wait on; set at the latest when the test ends."""

@@ -42,7 +42,17 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-pytestmark = pytest.mark.usefixtures("grpc_is_in_use")
+@pytest.fixture(scope="module", autouse=True)
+def grpc_is_in_use() -> Iterator[None]:
+    """While it is, it keeps descriptors of its own; they are no test's leak."""
+    server = courier.Server("first", address=ANY_PORT)
+    server.bind("ping", lambda: 1)
+    server.start()
+    with courier.Client(server.address) as client:
+        client.ping()
+        yield
+    server.stop()
+
 
 _servers: list[courier.Server] = []
 

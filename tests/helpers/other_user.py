@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 UID = 65534
@@ -17,21 +19,28 @@ UID = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user, too")
 
 
+_PROGRAM = f"""
+import encodings.idna, os, pickle, sys  # what is imported later he may not be able to read
+act, args = pickle.load(sys.stdin.buffer)
+os.setgroups([])
+os.setresgid({UID}, {UID}, {UID})
+os.setresuid({UID}, {UID}, {UID})
+os.umask(0)
+act(*args)
+"""
+
+
 def does(act: Callable[..., object], *args: object) -> None:
-    """Another user does this, in a process of his own. AssertionError: it fails; stderr has the reason."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setresgid(UID, UID, UID)
-            os.setresuid(UID, UID, UID)
-            os.umask(0)
-            act(*args)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "he could not do it"
+    """Another user does this, in a process of his own; a new one, since gRPC must not be forked."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM],
+        input=cloudpickle.dumps((act, args)),
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"he could not do it: {done.stderr.decode()}"
 
 
 def cannot(act: Callable[..., object], *args: object) -> None:
