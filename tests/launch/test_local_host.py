@@ -586,3 +586,57 @@ def test_the_plan_and_the_status_show_who_has_which_gpus() -> None:
     assert "3 GPUs (GPU 0–2)" in str(plan)
     assert plan.to_dict()["workers"][0]["gpus"] == ["0", "1", "2"]
     assert rows == {"learner-0": ("0", "1", "2"), "server-0": ()}
+
+
+# --- GPUs that nobody gets ---------------------------------------------------------------------
+
+
+def terminal_of(capsys: pytest.CaptureFixture[str], resources: lp.Resources | None = None) -> str:
+    program = lp.Program("p")
+    with program.group("a", resources=resources):
+        program.add_node(lp.PyNode(nodes.print_many, 1))
+    lp.launch(program, "local_mp").wait(DEADLINE_S)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("installed", "exported", "why"),
+    [("8", None, "and this host has GPUs"), ("", "0,1", "CUDA_VISIBLE_DEVICES=0,1 is set")],
+)
+def test_row_03_a_launch_in_which_no_worker_gets_a_gpu_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    installed: str,
+    exported: str | None,
+    why: str,
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", installed)
+    if exported is not None:
+        monkeypatch.setenv(VISIBLE, exported)
+
+    output = terminal_of(capsys)
+
+    assert "no worker is given a GPU" in output
+    assert why in output
+    assert "lp.Resources(gpus=1)" in output
+
+
+@pytest.mark.parametrize(
+    ("exported", "resources"),
+    [
+        ("", None),  # none are wanted
+        ("-1", None),
+        (None, lp.Resources(gpus=1)),
+        (None, lp.Resources(env={VISIBLE: "0"})),
+    ],
+)
+def test_row_03_it_says_nothing_where_that_is_meant(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    exported: str | None,
+    resources: lp.Resources | None,
+) -> None:
+    if exported is not None:
+        monkeypatch.setenv(VISIBLE, exported)
+
+    assert "no worker is given a GPU" not in terminal_of(capsys, resources)

@@ -108,6 +108,24 @@ def _requests(workers: Sequence[WorkerPlan]) -> list[GpuRequest]:
     return [GpuRequest(w.name, w.group, w.resources.gpus, w.resources.accelerator) for w in workers]
 
 
+def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
+    """What the user should know where this host has GPUs and no worker gets any; empty where that is not so.
+
+    Nothing is asked of the driver: whoever needs no GPU does not wait for it.
+    """
+    if any(worker.resources.gpus or VISIBLE in worker.env for worker in workers):
+        return ""
+    exported = os.environ.get(VISIBLE, "").strip()
+    if exported in ("", "-1") and (VISIBLE in os.environ or not inventory.has_driver()):
+        return ""
+    why = f"although {VISIBLE}={exported} is set" if exported else "and this host has GPUs"
+    return (
+        f"no worker is given a GPU, {why}: what they compute, they compute on the CPU. Give a group some:"
+        " resources=lp.Resources(gpus=1); or all that there are to each of its workers:"
+        f" lp.PythonProcess(env={{{VISIBLE!r}: …}})"
+    )
+
+
 def _devices(workers: Sequence[WorkerPlan]) -> list[Device]:
     """Those that may be given out; looked for only if a worker wants one."""
     if not any(worker.resources.gpus for worker in workers):

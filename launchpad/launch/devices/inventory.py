@@ -36,6 +36,11 @@ def installed() -> list[Device]:
     return _from_library(pynvml)
 
 
+def has_driver() -> bool:
+    """Whether there seem to be GPUs, without asking the driver, which takes up to a second."""
+    return bool(os.environ.get(FAKE)) or os.path.exists("/dev/nvidiactl")
+
+
 def _fake(text: str) -> list[Device]:
     """`4`, or names with numbers; a name with `MIG` in it stands for parts of one GPU."""
     kinds = text.split(",") if not text.isdigit() else [f"Fake GPU:{text}"]

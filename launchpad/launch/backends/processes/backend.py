@@ -25,7 +25,7 @@ from typing import Any
 from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
-from launchpad.events import Event
+from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends import local_host
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.backends.processes import exit_status, messages, os_process, worker_specs
@@ -61,6 +61,8 @@ class Processes(Backend):
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
         """Starts the forkserver, and does not wait until it runs."""
+        if text := local_host.unused_gpus(plan.workers):
+            report(WorkerNote(plan.workers[0].name, text))
         return start_forkserver(plan, run, report)
 
 
