@@ -42,6 +42,11 @@ def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[
         raise DefinitionError(
             "xm_resources and controller_xm_requirements mean nothing here; leave them out"
         )
+    if options.get("serialize_py_nodes") is False:
+        raise DefinitionError(
+            "serialize_py_nodes=False asks for nodes to share objects, and here each has copies of its own,"
+            " in threads too: leave it out, and let a CourierNode serve what they share"
+        )
     return {name: value for name, value in options.items() if name not in MEANINGLESS}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import importlib
+import re
 import unittest
 from collections.abc import Callable
 from pathlib import Path
@@ -203,6 +204,11 @@ def test_row_11_several_programs_are_refused_with_what_to_do() -> None:
         lp.launch([counting("a"), counting("b")], "test_mt")
 
 
+def test_row_15_nodes_that_are_to_share_objects_are_refused() -> None:
+    with pytest.raises(lp.DefinitionError, match="let a CourierNode serve what they share"):
+        lp.launch(counting(), "test_mt", serialize_py_nodes=False)
+
+
 class Builder:
     """As Mava's: it holds the program, and nodes are made of its methods."""
 
@@ -314,3 +320,27 @@ def test_row_24_a_node_class_with_a_run_of_its_own_is_refused() -> None:
 
     with pytest.raises(lp.DefinitionError, match=r"run.*nothing would call.*to_executable"):
         lp.Program("p").add_node(Mine(print), label="a")
+
+
+def test_row_05_logging_of_the_standard_library_is_written_as_absl_does_where_the_script_uses_absl(
+    tmp_path: Path,
+) -> None:
+    body = """
+import logging
+from absl import app
+import launchpad as lp
+
+def work():
+    logging.info("this is at level INFO")
+
+def main(_):
+    program = lp.Program("p")
+    program.add_node(lp.PyNode(work), label="worker")
+    lp.launch(program, "local_mp")
+
+app.run(main)
+"""
+
+    output = run(scripts.write(tmp_path, body)).stdout
+
+    assert re.search(r"worker-0 +\| I\d{4} .* script.py:7\] this is at level INFO", output), output

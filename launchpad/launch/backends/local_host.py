@@ -111,7 +111,7 @@ def _requests(workers: Sequence[WorkerPlan]) -> list[GpuRequest]:
 def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
     """What the user should know where this host has GPUs and no worker gets any; empty where that is not so.
 
-    Nothing is asked of the driver: whoever needs no GPU does not wait for it.
+    The driver is not asked: a program that needs no GPU does not wait for it.
     """
     if any(worker.resources.gpus or VISIBLE in worker.env for worker in workers):
         return ""

@@ -4,7 +4,8 @@
     flags               -O, -X dev, -W and the like
     recursion limit     `sys.setrecursionlimit`
     warnings' filters   but for those whose category is a class of a package: it would be imported
-    root logger         its level, and its format: a handler that writes to the worker's log
+    root logger         its level, and its format: a handler that writes to the worker's log, absl's own if it
+                        has that
 
 The first two count when an interpreter starts, the others are set before code of the user's is imported.
 """
@@ -40,6 +41,7 @@ class InterpreterSettings:
 
     Attributes:
         log_format: Format, format of dates and style of the root logger; None: it has no such handler.
+        uses_absl: Whether its handler is absl's, as under `absl.app.run`.
     """
 
     hash_seed: str
@@ -48,6 +50,7 @@ class InterpreterSettings:
     warning_filters: tuple[WarningFilter, ...]
     log_level: int
     log_format: tuple[str | None, str | None, str] | None
+    uses_absl: bool
 
     @classmethod
     def here(cls) -> InterpreterSettings:
@@ -63,6 +66,7 @@ class InterpreterSettings:
             warning_filters=tuple(_filters()),
             log_level=root.level,
             log_format=_format_of(root),
+            uses_absl=any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),
         )
 
     def apply(self) -> None:
@@ -76,7 +80,11 @@ class InterpreterSettings:
             )
         root = logging.getLogger()
         root.setLevel(self.log_level)
-        if self.log_format is not None:
+        if self.uses_absl:
+            from absl import logging as absl_logging
+
+            absl_logging.use_absl_handler()
+        elif self.log_format is not None:
             text, dates, style = self.log_format
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter(text, dates, style))  # type: ignore[arg-type]
