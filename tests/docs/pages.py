@@ -134,6 +134,8 @@ _SLOW_START = re.compile(r"^launchpad +\| .*\bworkers? (is|are) ready after .*\n
 """Printed on a busy machine only."""
 
 _VARIES = [
+    # A server answers calls a moment before its launcher knows that it does.
+    (r"(?<= in )(init|run)(?= \(attempt \d+\): exited with code)", "init or run"),
     (r"(?<=\b(?:pid|PID) )\d+", "N"),
     (r"(?<=process )\d+", "N"),
     (r"[\d,]+ B\b", "N B"),
