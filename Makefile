@@ -4,7 +4,7 @@
 #   make test           all tests but those on a cluster, of Ray or of Kubernetes
 #   make test-ray       those on a Ray cluster, which they start
 #   make test-cluster   those on a Kubernetes cluster, which is started on this machine
-#   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.7 GB)
+#   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
 #   make check          format, lint, types and the fast tests: what to run before a commit
 #   make bench          our speed beside that of others, measured on this machine now (6 minutes)
 #   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments, mixed traffic (two hours)

@@ -40,6 +40,18 @@ def copied(value: object) -> Any:
     return pickle.loads(by_value.dumps(value, 5, lambda _: True))
 
 
+def printed_elsewhere(reader: str, folder: Path) -> str:
+    """What this code prints in a process of its own, in the folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
 def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:
     message = a_class()
     method = message.method
@@ -72,15 +84,9 @@ second = pickle.load(open("1", "rb"))
 print(type(first) is type(second), second.count, first.method())
 """
 
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
-        cwd=short_directory,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    printed = printed_elsewhere(reader, short_directory)
 
-    assert done.stdout == "True 1 1\n"
+    assert printed == "True 1 1\n"
 
 
 def test_sound_pass_2_instances_of_a_class_with_slots_come_back_from_where_it_travelled_to(
@@ -105,16 +111,10 @@ print([hasattr(point, "__dict__") for point in points])
 open("back", "wb").write(by_value.dumps(points, 5, lambda _: True))
 """
 
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
-        cwd=short_directory,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    printed = printed_elsewhere(reader, short_directory)
     back = pickle.loads((short_directory / "back").read_bytes())
 
-    assert done.stdout == "[False, False]\n"
+    assert printed == "[False, False]\n"
     assert back[0] == point
     assert (type(back[1]), back[1].z, back[1]) == (Below, 5, below)
 
@@ -135,15 +135,9 @@ except ImportError:
 print(pickle.loads(body).needs)
 """
 
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
-        cwd=short_directory,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    printed = printed_elsewhere(reader, short_directory)
 
-    assert "comes_later" in done.stdout
+    assert "comes_later" in printed
 
 
 class Needs:

@@ -42,7 +42,6 @@ import uuid
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 from typing import Any
 
 import cloudpickle
@@ -135,7 +134,7 @@ def _is_importable(function: Any) -> bool:
     if module is None or module.__name__ == "__main__":
         return False
     try:
-        return attrgetter(function.__qualname__)(module) is function
+        return operator.attrgetter(function.__qualname__)(module) is function
     except AttributeError:
         return False
 
@@ -302,7 +301,7 @@ def fill_function(
 def is_named_in_main(obj: Any) -> bool:
     """Whether `__main__` has this very class or function under its name."""
     try:
-        return attrgetter(obj.__qualname__)(sys.modules["__main__"]) is obj
+        return operator.attrgetter(obj.__qualname__)(sys.modules["__main__"]) is obj
     except AttributeError:
         return False
 

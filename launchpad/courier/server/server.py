@@ -138,8 +138,8 @@ class Server:
     @property
     def port(self) -> int:
         """That of `address`, after the start where the system chooses; ValueError where it has none."""
-        transport_of = network_address.transport_of(self.address) or network_address.TCP
-        return network_address.parse(self.address, transport_of).port
+        scheme = network_address.transport_of(self.address) or network_address.TCP
+        return network_address.parse(self.address, scheme).port
 
     @property
     def addresses(self) -> list[str]:

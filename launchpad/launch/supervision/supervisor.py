@@ -321,13 +321,14 @@ class Supervisor:
 
     def _note_if_endless(self) -> list[Command]:
         """Once, when all workers are ready, and none of those that the program waits for runs anything."""
+        if self._has_noted_endless or not self._is_awaited or self.is_stopping:
+            return []
         alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
         has_main = any(worker.plan.main for worker in self.workers.values())
         may_end = any(
             w.runs is None or (w.runs and not w.is_done and w.plan.main >= has_main) for w in alive
         )
-        is_settled = self._has_noted_endless or not self._is_awaited
-        if is_settled or self.is_stopping or may_end:
+        if may_end:
             return []
         self._has_noted_endless = True
         names = ", ".join(worker.name for worker in alive[:3])
