@@ -36,7 +36,7 @@ test-ray: $(VENV)/.dev-is-installed compiled
 	$(PYTEST) -m ray $(PYTEST_ARGS)
 
 test-carry-over: $(VENV)-reverb/.is-installed
-	$(VENV)-reverb/bin/python -m pytest tests/carry_over $(PYTEST_ARGS)
+	$(VENV)-reverb/bin/python -m pytest tests/carry_over -m "$(HERE)" $(PYTEST_ARGS)
 
 test-cluster: $(VENV)/.dev-is-installed compiled
 	PYTHON=$(BIN)/python .ci/on_a_cluster $(PYTEST_ARGS)

@@ -19,7 +19,7 @@ from launchpad.traverse import Opaque
 
 HandleT = TypeVar("HandleT", bound=Handle[Any])
 
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,61}[A-Za-z0-9_])?")
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ def make_program(*nodes: Node[Any], name: str = "program") -> Program:
 def _check_label(label: str) -> None:
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise DefinitionError(
-            f"{label!r} cannot be a label: expected 1 to 63 letters, digits, dots, dashes or underscores,"
-            " beginning and ending with a letter or digit"
+            f"{label!r} cannot be a label: expected 1 to 63 letters, digits, underscores, dots or dashes,"
+            " with no dot or dash at either end"
         )
 
 

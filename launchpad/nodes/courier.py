@@ -23,7 +23,7 @@ from launchpad.nodes.base import Node
 from launchpad.nodes.python import RunnableNode, call_hook
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
-_CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes"})
+_CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})
 
 
 class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
@@ -42,7 +42,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         self._client_kwargs = _checked_client(dict(client_kwargs or {}), "courier_client_kwargs")
 
     def set_client_kwargs(self, **kwargs: Any) -> None:
-        """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`."""
+        """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`, `compress`."""
         self._client_kwargs = _checked_client(kwargs, "client option")
 
     @property
@@ -88,7 +88,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         constructor: A class, or a function that returns an object.
         courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
         courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
-          `wait_for_ready`.
+          `wait_for_ready`, `compress`, `max_bytes`.
     """
 
     _may_be_configured = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
+import pickle
 import sys
 import types
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from launchpad import context, user_code
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError
 from launchpad.executable import Code, Executable, Run
-from launchpad.handle import Handle
+from launchpad.handle import Deferred, Dereferenceable, Handle
 from launchpad.nodes.base import HandleT, Node
 from launchpad.resources import PythonProcess
 
@@ -119,6 +121,24 @@ class RunnableNode(ConstructorNode[HandleT]):
         """Undoes `disable_run`."""
         self._runs = True
 
+    def construct(self) -> Any:
+        """An object as the worker builds it, but here, with clients in place of handles: for tests of it.
+
+        Example:
+            node = lp.PyClassNode(Coordinator, workers)
+            node.disable_run()
+            program.add_node(node, label="coordinator")
+            with lp.launch(program, "test_mp"):
+                assert node.construct().step(0) > 0
+
+        Raises:
+            NotRunningError: the program of the handles is not running.
+        """
+        args, kwargs = _with_clients((self._args, self._kwargs))
+        return self._code(*args, **kwargs)
+
+    _construct_instance = construct  # the name that dm-launchpad gives it
+
 
 class PyClassNode(UnservedNode, RunnableNode[PyHandle]):
     """Builds an object, then calls its `run()`, which may be an `async def`.
@@ -188,6 +208,33 @@ class BuildObject(Executable):
         """Ends what the object has left on the event loop."""
         if self._loop is not None:
             self._loop.close()
+
+
+def _with_clients(value: Any) -> Any:
+    """A copy, as a worker gets it: with clients for handles and the values of Deferreds."""
+    from launchpad.courier.codec import by_value
+
+    found: list[Dereferenceable[Any]] = []
+
+    class WithoutHandles(by_value.Pickler):
+        def persistent_id(self, obj: Any) -> int | None:
+            if not isinstance(obj, Dereferenceable):
+                return None
+            found.append(obj)
+            return len(found) - 1
+
+    class WithClients(pickle.Unpickler):
+        def persistent_load(self, pid: int) -> Any:
+            each = found[pid]
+            if isinstance(each, Deferred):
+                args, kwargs = _with_clients((each.args, each.kwargs))
+                return each.fn(*args, **kwargs)
+            return each.dereference()
+
+    with io.BytesIO() as file:
+        WithoutHandles(file, protocol=5).dump(value)
+        file.seek(0)
+        return WithClients(file).load()
 
 
 def call_hook(built: object, name: str, loop: EventLoop) -> None:

@@ -1,4 +1,7 @@
-"""dm-launchpad's own examples, written anew from their descriptions, with the imports that they have."""
+"""Programs written for dm-launchpad, with the imports that they have, as `python -m`.
+
+Its own examples, written anew from their descriptions; and small ones in the manner of those that people use.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import backends
+from tests.helpers import scripts
+
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = {
+EXAMPLES = {
     "hello_world": ["Hello World!!!"],
     "consumer_producers": ["Results: [0, 1]"],
     "batching": [f"client {i} got {i * i}" for i in range(5)],
@@ -17,20 +23,54 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_an_example_runs_as_it_is(name: str, launch_type: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        f"tests.carry_over.programs.{name}",
-        f"--lp_launch_type={launch_type}",
-    ]
-
+def output_of(name: str, *flags: str, **environment: str) -> str:
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-m", f"tests.carry_over.programs.{name}", *flags],
+        cwd=ROOT,
+        env=scripts.environment(**environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
-
     assert done.returncode == 0, done.stdout + done.stderr
-    for line in PROGRAMS[name]:
-        assert line in done.stdout
+    return done.stdout
+
+
+@backends.everywhere_by_script
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_as_it_is(name: str, launch_type: str) -> None:
+    output = output_of(name, f"--lp_launch_type={launch_type}")
+
+    for line in EXAMPLES[name]:
+        assert line in output
+
+
+def test_oats_actors_and_learners_have_their_gpus_and_their_log_lines_arrive() -> None:
+    output = output_of("oat_like")
+
+    assert "INFO rank 0 of 2 has GPU 2" in output
+    assert "INFO step 1: [['prompt 1 by 0'], ['prompt 1 by 1']]" in output
+    assert "INFO done at versions [2, 2]" in output
+
+
+@backends.both_by_script
+def test_iris_coordinates_workers_and_ends_at_once(launch_type: str, tmp_path: Path) -> None:
+    flags = [f"--lp_launch_type={launch_type}", "--lp_termination_notice_secs=0"]
+
+    output = output_of("iris_like", f"--logdir={tmp_path}", *flags)
+
+    assert [line.split("| ")[1] for line in output.splitlines()] == [
+        "iteration 19: -0.003",
+        "iteration 39: -0.000",
+        "iteration 59: -0.000",
+    ]
+    assert -1e-4 < float((tmp_path / "iteration_0059").read_text()) <= 0
+
+
+def test_mavas_builder_launches_and_its_trainer_is_told_that_it_has_no_gpu() -> None:
+    output = output_of("mava_like", "--lp_launch_type=local_mp", LP_FAKE_GPUS="2")
+
+    assert "trained to {'weights': " in output
+    assert "no worker is given a GPU, and this host has GPUs" in output

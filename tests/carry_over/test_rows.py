@@ -142,6 +142,20 @@ def test_row_07_a_server_at_a_port_and_a_client_of_host_and_port() -> None:
     server.Stop()
 
 
+def test_row_07_a_client_takes_its_options_by_position_and_a_method_may_have_priority() -> None:
+    server = courier.Server("texts", 0)
+    server.Bind("echo", lambda text: text, is_priority=True)
+    server.Start()
+
+    with courier.Client(f"localhost:{server.port}", True, 30.0) as client:
+        assert client.echo("text " * 100_000) == "text " * 100_000
+        counted = courier.stats(client).methods["echo"]
+    server.Stop()
+
+    assert counted.bytes_out < 10_000
+    assert counted.bytes_in < 10_000
+
+
 class StartsItself:
     def set_courier_server(self, server: courier.Server) -> None:
         server.Start()
@@ -266,6 +280,49 @@ def failing() -> lp.Program:
     program = lp.Program("failing")
     program.add_node(lp.PyNode(fail), label="bad")
     return program
+
+
+class Adder:
+    def __init__(self, counters: Any, start: Any, more: dict[str, Any]) -> None:
+        self._counters, self._start, self._more = counters, start, more
+
+    def step(self) -> int:
+        return (
+            sum(c.increment() for c in self._counters) + self._start + self._more["one"].increment()
+        )
+
+    def run(self) -> None:
+        raise AssertionError("it is switched off")
+
+
+@BOTH
+def test_row_16_a_test_can_have_the_object_of_a_node_with_clients_for_handles(
+    launch_type: str,
+) -> None:
+    program = lp.Program("adder")
+    with program.group("counter"):
+        counters = [program.add_node(lp.CourierNode(Counter)) for _ in range(2)]
+    start = lp.Deferred(lambda counter: 100 + counter.increment(0), counters[0])
+    node = lp.PyClassNode(Adder, counters, start, more={"one": counters[1]})
+    node.disable_run()
+    program.add_node(node, label="adder")
+    with pytest.raises(lp.NotRunningError):
+        node.construct()
+
+    with lp.launch(program, launch_type):
+        adder = node._construct_instance()
+
+        assert type(adder) is Adder
+        assert adder.step() == 1 + 1 + 100 + 2
+
+
+def test_row_17_a_label_may_begin_with_an_underscore() -> None:
+    program = lp.Program("program_wait")
+    program.add_node(lp.PyNode(print, "hello"), label="_wait_for_stop")
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    assert "hello" in running.logs("_wait_for_stop")
 
 
 def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:

@@ -28,7 +28,7 @@ def is_on_ray(test: pytest.Item) -> bool:
     return is_on or "ray_cluster" in getattr(test, "fixturenames", ())
 
 
-ON_KUBERNETES = {"benchmarks", "contract", "examples", "faults", "kubernetes"}
+ON_KUBERNETES = {"benchmarks", "carry_over", "contract", "examples", "faults", "kubernetes"}
 """The folders in which .ci/on_a_cluster looks for tests."""
 
 

@@ -170,6 +170,8 @@ def test_f50_who_is_given_no_time_to_stop_has_not_hung(tmp_path: Path, launch_ty
     done = run(tmp_path, STUBBORN, launch_type, "--lp_termination_notice_secs=0")
 
     assert done.returncode == 0
+    assert "in never_stops" not in done.stdout + done.stderr
+    assert "by force" not in done.stdout
 
 
 def test_f15_a_constructor_that_hangs_is_reported_with_its_stack(tmp_path: Path) -> None:

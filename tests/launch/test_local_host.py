@@ -591,10 +591,11 @@ def test_the_plan_and_the_status_show_who_has_which_gpus() -> None:
 # --- GPUs that nobody gets ---------------------------------------------------------------------
 
 
-def terminal_of(capsys: pytest.CaptureFixture[str], resources: lp.Resources | None = None) -> str:
+def terminal_of(capsys: pytest.CaptureFixture[str], *resources: lp.Resources | None) -> str:
     program = lp.Program("p")
-    with program.group("a", resources=resources):
-        program.add_node(lp.PyNode(nodes.print_many, 1))
+    for i, each in enumerate(resources or [None]):
+        with program.group(f"g{i}", resources=each):
+            program.add_node(lp.PyNode(nodes.print_many, 1))
     lp.launch(program, "local_mp").wait(DEADLINE_S)
     return capsys.readouterr().out
 
@@ -628,6 +629,7 @@ def test_row_03_a_launch_in_which_no_worker_gets_a_gpu_says_so(
         ("-1", None),
         (None, lp.Resources(gpus=1)),
         (None, lp.Resources(env={VISIBLE: "0"})),
+        (None, lp.Resources(env={VISIBLE: "-1"})),
     ],
 )
 def test_row_03_it_says_nothing_where_that_is_meant(
@@ -636,7 +638,17 @@ def test_row_03_it_says_nothing_where_that_is_meant(
     exported: str | None,
     resources: lp.Resources | None,
 ) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "8")
     if exported is not None:
         monkeypatch.setenv(VISIBLE, exported)
 
     assert "no worker is given a GPU" not in terminal_of(capsys, resources)
+
+
+def test_row_03_it_says_so_where_others_are_to_have_none_and_one_was_to_have_some(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "8")
+    none = lp.Resources(env={VISIBLE: "-1"})
+
+    assert "no worker is given a GPU" in terminal_of(capsys, none, None)

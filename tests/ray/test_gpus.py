@@ -73,6 +73,20 @@ def test_a_program_that_can_never_fit_is_refused_at_once_with_the_arithmetic(
     )
 
 
+@pytest.mark.parametrize("gpus", [0.0, 1.0])
+def test_row_03_a_launch_in_which_no_worker_gets_a_gpu_says_so(
+    two_nodes: clusters.Cluster, capsys: pytest.CaptureFixture[str], gpus: float
+) -> None:
+    only = lp.Program("gpus")
+    with only.group("a", resources=lp.Resources(gpus=gpus)):
+        only.add_node(lp.PyNode(nodes.print_many, 1))
+
+    lp.launch(only, "ray").wait(60)
+
+    said = "no worker is given a GPU, and the cluster has 5: " in capsys.readouterr().out
+    assert said == (gpus == 0)
+
+
 def test_a_worker_that_is_restarted_keeps_its_gpu(two_nodes: clusters.Cluster) -> None:
     restarting = program({"one": 1.0})
     policy = {"one": lp.RestartPolicy(max_restarts=1)}

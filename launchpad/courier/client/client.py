@@ -69,12 +69,13 @@ class Client(Generic[T]):
             can_move: a callable that returns where it is now (`unix:` and `tcp:` only), "" while that
             is not known. It is called before each call, from any thread, so it has to be quick. What
             it raises, the call raises.
-        name: what errors call the server until its name is known from the handshake.
-        token: shown to the server. None asks the keyring for the address.
+        compress: arguments and results are compressed on the way; for slow networks.
         call_timeout: seconds that a call may take, waiting for the server included; None is no
             limit. Past it the call raises DeadlineExceeded.
         wait_for_ready: a call made before the server is up waits for it. If False, it raises
             NotSent at once.
+        name: what errors call the server until its name is known from the handshake.
+        token: shown to the server. None asks the keyring for the address.
         failure_check: asked while a call waits for a server that is not up, and when a connection ends.
             An exception that it returns is raised in place of further waiting.
         max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
@@ -84,11 +85,12 @@ class Client(Generic[T]):
     def __init__(
         self,
         address: str | Callable[[], str],
+        compress: bool = False,
+        call_timeout: float | None = None,
+        wait_for_ready: bool = True,
         *,
         name: str | None = None,
         token: bytes | None = None,
-        call_timeout: float | None = None,
-        wait_for_ready: bool = True,
         failure_check: Callable[[], Exception | None] | None = None,
         max_bytes: int = framing.MAX_BYTES,
         idempotent: Collection[str] = (),
@@ -113,7 +115,7 @@ class Client(Generic[T]):
             kind = "grpc" if transport.is_grpc(peer.address) else peer.address.partition(":")[0]
             if kind in _CHANNELS:
                 make_channel = transport.load(_CHANNELS[kind])
-        self._channel = make_channel(peer, Options(call_timeout, wait_for_ready))
+        self._channel = make_channel(peer, Options(call_timeout, wait_for_ready, compress=compress))
         self._futures: Methods[Future[Any]] | None = None
         self._aio: Methods[AioCall] | None = None
 

@@ -60,11 +60,11 @@ class Dispatcher:
         """The first of those at which they are served."""
         return self.addresses[0]
 
-    def bind(self, name: str, fn: Callable[..., Any]) -> None:
+    def bind(self, name: str, fn: Callable[..., Any], is_priority: bool = False) -> None:
         if not callable(fn):
             raise TypeError(f"bind({name!r}, …) takes a callable, not {type(fn).__name__}")
         self._table[name.encode()] = getattr(fn, "courier_promise", fn)
-        if getattr(fn, PRIORITY, False):
+        if is_priority or getattr(fn, PRIORITY, False):
             self.urgent.add(name.encode())
         else:
             self.urgent.discard(name.encode())

@@ -212,9 +212,12 @@ class Server:
             edges=edges,
         )
 
-    def bind(self, name: str, fn: Callable[..., Any]) -> None:
-        """Serves `fn` as `name`, from the next call on; replaces what was bound before."""
-        self._methods.bind(name, fn)
+    def bind(self, name: str, fn: Callable[..., Any], is_priority: bool = False) -> None:
+        """Serves `fn` as `name`, from the next call on; replaces what was bound before.
+
+        Calls of one that `is_priority` overtake those that wait for a thread, as with `courier.priority`.
+        """
+        self._methods.bind(name, fn, is_priority)
 
     def unbind(self, name: str) -> None:
         """Serves `name` no longer; KeyError if it was not bound."""

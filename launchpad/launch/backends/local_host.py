@@ -16,7 +16,7 @@ from dataclasses import replace
 from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.devices import inventory, out_of_memory, shortage
 from launchpad.launch.devices.allocation import UNIT, GpuRequest, allocate
-from launchpad.launch.devices.device import VISIBLE, Device, listed, visible
+from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, listed, visible
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir import claims
 from launchpad.launch.rundir.claims import ClaimRecord
@@ -113,17 +113,11 @@ def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
 
     The driver is not asked: a program that needs no GPU does not wait for it.
     """
-    if any(worker.resources.gpus or VISIBLE in worker.env for worker in workers):
-        return ""
     exported = os.environ.get(VISIBLE, "").strip()
-    if exported in ("", "-1") and (VISIBLE in os.environ or not inventory.has_driver()):
+    if exported in NONE_VISIBLE and (VISIBLE in os.environ or not inventory.has_driver()):
         return ""
-    why = f"although {VISIBLE}={exported} is set" if exported else "and this host has GPUs"
-    return (
-        f"no worker is given a GPU, {why}: what they compute, they compute on the CPU. Give a group some:"
-        " resources=lp.Resources(gpus=1); or all that there are to each of its workers:"
-        f" lp.PythonProcess(env={{{VISIBLE!r}: …}})"
-    )
+    where = f"although {VISIBLE}={exported} is set" if exported else "and this host has GPUs"
+    return shortage.unused([(w.resources.gpus, w.env.get(VISIBLE)) for w in workers], where)
 
 
 def _devices(workers: Sequence[WorkerPlan]) -> list[Device]:

@@ -108,6 +108,7 @@ class ThreadWorkers(Workers):
         self._plans = {worker.name: worker for worker in plan.workers}
         self._running_threads: dict[str, _RunningThread] = {}
         self._abandon_threads: list[threading.Thread] = []
+        self._skips_grace = False
         context.inherit()
 
     def start(self, worker: str, attempt: int) -> None:
@@ -162,6 +163,10 @@ class ThreadWorkers(Workers):
         except RuntimeError:
             self._give_up(running_thread)
 
+    def skip_grace(self) -> None:
+        """Leaves no notes of where threads are."""
+        self._skips_grace = True
+
     def announce_gone(self, worker: str, why: str) -> None:
         """Writes it into every context."""
         for running_thread in list(self._running_threads.values()):
@@ -198,11 +203,8 @@ class ThreadWorkers(Workers):
         """Leaves a note of where the thread is, interrupts it, and makes room for another attempt."""
         me = running_thread.context
         with context.entered(me):
-            thread = running_thread.thread
-            frame = sys._current_frames().get(thread.ident or 0)
-            stack = "".join(traceback.format_stack(frame)) if frame else "(it has just ended)"
-            print(f"thread {thread.name!r} is left behind here:\n{stack}", file=sys.stderr)
-            del frame  # and what its variables hold
+            if not self._skips_grace:
+                _print_stack(running_thread.thread)
             running_thread.worker.abandon()
         running_thread.thread.join(_UNWIND_S)
         running_thread.is_left_behind = running_thread.thread.is_alive()
@@ -239,6 +241,12 @@ class ThreadWorkers(Workers):
         running_thread.ends.append(ended)
         if running_thread.ends[0] is ended:
             self._report(Ended(ended))
+
+
+def _print_stack(thread: threading.Thread) -> None:
+    frame = sys._current_frames().get(thread.ident or 0)
+    stack = "".join(traceback.format_stack(frame)) if frame else "(it has just ended)"
+    print(f"thread {thread.name!r} is left behind here:\n{stack}", file=sys.stderr)
 
 
 def _ask_to_stop(running_thread: _RunningThread, restarts: bool) -> None:

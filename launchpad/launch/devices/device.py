@@ -17,7 +17,7 @@ from launchpad.errors import DefinitionError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-_NONE_VISIBLE = ("", "-1", "NoDevFiles")
+NONE_VISIBLE = ("", "-1", "NoDevFiles")
 """`NoDevFiles` is what Slurm writes for none."""
 
 
@@ -72,7 +72,7 @@ def visible(devices: Sequence[Device], variable: str | None) -> list[Device]:
         return list(devices)
     found: list[Device] = []
     for entry in map(str.strip, variable.split(",")):
-        if entry in _NONE_VISIBLE:
+        if entry in NONE_VISIBLE:
             break
         # As it stands; else by the beginning of a GPU's uuid, then of a part's.
         exact = [d for d in devices if entry in (str(d.index), d.uuid, d.gpu)]

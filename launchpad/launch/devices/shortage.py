@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from launchpad.launch.devices.allocation import GpuRequest
-from launchpad.launch.devices.device import VISIBLE, Device, listed
+from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, listed
 from launchpad.resources import counted
 
 
@@ -46,6 +46,24 @@ def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str
     by_name = [f"{len(of_name)} {name} ({listed(of_name)})" for name, of_name in ids.items()]
     names = ", ".join(by_name) if len(ids) > 1 else listed(*ids.values())
     return f"this host has {len(devices)}{limit}: {names}"
+
+
+def unused(asked: Sequence[tuple[float, str | None]], where: str) -> str:
+    """What the user should know if no worker gets a GPU although there are some; else empty.
+
+    Args:
+        asked: For each worker, how many it asks for, and its own CUDA_VISIBLE_DEVICES if it has one.
+        where: `and this host has GPUs`.
+    """
+    if any(gpus or (own or "").strip() not in NONE_VISIBLE for gpus, own in asked):
+        return ""
+    if all(own is not None for _, own in asked):
+        return ""  # they are to have none
+    return (
+        f"no worker is given a GPU, {where}: they compute on the CPU. Give a group some:"
+        " resources=lp.Resources(gpus=1); or all that there are to each of its workers:"
+        f" lp.PythonProcess(env={{{VISIBLE!r}: …}})"
+    )
 
 
 def reason(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> str:

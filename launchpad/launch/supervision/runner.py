@@ -107,6 +107,7 @@ class Runner:
         self.done = threading.Event()
         self.crash: BaseException | None = None
         self.has_grace = grace_s > 0
+        self._kills_at_once = grace_s == 0
         self.inbox = inbox
         self._directory, self._output, self._undo = run, output, undo
         self._changed = threading.Condition()
@@ -232,7 +233,10 @@ class Runner:
                 case StopWorker(worker, restarts):
                     self.workers_of(worker).request_stop(worker, restarts=restarts)
                 case KillWorker(worker, why):
-                    self._output.note(f"{worker} {why}; it is ended by force")
+                    if self._kills_at_once and self.supervisor.is_stopping:
+                        self.workers.skip_grace()  # as the user has wanted it from the start
+                    else:
+                        self._output.note(f"{worker} {why}; it is ended by force")
                     self.workers_of(worker).kill(worker)
                 case AnnounceGone(worker, why):
                     for workers in (self.workers, self.own):

@@ -20,7 +20,7 @@ def make_program() -> lp.Program:
     with program.group("work"):
         for i in range(3):
             program.add_node(lp.PyNode(work, 0.2 * i))
-    program.add_node(lp.PyNode(wait_for_stop), label="wait_for_stop")
+    program.add_node(lp.PyNode(wait_for_stop), label="_wait_for_stop")
     return program
 
 

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from launchpad.launch.backends.ray.cluster import ClusterNode
 from launchpad.launch.backends.ray.placement_group import BundleGroup
+from launchpad.launch.devices.device import VISIBLE
+from launchpad.launch.devices.shortage import unused
+from launchpad.launch.plan import WorkerPlan
 
 _MAX_STEPS = 20_000
 """How many attempts to find a node for a bundle are made."""
@@ -54,6 +57,13 @@ def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) 
         for node in nodes
     )
     return f"no way to divide the workers over the nodes: {asked}; the cluster has {has}"
+
+
+def unused_gpus(workers: Sequence[WorkerPlan], nodes: Sequence[ClusterNode]) -> str:
+    """What the user should know where the cluster has GPUs and no worker gets any; else empty."""
+    count = sum(node.resources.get("GPU", 0.0) for node in nodes)
+    asked = [(worker.resources.gpus, worker.env.get(VISIBLE)) for worker in workers]
+    return unused(asked, f"and the cluster has {count:g}") if count else ""
 
 
 def _too_little(

@@ -77,6 +77,8 @@ class RayWorkers(Workers):
                 raise LaunchError(
                     f"program {plan.program!r} does not fit on the Ray cluster: {refused}"
                 )
+            if text := feasibility.unused_gpus(plan.workers, cluster.nodes()):
+                report(WorkerNote(plan.workers[0].name, text))
             then = partial(self._do, self._on_placement_ready)
             self._placements: dict[str, Placement] = {}
             for placed in [Placement(group, then) for group in groups]:
