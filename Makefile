@@ -103,7 +103,7 @@ $(VENV)-reverb/.is-installed: pyproject.toml | $(BIN)/python
 	@echo "Installing launchpad with Reverb in $(VENV)-reverb (once; minutes) …"
 	@$(BIN)/python -m venv $(VENV)-reverb
 	@$(VENV)-reverb/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[reverb]' \
-	  hypothesis pytest pytest-timeout pytest-xdist pyyaml
+	  gymnasium hypothesis pytest pytest-timeout pytest-xdist pyyaml
 	@touch $@
 
 # ensurepip is what Debian and Ubuntu leave out of python3, and venv fails halfway without it.

@@ -40,6 +40,19 @@ def test_a_program_is_driven_by_hand():
         assert client.read() == {"ann": 7}
 
 
+# part: construct
+def test_a_players_parts_can_be_looked_at():
+    program = make_program(players=1, rolls=5)
+    node = program.groups["player"][0]
+    node.disable_run()
+
+    with lp.launch(program, "test_mt") as running:
+        player = node.construct()  # here, with a client in place of the handle
+        player.table.write("bob", player.rolls)
+
+        assert running.client("table").read() == {"bob": 5}
+
+
 # part: failure
 def test_a_player_that_cannot_roll_is_reported():
     with pytest.raises(lp.ProgramFailed) as caught:

@@ -5,37 +5,19 @@ Its own examples, written anew from their descriptions; and small ones in the ma
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.carry_over.program_output import output_of
 from tests.faults import backends
-from tests.helpers import scripts
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
     "hello_world": ["Hello World!!!"],
     "consumer_producers": ["Results: [0, 1]"],
     "batching": [f"client {i} got {i * i}" for i in range(5)],
     "program_wait": ["the first has ended", "all have ended", "the program has ended"],
 }
-
-
-def output_of(name: str, *flags: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", f"tests.carry_over.programs.{name}", *flags],
-        cwd=ROOT,
-        env=scripts.environment(**environment),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @backends.everywhere_by_script
