@@ -32,9 +32,9 @@ def test_an_example_runs_as_it_is(name: str, launch_type: str) -> None:
 def test_oats_actors_and_learners_have_their_gpus_and_their_log_lines_arrive() -> None:
     output = output_of("oat_like")
 
-    assert "INFO rank 0 of 2 has GPU 2" in output
-    assert "INFO step 1: [['prompt 1 by 0'], ['prompt 1 by 1']]" in output
-    assert "INFO done at versions [2, 2]" in output
+    assert "INFO:root:rank 0 of 2 has GPU 2" in output
+    assert "INFO:root:step 1: [['prompt 1 by 0'], ['prompt 1 by 1']]" in output
+    assert "INFO:root:done at versions [2, 2]" in output
 
 
 @backends.both_by_script

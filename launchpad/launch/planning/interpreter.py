@@ -4,8 +4,8 @@
     flags               -O, -X dev, -W and the like
     recursion limit     `sys.setrecursionlimit`
     warnings' filters   but for those whose category is a class of a package: it would be imported
-    root logger         its level, and its format: a handler that writes to the worker's log, absl's own if it
-                        has that
+    root logger         its level, INFO where it is Python's default; and its format: a handler that writes to
+                        the worker's log, absl's own if it has that
 
 The first two count when an interpreter starts, the others are set before code of the user's is imported.
 """
@@ -64,7 +64,8 @@ class InterpreterSettings:
             flags=tuple(flags),
             recursion_limit=sys.getrecursionlimit(),
             warning_filters=tuple(_filters()),
-            log_level=root.level,
+            # Its log is read afterwards, and then it is too late to ask for more.
+            log_level=logging.INFO if root.level == logging.WARNING else root.level,
             log_format=_format_of(root),
             uses_absl=any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),
         )

@@ -28,12 +28,13 @@ flags.DEFINE_string("directory", None, "Where checkpoints are.", required=True)
 flags.DEFINE_integer("num_actors", 2, "How many act.")
 flags.DEFINE_integer("max_steps", 60_000, "After so many steps the program ends.")
 
-SIZES = (4, 64, 64, 2)
-GAMMA, BATCH, LEARNING_RATE = 0.99, 64, 5e-4
+SIZES = (4, 128, 128, 2)
+GAMMA, BATCH, LEARNING_RATE = 0.99, 64, 1e-3
+SAMPLES_PER_INSERT = 32.0
 
 
 def make_tables():
-    """One table of transitions; eight are sampled for each that is inserted."""
+    """One table of transitions; each is sampled so many times, in the mean."""
     spec = {
         "s": tf.TensorSpec((4,), tf.float32),
         "a": tf.TensorSpec((), tf.int32),
@@ -42,7 +43,7 @@ def make_tables():
         "n": tf.TensorSpec((4,), tf.float32),
     }
     ratio = reverb.rate_limiters.SampleToInsertRatio(
-        8.0, min_size_to_sample=1000, error_buffer=8000
+        SAMPLES_PER_INSERT, min_size_to_sample=1000, error_buffer=1000 * SAMPLES_PER_INSERT
     )
     return [
         reverb.Table(

@@ -10,8 +10,6 @@ import os
 import launchpad as lp
 from launchpad.nodes.python import local_multi_processing
 
-logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-
 
 class Store:
     """Kept by one node for all others, as oat's plasma store."""
@@ -77,6 +75,7 @@ def get_program(args):
         actors.append(program.add_node(lp.CourierNode(Actor, store, args), label=label))
         env = {"CUDA_VISIBLE_DEVICES": str(gpu)}
         local_resources[label] = local_multi_processing.PythonProcess(env=env)
+    logging.warning("=== GPU allocations: actors %s, learners %s", actor_gpus, learner_gpus)
     size = len(learner_gpus)
     for rank, gpu in enumerate(learner_gpus):
         label = f"learner_0_{rank}"
