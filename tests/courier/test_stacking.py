@@ -313,3 +313,15 @@ def test_jax_arrays_become_one_and_their_rows_are_numpys() -> None:
     assert isinstance(stacked, jax.Array)
     assert [row.tolist() for row in rows] == [[0, 0], [1, 1], [2, 2]]
     assert all(isinstance(row, np.ndarray) for row in rows)
+
+
+def test_row_08_jax_arrays_and_numpys_of_one_dtype_and_shape_become_one_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    ours, theirs = np.full((2,), 1, np.float32), jax.numpy.full((2,), 2, np.float32)
+
+    for values in [(ours, theirs), (theirs, ours)]:
+        assert are_alike(values)
+        assert isinstance(stack(values), jax.Array)
+        assert [row.tolist() for row in unstack(stack(values), 2)] == [v.tolist() for v in values]
+    assert not are_alike([ours, jax.numpy.full((2,), 2, np.int32)])
+    assert not are_alike([ours, jax.numpy.full((3,), 2, np.float32)])

@@ -6,7 +6,8 @@
     a leaf                                             stacked
     -------------------------------------------------  ------------------------------------------
     numpy array or scalar; number; bool                a numpy array with a new first axis
-    torch tensor, jax array                            its own kind, with a new first axis
+    torch tensor, jax array                            its own kind, with a new first axis; jax's, where
+                                                       some are jax's and some numpy's
     None                                               None
     all else: str, bytes, list, set, objects           a list, one item per value
 
@@ -47,6 +48,9 @@ def describe(value: object) -> Hashable:
         if not shape and (dtype.kind, dtype.itemsize) in _NUMBERS:
             return _NUMBER
         return dtype.kind if dtype.kind in "SU" else dtype, shape  # strings may differ in length
+    if library == "jax":
+        array = value
+        return array.dtype, array.shape  # as numpy's: jax takes them together
     if library is not None:
         return _words(value)
     if isinstance(value, bool | int | float | complex):
@@ -74,9 +78,11 @@ def stack(values: Sequence[Any]) -> Any:
     if values[0] is None:
         return None
     library = _library_of(values[0])
+    if len({type(value) for value in values}) > 1 and "jax" in map(_library_of, values):
+        library = "jax"
     if library == "numpy" and values[0].dtype.kind in "OV":
         return _numpy().stack(values)
-    if library == "numpy" or describe(values[0]) in (_NUMBER, _BOOL):
+    if library == "numpy" or (library is None and describe(values[0]) in (_NUMBER, _BOOL)):
         return _numpy().array(values)  # as np.stack does, in a fraction of its time
     if library == "torch":
         return sys.modules["torch"].stack(list(values))
