@@ -14,6 +14,8 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.call_stack import current_call
+from launchpad.courier.client import stream_calls
+from launchpad.courier.client.reader import Reader
 from launchpad.courier.protocol import framing, handshake
 from tests.waiting import until
 
@@ -451,6 +453,48 @@ def test_the_thread_ends_when_all_calls_were_cancelled_before_a_server_came(
         time.sleep(0.01)
 
     assert pipeline.reader is None
+
+
+def test_sound_01_the_deadline_of_a_call_that_is_done_does_not_end_the_connection(
+    serve, connect, unix_address, never_idle
+) -> None:
+    """It was taken for a time without work, and streams that were not fetched yet were lost."""
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+    client.with_options(timeout_s=0.05).futures.echo(1).result(10)
+    pipeline = client._channel.connections.get_pipeline()
+    reader = pipeline.reader
+
+    until(lambda: pipeline.reader is None or pipeline._pending.deadlines.first() is None)
+
+    assert reader is not None
+    assert pipeline.reader is reader
+
+
+def test_sound_01_the_connection_of_a_future_stays_until_its_stream_has_been_fetched(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    """However long that takes: the server drops it with the connection."""
+    monkeypatch.setattr("launchpad.courier.client.reader._IDLE_S", 0.01)
+    serve(unix_address, rows=lambda: iter([1, 2, 3]))
+    client = connect(unix_address)
+    pipeline = client._channel.connections.get_pipeline()
+    waits, fetch, wait = [0], stream_calls.attach, Reader._poll_timeout_s
+
+    def counted(reader: Reader) -> float:
+        waits[0] += 1
+        return wait(reader)
+
+    def late(*args: object) -> object:
+        seen = waits[0]
+        until(lambda: pipeline.reader is None or waits[0] > seen + 3)
+        return fetch(*args)
+
+    monkeypatch.setattr(Reader, "_poll_timeout_s", counted)
+    monkeypatch.setattr(stream_calls, "attach", late)
+
+    assert list(client.futures.rows().result(30)) == [1, 2, 3]
+    until(lambda: pipeline.reader is None)
 
 
 def test_a_fault_on_the_way_costs_the_calls_in_flight_and_no_more(

@@ -33,6 +33,12 @@ class PendingCalls:
         self.calls: dict[int, PipelinedFuture] = {}
         self.max_bytes = framing.MAX_BYTES  # that the server takes at once, as far as it is known
         self.deadlines = DeadlineHeap(self.calls)
+        self._attaching: set[PipelinedFuture] = set()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the connection is: the server drops streams that nobody has fetched when it ends."""
+        return bool(self.calls or self._attaching)
 
     def add(self, call: PipelinedFuture) -> bool:
         """True if no other call has an earlier deadline."""
@@ -123,7 +129,8 @@ class PendingCalls:
         if frame[0] == _STREAM and call.channel is not None:
             from launchpad.courier.client.stream_calls import attach, run_in_thread
 
-            complete, ticket = partial(_complete, call), bytes(frame[3])
+            self._attaching.add(call)
+            complete, ticket = partial(self._complete_attached, call), bytes(frame[3])
             run_in_thread(complete, attach, call.channel, call.method, ticket)
             return
         try:
@@ -135,14 +142,15 @@ class PendingCalls:
         else:
             call.succeed(value, framing.size(frame[3], frame[4]))
 
-
-def _complete(call: PipelinedFuture, run: Callable[[], Any]) -> None:
-    try:
-        value = run()
-    except BaseException as error:
-        call.fail(error)
-    else:
-        call.succeed(value, 0)
+    def _complete_attached(self, call: PipelinedFuture, run: Callable[[], Any]) -> None:
+        try:
+            value = run()
+        except BaseException as error:
+            call.fail(error)
+        else:
+            call.succeed(value, 0)
+        finally:
+            self._attaching.discard(call)
 
 
 _SLACK = 1000  # entries of calls that are done by now, before they are removed

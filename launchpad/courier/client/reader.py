@@ -163,14 +163,15 @@ class Reader:
             has_written = self.flush()
             poller.modify(sock, select.POLLIN if has_written else select.POLLIN | select.POLLOUT)
             is_pending = has_pending(sock)
-            events = dict(poller.poll(0 if is_pending else self._poll_timeout_s() * 1000))
+            timeout_s = 0.0 if is_pending else self._poll_timeout_s()
+            events = dict(poller.poll(timeout_s * 1000))
             self.must_be_woken = False
             if events.pop(self.wakeup.fileno(), 0):
                 self.wakeup.drain()
-                if self._is_retiring and not self._pending.calls:
+                if self._is_retiring and not self._pending.is_needed:
                     return False
-            elif not (events or is_pending or self._pending.calls):
-                return False
+            elif not events and timeout_s >= _IDLE_S and not self._pending.is_needed:
+                return False  # not where it was a deadline, maybe of a call that is done
             self._pending.fail_late()
             if is_pending or events.get(sock.fileno(), 0) & ~select.POLLOUT:
                 return True

@@ -30,7 +30,7 @@ flags.DEFINE_integer("max_steps", 60_000, "After so many steps the program ends.
 
 SIZES = (4, 128, 128, 2)
 GAMMA, BATCH, LEARNING_RATE = 0.99, 64, 1e-3
-SAMPLES_PER_INSERT = 32.0
+SAMPLES_PER_INSERT, REWARD_SCALE = 32.0, 0.1
 
 
 def make_tables():
@@ -216,21 +216,21 @@ class Actor:
 
     def run(self):
         env = gymnasium.make("CartPole-v1")
-        me, episode = lp.current(), 0
-        while not lp.stop_event().is_set():
+        me, stop, episode = lp.current(), lp.stop_event(), 0
+        while not stop.is_set():
             try:
                 (weights,) = self._variables.get_variables(["policy"])
             except lp.StaleError:
                 continue  # the learner starts again
             state, _ = env.reset(seed=me.seed % 10_000 + episode)
             epsilon, steps, is_over = max(0.05, 1 - episode / 40), 0, False
-            while not is_over:
+            while not is_over and not stop.is_set():
                 action = act(weights, state, epsilon)
                 following, reward, is_done, is_late, _ = env.step(action)
                 row = {
                     "s": state.astype(np.float32),
                     "a": np.int32(action),
-                    "r": np.float32(reward),
+                    "r": np.float32(REWARD_SCALE * reward),
                     "d": np.float32(is_done),
                     "n": following.astype(np.float32),
                 }
