@@ -37,7 +37,7 @@ class PendingCalls:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the connection is: the server drops streams that nobody has fetched when it ends."""
+        """Whether the connection is: with it the server drops streams that were not fetched."""
         return bool(self.calls or self._attaching)
 
     def add(self, call: PipelinedFuture) -> bool:

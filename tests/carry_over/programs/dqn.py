@@ -26,7 +26,7 @@ import launchpad as lp
 FLAGS = flags.FLAGS
 flags.DEFINE_string("directory", None, "Where checkpoints are.", required=True)
 flags.DEFINE_integer("num_actors", 2, "How many act.")
-flags.DEFINE_integer("max_steps", 60_000, "After so many steps the program ends.")
+flags.DEFINE_integer("max_steps", 30_000, "After so many steps the program ends.")
 
 SIZES = (4, 128, 128, 2)
 GAMMA, BATCH, LEARNING_RATE = 0.99, 64, 1e-3
