@@ -373,6 +373,28 @@ def test_a_thread_that_cannot_be_started_fails_the_call_and_not_those_after_it(
     assert ran == [2]
 
 
+def test_sound_01_a_stream_that_no_thread_can_fetch_fails_its_future_and_no_other(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    serve(unix_address, rows=lambda: iter([1]), echo=lambda value: value)
+    client = connect(unix_address)
+    client.futures.echo(1).result(10)  # there is a thread that reads
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("courier-future-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            client.futures.rows().result(10)
+
+    assert client.futures.echo(2).result(10) == 2
+    assert list(client.futures.rows().result(10)) == [1]
+
+
 def test_closing_from_a_callback_is_allowed(serve, connect, unix_address, gate) -> None:
     serve(unix_address, hang=gate.wait, echo=lambda value: value)
     client = connect(unix_address)

@@ -131,7 +131,11 @@ class PendingCalls:
 
             self._attaching.add(call)
             complete, ticket = partial(self._complete_attached, call), bytes(frame[3])
-            run_in_thread(complete, attach, call.channel, call.method, ticket)
+            try:
+                run_in_thread(complete, attach, call.channel, call.method, ticket)
+            except RuntimeError as error:  # no thread to be had
+                self._attaching.discard(call)
+                call.fail(error)
             return
         try:
             value = self._peer.decode_reply(call.method, call.options, frame)
