@@ -2,7 +2,8 @@
 
     handle ──▶ reverb.Client ──gRPC──▶ reverb.Server (C++)     localhost:port, or wherever its worker is
 
-Reverb is a package of its own, `pip install 'launchpad[reverb]'`. Only its workers import it.
+Reverb is a package of its own, `pip install 'launchpad[reverb]'`, also on the nodes or in the image where its
+workers run. Only they import it.
 (Cassirer et al., "Reverb: A Framework for Experience Replay", arXiv 2102.04736.)
 """
 
