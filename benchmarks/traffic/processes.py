@@ -29,6 +29,7 @@ from launchpad.courier import keyring
 
 N_THREADS, N_LOOPS, N_TASKS = 8, 2, 3
 _STUCK_S = DEADLINE_S + 2 * SLACK_S  # after the end of a round
+_MOST_ANSWERED = 0.01  # of the calls whose deadline is sure to pass
 _QUIET_S = 4.0  # longer than threads and connections without work are kept
 
 
@@ -88,6 +89,7 @@ class Round:
         self._until = time.monotonic() + seconds
         self._seed = seed
         self._lock = threading.Lock()
+        self._callers: list[Caller] = []
         self.records: dict[str, Record] = {}
         self.faults: list[str] = []
 
@@ -102,12 +104,16 @@ class Round:
             thread.start()
         for thread in threads:
             thread.join(max(0.0, self._until + _STUCK_S - time.monotonic()))
+        late = sum(caller.n_late for caller in self._callers)
+        answered = sum(caller.n_answered for caller in self._callers)
+        if answered > max(2, late * _MOST_ANSWERED):
+            self.faults.append(f"{answered} of {late} calls were answered past their deadlines")
         if stuck := [thread.name for thread in threads if thread.is_alive()]:
             self.faults.append(f"stuck: {', '.join(stuck)}; their stacks are above")
             faulthandler.dump_traceback(sys.stderr)
 
     def _call(self, seed: int) -> None:
-        caller = Caller(self._clients, seed)
+        caller = self._new_caller(seed)
         while self._goes_on():
             kind, (carrier, client) = caller.random.choice(KINDS), caller.pick()
             began = time.monotonic()
@@ -119,7 +125,7 @@ class Round:
 
     def _call_in_a_loop(self, seed: int) -> None:
         async def work(number: int) -> None:
-            caller = Caller(self._clients, seed * 1000 + number)
+            caller = self._new_caller(seed * 1000 + number)
             while self._goes_on():
                 kind, (carrier, client) = caller.random.choice(AIO_KINDS), caller.pick()
                 began = time.monotonic()
@@ -133,6 +139,11 @@ class Round:
             await asyncio.gather(*(work(number) for number in range(N_TASKS)))
 
         asyncio.run(main())
+
+    def _new_caller(self, seed: int) -> Caller:
+        caller = Caller(self._clients, seed)
+        self._callers.append(caller)
+        return caller
 
     def _goes_on(self) -> bool:
         return time.monotonic() < self._until and len(self.faults) < 20

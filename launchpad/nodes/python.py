@@ -124,6 +124,8 @@ class RunnableNode(ConstructorNode[HandleT]):
     def construct(self) -> Any:
         """An object as the worker builds it, but here, with clients in place of handles: for tests of it.
 
+        What the constructor is given are copies, made by pickle.
+
         Example:
             node = lp.PyClassNode(Coordinator, workers)
             node.disable_run()
@@ -134,8 +136,8 @@ class RunnableNode(ConstructorNode[HandleT]):
         Raises:
             NotRunningError: the program of the handles is not running.
         """
-        args, kwargs = _with_clients((self._args, self._kwargs))
-        return self._code(*args, **kwargs)
+        function, args, kwargs = _with_clients((self._code.function, self._args, self._kwargs), {})
+        return function(*args, **kwargs)
 
     _construct_instance = construct  # the name that dm-launchpad gives it
 
@@ -210,8 +212,11 @@ class BuildObject(Executable):
             self._loop.close()
 
 
-def _with_clients(value: Any) -> Any:
-    """A copy, as a worker gets it: with clients for handles and the values of Deferreds."""
+def _with_clients(value: Any, made: dict[Dereferenceable[Any], Any]) -> Any:
+    """A copy, as a worker gets it: with clients for handles and the values of Deferreds.
+
+    Each of these once; `made` has those that there are.
+    """
     from launchpad.courier.codec import by_value
 
     found: list[Dereferenceable[Any]] = []
@@ -226,10 +231,13 @@ def _with_clients(value: Any) -> Any:
     class WithClients(pickle.Unpickler):
         def persistent_load(self, pid: int) -> Any:
             each = found[pid]
-            if isinstance(each, Deferred):
-                args, kwargs = _with_clients((each.args, each.kwargs))
-                return each.fn(*args, **kwargs)
-            return each.dereference()
+            if each not in made:
+                if isinstance(each, Deferred):
+                    fn, args, kwargs = _with_clients((each.fn, each.args, each.kwargs), made)
+                    made[each] = fn(*args, **kwargs)
+                else:
+                    made[each] = each.dereference()
+            return made[each]
 
     with io.BytesIO() as file:
         WithoutHandles(file, protocol=5).dump(value)

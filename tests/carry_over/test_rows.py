@@ -150,10 +150,12 @@ def test_row_07_a_client_takes_its_options_by_position_and_a_method_may_have_pri
     with courier.Client(f"localhost:{server.port}", True, 30.0) as client:
         assert client.echo("text " * 100_000) == "text " * 100_000
         counted = courier.stats(client).methods["echo"]
+    urgent = server._methods.urgent
     server.Stop()
 
     assert counted.bytes_out < 10_000
     assert counted.bytes_in < 10_000
+    assert urgent == {b"echo"}
 
 
 class StartsItself:
@@ -287,9 +289,9 @@ class Adder:
         self._counters, self._start, self._more = counters, start, more
 
     def step(self) -> int:
-        return (
-            sum(c.increment() for c in self._counters) + self._start + self._more["one"].increment()
-        )
+        assert self._start is self._more["start"]  # a Deferred is built once
+        others = sum(counter.increment() for counter in self._counters)
+        return int(others + self._start[0] + self._more["one"].increment())
 
     def run(self) -> None:
         raise AssertionError("it is switched off")
@@ -302,8 +304,9 @@ def test_row_16_a_test_can_have_the_object_of_a_node_with_clients_for_handles(
     program = lp.Program("adder")
     with program.group("counter"):
         counters = [program.add_node(lp.CourierNode(Counter)) for _ in range(2)]
-    start = lp.Deferred(lambda counter: 100 + counter.increment(0), counters[0])
-    node = lp.PyClassNode(Adder, counters, start, more={"one": counters[1]})
+    start = lp.Deferred(lambda counter: [100 + counter.increment(0)], counters[0])
+    adder_of = functools.partial(Adder, counters, start)  # here too handles are found
+    node = lp.PyClassNode(adder_of, more={"one": counters[1], "start": start})
     node.disable_run()
     program.add_node(node, label="adder")
     with pytest.raises(lp.NotRunningError):

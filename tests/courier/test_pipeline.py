@@ -15,6 +15,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier.call_stack import current_call
 from launchpad.courier.client import stream_calls
+from launchpad.courier.client.pending_calls import DeadlineHeap
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.protocol import framing, handshake
 from tests.waiting import until
@@ -376,7 +377,7 @@ def test_a_thread_that_cannot_be_started_fails_the_call_and_not_those_after_it(
 def test_sound_01_a_stream_that_no_thread_can_fetch_fails_its_future_and_no_other(
     serve, connect, unix_address, monkeypatch
 ) -> None:
-    serve(unix_address, rows=lambda: iter([1]), echo=lambda value: value)
+    server = serve(unix_address, rows=lambda: iter([1]), echo=lambda value: value)
     client = connect(unix_address)
     client.futures.echo(1).result(10)  # there is a thread that reads
     start = threading.Thread.start
@@ -391,6 +392,7 @@ def test_sound_01_a_stream_that_no_thread_can_fetch_fails_its_future_and_no_othe
         with pytest.raises(RuntimeError, match="new thread"):
             client.futures.rows().result(10)
 
+    until(lambda: not server._methods.unclaimed_streams._unclaimed)  # it has been told
     assert client.futures.echo(2).result(10) == 2
     assert list(client.futures.rows().result(10)) == [1]
 
@@ -483,14 +485,24 @@ def test_sound_01_the_deadline_of_a_call_that_is_done_does_not_end_the_connectio
     """It was taken for a time without work, and streams that were not fetched yet were lost."""
     serve(unix_address, echo=lambda value: value)
     client = connect(unix_address)
-    client.with_options(timeout_s=0.05).futures.echo(1).result(10)
+    client.futures.echo(0).result(10)
     pipeline = client._channel.connections.get_pipeline()
-    reader = pipeline.reader
+    reader, late_at = pipeline.reader, time.monotonic() + 1.0
+    client.with_options(timeout_s=1.0).futures.echo(1).result(10)
 
-    until(lambda: pipeline.reader is None or pipeline._pending.deadlines.first() is None)
+    until(lambda: pipeline.reader is None or time.monotonic() > late_at + 0.1)
 
     assert reader is not None
     assert pipeline.reader is reader
+
+
+def test_the_first_deadline_is_that_of_a_call_that_is_not_done() -> None:
+    """Else a thread that reads would wait for each of the others, and never be idle."""
+    deadlines = DeadlineHeap(open_calls={7})
+    for deadline, call_id in ((1.0, 5), (2.0, 6), (3.0, 7), (4.0, 8)):
+        deadlines.add(deadline, call_id)
+
+    assert deadlines.first() == 3.0
 
 
 def test_sound_01_the_connection_of_a_future_stays_until_its_stream_has_been_fetched(
@@ -510,6 +522,7 @@ def test_sound_01_the_connection_of_a_future_stays_until_its_stream_has_been_fet
     def late(*args: object) -> object:
         seen = waits[0]
         until(lambda: pipeline.reader is None or waits[0] > seen + 3)
+        assert pipeline.reader is not None
         return fetch(*args)
 
     monkeypatch.setattr(Reader, "_poll_timeout_s", counted)

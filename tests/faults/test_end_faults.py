@@ -145,6 +145,7 @@ class Stubborn:
     def __init__(self):
         lp.stop_event()
     def run(self):
+        print("it never stops by itself", flush=True)
         lp.stop("enough")
         self.never_stops()
     def never_stops(self):
@@ -165,11 +166,14 @@ def test_f50_a_worker_that_ignores_the_stop_is_named_with_its_stack_and_the_exit
     assert done.returncode == outcome.HUNG
 
 
-@both_by_script
-def test_f50_who_is_given_no_time_to_stop_has_not_hung(tmp_path: Path, launch_type: str) -> None:
+@everywhere_by_script
+def test_f50_a_worker_that_is_given_no_time_to_stop_has_not_hung(
+    tmp_path: Path, launch_type: str
+) -> None:
     done = run(tmp_path, STUBBORN, launch_type, "--lp_termination_notice_secs=0")
 
     assert done.returncode == 0
+    assert "it never stops by itself" in done.stdout
     assert "in never_stops" not in done.stdout + done.stderr
     assert "by force" not in done.stdout
 

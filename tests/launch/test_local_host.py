@@ -638,7 +638,6 @@ def test_row_03_it_says_nothing_where_that_is_meant(
     exported: str | None,
     resources: lp.Resources | None,
 ) -> None:
-    monkeypatch.setenv("LP_FAKE_GPUS", "8")
     if exported is not None:
         monkeypatch.setenv(VISIBLE, exported)
 

@@ -37,7 +37,7 @@ class PendingCalls:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the connection is: with it the server drops streams that were not fetched."""
+        """Whether the connection must stay: the server drops streams that were not fetched when it ends."""
         return bool(self.calls or self._attaching)
 
     def add(self, call: PipelinedFuture) -> bool:
@@ -135,6 +135,7 @@ class PendingCalls:
                 run_in_thread(complete, attach, call.channel, call.method, ticket)
             except RuntimeError as error:  # no thread to be had
                 self._attaching.discard(call)
+                self._drop_stream(call.call_id)
                 call.fail(error)
             return
         try:
@@ -148,13 +149,14 @@ class PendingCalls:
 
     def _complete_attached(self, call: PipelinedFuture, run: Callable[[], Any]) -> None:
         try:
-            value = run()
+            try:
+                value = run()
+            finally:
+                self._attaching.discard(call)
         except BaseException as error:
             call.fail(error)
         else:
             call.succeed(value, 0)
-        finally:
-            self._attaching.discard(call)
 
 
 _SLACK = 1000  # entries of calls that are done by now, before they are removed
@@ -183,7 +185,10 @@ class DeadlineHeap:
             return self._heap[0] is entry
 
     def first(self) -> float | None:
+        """That of the first call that is not done."""
         with self._lock:
+            while self._heap and self._heap[0][1] not in self._open:
+                heapq.heappop(self._heap)
             return self._heap[0][0] if self._heap else None
 
     def pop_expired(self, now: float) -> list[int]:

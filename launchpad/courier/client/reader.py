@@ -171,7 +171,7 @@ class Reader:
                 if self._is_retiring and not self._pending.is_needed:
                     return False
             elif not events and timeout_s >= _IDLE_S and not self._pending.is_needed:
-                return False  # not where it was a deadline, maybe of a call that is done
+                return False
             self._pending.fail_late()
             if is_pending or events.get(sock.fileno(), 0) & ~select.POLLOUT:
                 return True

@@ -215,7 +215,7 @@ class Server:
     def bind(self, name: str, fn: Callable[..., Any], is_priority: bool = False) -> None:
         """Serves `fn` as `name`, from the next call on; replaces what was bound before.
 
-        Calls of one that `is_priority` overtake those that wait for a thread, as with `courier.priority`.
+        With `is_priority` its calls overtake those that wait for a thread, as with `courier.priority`.
         """
         self._methods.bind(name, fn, is_priority)
 

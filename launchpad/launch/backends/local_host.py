@@ -109,7 +109,7 @@ def _requests(workers: Sequence[WorkerPlan]) -> list[GpuRequest]:
 
 
 def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
-    """What the user should know where this host has GPUs and no worker gets any; empty where that is not so.
+    """What the user should know where this host has GPUs and no worker gets any; else empty.
 
     The driver is not asked: a program that needs no GPU does not wait for it.
     """

@@ -60,7 +60,7 @@ def unused(asked: Sequence[tuple[float, str | None]], where: str) -> str:
     if all(own is not None for _, own in asked):
         return ""  # they are to have none
     return (
-        f"no worker is given a GPU, {where}: they compute on the CPU. Give a group some:"
+        f"no worker is given a GPU, {where}: the workers compute on the CPU. Give a group some:"
         " resources=lp.Resources(gpus=1); or all that there are to each of its workers:"
         f" lp.PythonProcess(env={{{VISIBLE!r}: …}})"
     )

@@ -64,7 +64,7 @@ class InterpreterSettings:
             flags=tuple(flags),
             recursion_limit=sys.getrecursionlimit(),
             warning_filters=tuple(_filters()),
-            # Its log is read afterwards, and then it is too late to ask for more.
+            # A worker's log is read afterwards, when it is too late to ask for more.
             log_level=logging.INFO if root.level == logging.WARNING else root.level,
             log_format=_format_of(root),
             uses_absl=any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),

@@ -107,7 +107,8 @@ class Runner:
         self.done = threading.Event()
         self.crash: BaseException | None = None
         self.has_grace = grace_s > 0
-        self._kills_at_once = grace_s == 0
+        own = any(worker.restart.stop_grace_s for worker in plan.workers)
+        self._kills_at_once = grace_s == 0 and not own
         self.inbox = inbox
         self._directory, self._output, self._undo = run, output, undo
         self._changed = threading.Condition()

@@ -9,9 +9,11 @@ half way, and goes on from its checkpoint. At the end the policy that was saved 
 (Mnih et al. 2015; van Hasselt et al. 2016; Hoffman et al., "Acme", arXiv 2006.00979.)
 """
 
+import contextlib
 import itertools
 import pickle
 import random
+import threading
 import time
 from pathlib import Path
 
@@ -176,6 +178,7 @@ class CheckpointingRunner:
             print(f"restored from {self._path.name}", flush=True)
         lp.register_stop_handler(self.checkpoint)
         self._saved_at = time.monotonic()
+        self._saving = threading.Lock()  # the handler has a thread of its own
 
     def __dir__(self):
         return [*dir(self._wrapped), "checkpoint"]
@@ -184,9 +187,10 @@ class CheckpointingRunner:
         return getattr(self.__dict__["_wrapped"], name)
 
     def checkpoint(self):
-        aside = self._path.with_suffix(".new")
-        aside.write_bytes(pickle.dumps(self._wrapped.save()))
-        aside.rename(self._path)
+        with self._saving:
+            aside = self._path.with_suffix(".new")
+            aside.write_bytes(pickle.dumps(self._wrapped.save()))
+            aside.rename(self._path)
 
     def run(self):
         run = getattr(self._wrapped, "run", None)
@@ -217,11 +221,13 @@ class Actor:
     def run(self):
         env = gymnasium.make("CartPole-v1")
         me, stop, episode = lp.current(), lp.stop_event(), 0
+        random.seed(me.seed)
         while not stop.is_set():
             try:
                 (weights,) = self._variables.get_variables(["policy"])
             except lp.StaleError:
-                continue  # the learner starts again
+                stop.wait(0.05)  # the learner starts again
+                continue
             state, _ = env.reset(seed=me.seed % 10_000 + episode)
             epsilon, steps, is_over = max(0.05, 1 - episode / 40), 0, False
             while not is_over and not stop.is_set():
@@ -265,7 +271,8 @@ class Evaluator:
                 continue
             mean = mean_return(weights)
             print(f"mean return {mean:.0f}", flush=True)
-            self._learner.report(mean, weights)
+            with contextlib.suppress(lp.courier.CourierError):  # it is killed just now
+                self._learner.report(mean, weights)
 
 
 class StepsLimiter:

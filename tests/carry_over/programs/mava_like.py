@@ -4,7 +4,6 @@ Of each node the builder says whether it may use a GPU; the learner may use all.
 """
 
 import functools
-import os
 
 from absl import app, flags
 from launchpad.nodes.python.local_multi_processing import PythonProcess
@@ -44,7 +43,6 @@ class Trainer:
         self._server, self._max_steps = parameter_server, max_steps
 
     def run(self):
-        print("trainer sees", os.environ.get("CUDA_VISIBLE_DEVICES", "all"), flush=True)
         while self._server.get_parameters(["steps"])["steps"] < self._max_steps:
             self._server.add_to_parameters({"weights": 0.5})
         print("trained to", self._server.get_parameters(["weights"]), flush=True)

@@ -71,13 +71,13 @@ class RayWorkers(Workers):
         cluster.connect()
         try:
             self._node, self._ip = cluster.here()
-            groups = bundle_groups_of(plan.workers)
-            refused = feasibility.refusal(groups, cluster.nodes()) if groups else ""
+            groups, nodes = bundle_groups_of(plan.workers), cluster.nodes()
+            refused = feasibility.refusal(groups, nodes) if groups else ""
             if refused:
                 raise LaunchError(
                     f"program {plan.program!r} does not fit on the Ray cluster: {refused}"
                 )
-            if text := feasibility.unused_gpus(plan.workers, cluster.nodes()):
+            if text := feasibility.unused_gpus(plan.workers, nodes):
                 report(WorkerNote(plan.workers[0].name, text))
             then = partial(self._do, self._on_placement_ready)
             self._placements: dict[str, Placement] = {}
