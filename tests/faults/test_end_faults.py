@@ -14,7 +14,7 @@ import pytest
 import launchpad as lp
 from launchpad import outcome
 from launchpad.outcome import Outcome
-from tests.faults.backends import both_by_script, everywhere_by_script
+from tests.faults.backends import both_by_script, everywhere_by_script, on
 from tests.helpers import scripts
 
 DEADLINE_S = 60.0
@@ -166,7 +166,7 @@ def test_f50_a_worker_that_ignores_the_stop_is_named_with_its_stack_and_the_exit
     assert done.returncode == outcome.HUNG
 
 
-@everywhere_by_script
+@on("local_mt", "local_mp", "ray")  # a pod writes its stacks all the same
 def test_f50_a_worker_that_is_given_no_time_to_stop_has_not_hung(
     tmp_path: Path, launch_type: str
 ) -> None:
