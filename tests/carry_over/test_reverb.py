@@ -105,7 +105,7 @@ def test_a_dqn_in_the_manner_of_acme_learns_although_its_learner_is_killed(
 
     assert "1 kills (seed 0): learner-0 × 1" in output
     assert "restored from learner.pickle" in output
-    assert "the limit of 30000 steps is reached" in output
+    assert "the limit of 60000 steps is reached" in output
     steps, mean = re.findall(r"saved after (\d+) steps; return (\d+)", output)[0]
     assert int(steps) > 1000
     assert int(mean) >= 475

@@ -28,10 +28,10 @@ import launchpad as lp
 FLAGS = flags.FLAGS
 flags.DEFINE_string("directory", None, "Where checkpoints are.", required=True)
 flags.DEFINE_integer("num_actors", 2, "How many act.")
-flags.DEFINE_integer("max_steps", 30_000, "After so many steps the program ends.")
+flags.DEFINE_integer("max_steps", 60_000, "After so many steps the program ends.")
 
 SIZES = (4, 128, 128, 2)
-GAMMA, BATCH, LEARNING_RATE = 0.99, 64, 1e-3
+GAMMA, BATCH, LEARNING_RATE = 0.99, 64, 5e-4
 SAMPLES_PER_INSERT, REWARD_SCALE = 32.0, 0.1
 
 
@@ -264,7 +264,7 @@ class Evaluator:
         self._variables, self._learner = variables, learner
 
     def run(self):
-        while not lp.wait_for_stop(0.5):
+        while not lp.wait_for_stop(0.02):
             try:
                 (weights,) = self._variables.get_variables(["policy"])
             except lp.StaleError:
