@@ -78,11 +78,11 @@ def stack(values: Sequence[Any]) -> Any:
     if values[0] is None:
         return None
     library = _library_of(values[0])
-    if len({type(value) for value in values}) > 1 and "jax" in map(_library_of, values):
+    if library == "numpy" and "jax" in sys.modules and "jax" in map(_library_of, values):
         library = "jax"
     if library == "numpy" and values[0].dtype.kind in "OV":
         return _numpy().stack(values)
-    if library == "numpy" or (library is None and describe(values[0]) in (_NUMBER, _BOOL)):
+    if library == "numpy" or describe(values[0]) in (_NUMBER, _BOOL):
         return _numpy().array(values)  # as np.stack does, in a fraction of its time
     if library == "torch":
         return sys.modules["torch"].stack(list(values))
