@@ -33,6 +33,7 @@ class WorkerPlan:
         cpus: The CPUs that it is kept to, by number; empty: any.
         runs: Whether it has something to run; None: that shows when its constructor has returned.
         restart: Whether and how it is started again.
+        stops_last: Whether others are to end before it is asked to stop.
     """
 
     name: str
@@ -52,6 +53,7 @@ class WorkerPlan:
     runs: bool | None = None
     main: bool = False
     restart: RestartPolicy = NO_RESTARTS
+    stops_last: bool = False
     added_at: str = ""
     payload: bytes = field(default=b"", repr=False)
 

@@ -32,6 +32,9 @@ class Node(abc.ABC, Generic[HandleT]):
             return BoardExecutable(self._log_directory, self._address)
     """
 
+    stops_last = False
+    """Whether it goes on until all others have ended, or half of the time to stop is over."""
+
     def __init__(self) -> None:
         self.addresses: list[Address] = []
         self.added_at = ""

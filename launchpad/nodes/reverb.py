@@ -50,7 +50,11 @@ class ReverbNode(Node[ReverbHandle]):
             the start. None: Reverb's default, in a temporary directory.
         checkpoint_time_delta_minutes: How often the tables are written by its checkpointer, and once more at
             the stop. None: only when a client asks for it.
+
+    It stops last: what samples from a server that has gone is not told, and waits for it for ever.
     """
+
+    stops_last = True
 
     def __init__(
         self,

@@ -100,24 +100,33 @@ def test_many_clients_may_wait_for_coroutines_without_a_thread_each(serve, conne
     assert len(servers) < 30
 
 
-def test_a_coroutine_is_cancelled_when_its_caller_is_gone(serve, unix_address, python) -> None:
+def test_sound_15_a_coroutine_whose_caller_was_killed_leaves_the_next_item_in_the_queue(
+    serve, connect, unix_address, python
+) -> None:
     begun, ended = threading.Event(), threading.Event()
+    items: asyncio.Queue[str] = asyncio.Queue()
 
-    async def wait() -> None:
+    async def get() -> str:
         begun.set()
         try:
-            await asyncio.Event().wait()
+            return await items.get()
         finally:
             ended.set()
 
-    serve(unix_address, wait=wait)
+    async def put(item: str) -> None:
+        await items.put(item)
 
-    source = f"from launchpad import courier; courier.Client({unix_address!r}).wait()"
+    serve(unix_address, get=get, put=put)
+
+    source = f"from launchpad import courier; courier.Client({unix_address!r}).get()"
     with python(source) as process:
         assert begun.wait(10)
         process.kill()
-
         assert ended.wait(10)
+    client = connect(unix_address)
+    client.put("the first")
+
+    assert client.get() == "the first"
 
 
 @pytest.mark.every_transport

@@ -209,6 +209,33 @@ def test_a_group_that_takes_long_does_not_hold_back_the_next() -> None:
     assert watcher.tick(1.21) == [StopWorker("a-0")]
 
 
+def test_what_stops_last_is_asked_when_all_others_have_ended() -> None:
+    watcher = running(worker("a-0", stops_last=True), worker("b-0"), worker("c-0"), grace_s=4.0)
+
+    assert watcher.stop("why", 1.0) == [StopWorker("c-0")]
+    assert watcher.tick(1.21) == [StopWorker("b-0")]
+    assert watcher.tick(1.5) == []
+    assert watcher.on(ended("b-0", STOPPED), 1.6) == []
+    assert watcher.on(ended("c-0", STOPPED), 1.7) == [StopWorker("a-0")]
+
+
+def test_what_stops_last_has_half_of_the_grace_period_for_itself() -> None:
+    watcher = running(worker("a-0", stops_last=True), worker("b-0"), grace_s=4.0)
+    watcher.stop("why", 1.0)
+
+    assert watcher.wake_at() == pytest.approx(3.0)
+    assert watcher.tick(3.0) == [StopWorker("a-0")]
+    assert watcher.tick(5.0) == [KillWorker("a-0"), KillWorker("b-0")]
+
+
+def test_without_a_grace_period_what_stops_last_waits_for_the_others() -> None:
+    watcher = running(worker("a-0", stops_last=True), worker("b-0"), grace_s=-1.0)
+    watcher.stop("why", 1.0)
+
+    assert watcher.wake_at() is None
+    assert watcher.on(ended("b-0", STOPPED), 1e6) == [StopWorker("a-0")]
+
+
 def test_who_has_not_stopped_when_the_grace_period_is_over_is_killed_once() -> None:
     watcher = running(worker("a-0"), grace_s=3.0)
     watcher.stop("why", 1.0)

@@ -224,7 +224,7 @@ with lp.launch(program_of(), "test_ray") as running:
         assert said.startswith("True unix:/tmp/launchpad-"), errors
 
 
-def test_f20_a_node_without_descriptors_is_named_with_the_limit() -> None:
+def test_f20_and_sound_23_a_node_without_descriptors_is_named_with_the_limit() -> None:
     body = """
 def leave_few():
     from launchpad.launch.backends.ray import worker_actor

@@ -183,6 +183,7 @@ def plan(
                 resources=settings.resources,
                 main=worker.group.main,
                 restart=worker.restart,
+                stops_last=all(node.stops_last for _, node in worker.nodes),
                 added_at=worker.node.added_at,
                 payload=_payload(worker, backend, packer),
             )

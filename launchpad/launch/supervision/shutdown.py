@@ -1,12 +1,14 @@
 """Request → wait → kill: how workers are stopped, at the end of the program or to be started again.
 
 Group after group is asked to stop, in reverse order of start, the next one when the one before has ended, or
-after a moment (it may be waiting for a server of an earlier group). A worker that has not ended when its
-grace period is over is killed.
+after a moment (it may be waiting for a server of an earlier group). Those that stop last, whose callers
+are never told that they have gone, are asked when all others have ended, or half of the grace period is
+over. A worker that has not ended when its grace period is over is killed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from launchpad.launch.supervision.worker_state import Command, KillWorker, StopWorker, WorkerState
@@ -39,20 +41,24 @@ class Shutdown:
         *,
         restarts: bool = False,
     ) -> None:
-        self._members, self._groups = members, list(groups)
+        self._members = members
+        self._last = {worker.plan.group for worker in members() if worker.plan.stops_last}
+        self._groups = sorted(groups, key=self._last.__contains__)
         self._began, self._grace_s = now, grace_s
         self._restarts = restarts
         self.at_once = False
-        self._group_asked_at: float | None = None
+        self._next_at = now
 
     def tick(self, now: float) -> list[Command]:
         """What is due."""
         commands: list[Command] = []
         running = [worker for worker in self._members() if worker.is_alive]
         while self._groups:
-            asked_at = self._group_asked_at
-            is_time = asked_at is None or now >= asked_at + _ORDERLY_S
-            if not is_time and any(worker.asked for worker in running):
+            stops_last = self._groups[0] in self._last
+            if now < self._ask_at() and any(
+                worker.plan.group not in self._last if stops_last else worker.asked
+                for worker in running
+            ):
                 break
             group = self._groups.pop(0)
             for worker in running:
@@ -60,7 +66,7 @@ class Shutdown:
                     worker.move("ask")
                     worker.asked = True
                     commands.append(StopWorker(worker.name, self._restarts))
-            self._group_asked_at = now
+            self._next_at = now + _ORDERLY_S
         for worker in running:
             kill_at = self._kill_at(worker)
             if not worker.killed and kill_at is not None and now >= kill_at:
@@ -72,9 +78,16 @@ class Shutdown:
         """When `tick` has something to do, if no worker ends before."""
         running = [worker for worker in self._members() if worker.is_alive]
         times = [t for w in running if (t := self._kill_at(w)) is not None and not w.killed]
-        if self._groups and self._group_asked_at is not None:
-            times.append(self._group_asked_at + _ORDERLY_S)
+        if self._groups and (ask_at := self._ask_at()) < math.inf:
+            times.append(ask_at)
         return min(times, default=None)
+
+    def _ask_at(self) -> float:
+        """When the next group is asked even though others still run."""
+        if self._groups[0] not in self._last:
+            return self._next_at
+        half = self._grace_s / 2 if self._grace_s >= 0 else math.inf
+        return max(self._next_at, self._began + half)
 
     def _kill_at(self, worker: WorkerState) -> float | None:
         """When its grace period is over, monotonic seconds; None: never."""

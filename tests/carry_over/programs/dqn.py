@@ -28,15 +28,15 @@ import launchpad as lp
 FLAGS = flags.FLAGS
 flags.DEFINE_string("directory", None, "Where checkpoints are.", required=True)
 flags.DEFINE_integer("num_actors", 2, "How many act.")
-flags.DEFINE_integer("max_steps", 60_000, "After so many steps the program ends.")
+flags.DEFINE_integer("max_steps", 30_000, "After so many steps the program ends.")
 
 SIZES = (4, 128, 128, 2)
-GAMMA, BATCH, LEARNING_RATE = 0.99, 64, 5e-4
+GAMMA, NUM_STEPS, BATCH, LEARNING_RATE, TARGET_EVERY = 0.99, 3, 64, 1e-3, 50
 SAMPLES_PER_INSERT, REWARD_SCALE = 32.0, 0.1
 
 
 def make_tables():
-    """One table of transitions; each is sampled so many times, in the mean."""
+    """One table of transitions over a few steps; each is sampled so many times, in the mean."""
     spec = {
         "s": tf.TensorSpec((4,), tf.float32),
         "a": tf.TensorSpec((), tf.int32),
@@ -98,7 +98,7 @@ class Learner:
 
     def report(self, mean_return, weights):
         """The evaluator's word; the best are kept."""
-        if mean_return > self.best[0]:
+        if mean_return >= self.best[0]:
             self.best = mean_return, weights
 
     def step(self, batch):
@@ -106,7 +106,7 @@ class Learner:
         s, a, r, d, n = (batch[name] for name in "sardn")
         best = np.argmax(forward(self.weights, n)[0], axis=1)
         rows = np.arange(len(a))
-        goal = r + GAMMA * (1 - d) * forward(self.target, n)[0][rows, best]
+        goal = r + d * forward(self.target, n)[0][rows, best]
         values, inputs = forward(self.weights, s)
         grad = np.zeros_like(values)
         grad[rows, a] = np.clip(values[rows, a] - goal, -1, 1) / len(a)
@@ -127,7 +127,7 @@ class Learner:
                 )
             fresh.append(tuple(layer))
         self.weights = fresh[::-1]
-        if self.num_steps % 250 == 0:
+        if self.num_steps % TARGET_EVERY == 0:
             self.target = self.weights
 
     def run(self):
@@ -137,6 +137,11 @@ class Learner:
             max_in_flight_samples_per_worker=4 * BATCH,
             rate_limiter_timeout_ms=500,  # or it could not be stopped while there is nothing to sample
         ).batch(BATCH, drop_remainder=True)
+        options = tf.data.Options()
+        options.autotune.enabled = (
+            False  # its thread may sleep for a minute, and the stop waits for it
+        )
+        dataset = dataset.with_options(options)
         while not lp.stop_event().is_set():
             for sample in dataset.as_numpy_iterator():
                 self.step(sample.data)
@@ -212,6 +217,19 @@ class CheckpointingRunner:
         run()
 
 
+def transition(last, state, is_done):
+    """From the first of these steps to the state after the last: what the replay holds."""
+    discounts = GAMMA ** np.arange(len(last) + 1)
+    rewards = [reward for _, _, reward in last]
+    return {
+        "s": last[0][0].astype(np.float32),
+        "a": np.int32(last[0][1]),
+        "r": np.float32(discounts[:-1] @ rewards),
+        "d": np.float32(0 if is_done else discounts[-1]),
+        "n": state.astype(np.float32),
+    }
+
+
 class Actor:
     """Plays, and inserts what it sees."""
 
@@ -229,28 +247,24 @@ class Actor:
                 stop.wait(0.05)  # the learner starts again
                 continue
             state, _ = env.reset(seed=me.seed % 10_000 + episode)
-            epsilon, steps, is_over = max(0.05, 1 - episode / 40), 0, False
+            epsilon, steps, is_over, last = max(0.05, 1 - episode / 40), 0, False, []
             while not is_over and not stop.is_set():
                 action = act(weights, state, epsilon)
                 following, reward, is_done, is_late, _ = env.step(action)
-                row = {
-                    "s": state.astype(np.float32),
-                    "a": np.int32(action),
-                    "r": np.float32(REWARD_SCALE * reward),
-                    "d": np.float32(is_done),
-                    "n": following.astype(np.float32),
-                }
-                self._replay.insert(row, {"replay": 1.0})
+                last.append((state, action, REWARD_SCALE * reward))
                 state, steps, is_over = following, steps + 1, is_done or is_late
+                while len(last) == NUM_STEPS or (is_over and last):
+                    self._replay.insert(transition(last, state, is_done), {"replay": 1.0})
+                    del last[0]
             episode += 1
             self._counter.increment(steps)
 
 
-def mean_return(weights, episodes=10):
+def mean_return(weights, seed, episodes=20):
     """Of greedy play."""
     env, total = gymnasium.make("CartPole-v1"), 0.0
     for episode in range(episodes):
-        state, _ = env.reset(seed=episode)
+        state, _ = env.reset(seed=seed + episode)
         is_over = False
         while not is_over:
             state, reward, is_done, is_late, _ = env.step(act(weights, state, 0.0))
@@ -264,12 +278,12 @@ class Evaluator:
         self._variables, self._learner = variables, learner
 
     def run(self):
-        while not lp.wait_for_stop(0.02):
+        while not lp.wait_for_stop(0.5):
             try:
                 (weights,) = self._variables.get_variables(["policy"])
             except lp.StaleError:
                 continue
-            mean = mean_return(weights)
+            mean = mean_return(weights, seed=1000)
             print(f"mean return {mean:.0f}", flush=True)
             with contextlib.suppress(lp.courier.CourierError):  # it is killed just now
                 self._learner.report(mean, weights)
@@ -323,7 +337,8 @@ def main(_):
     print(kills)
     with open(Path(FLAGS.directory) / "learner.pickle", "rb") as file:
         *_, num_steps, (_, weights) = pickle.load(file)
-    print(f"saved after {num_steps} steps; return {mean_return(weights, 20):.0f}")
+    print(f"saved after {num_steps} steps; return {mean_return(weights, seed=0):.0f}")
+    return running.exit_status()
 
 
 if __name__ == "__main__":
