@@ -272,8 +272,12 @@ def test_sound_13_a_callback_may_wait_for_another_future_of_its_client(
 
 
 @pytest.mark.every_transport
-def test_sound_13_a_callback_may_wait_for_another_callback(serve, connect, address) -> None:
-    serve(address, echo=lambda value: value)
+def test_sound_13_a_callback_may_wait_for_another_callback(serve, connect, address, gate) -> None:
+    def echo(value: int) -> int:  # later: a future that is done runs its callbacks where they are added
+        gate.wait(60)
+        return value
+
+    serve(address, echo=echo)
     client = connect(address)
     n = 20  # more than any thread may be kept waiting by
     ran = [threading.Event() for _ in range(n)]
@@ -286,6 +290,7 @@ def test_sound_13_a_callback_may_wait_for_another_callback(serve, connect, addre
     for i in range(n):
         client.futures.echo(i).add_done_callback(partial(wait_for_next, i))
     client.futures.echo(n).add_done_callback(lambda _: last.set())
+    gate.set()
 
     assert last.wait(60)
     assert all(each.wait(60) for each in ran)
