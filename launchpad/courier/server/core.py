@@ -102,7 +102,7 @@ class ServerCore:
         """What runs has `grace_s` to finish; then everything is closed."""
         with self._lock:
             self.is_stopping, self.is_draining = True, False
-            local_calls = tuple(self._local_calls)
+            local_calls = self._local_calls.copy()
         for call in local_calls:
             if not call.has_begun:
                 call.abandon()
@@ -125,7 +125,7 @@ class ServerCore:
         while jobs := self.poller.poll(0.0):
             for job in jobs:
                 job.run()
-        for call in tuple(self._local_calls):
+        for call in self._local_calls.copy():
             if call.thread_id != threading.get_ident():  # a method may stop its own server
                 call.abandon()
         self.poller.close()
@@ -170,9 +170,9 @@ class ServerCore:
 
     def _wait_pending(self, deadline: float) -> None:
         """Waits for outcomes that no thread works on; those that take too long are cancelled."""
-        for promise in tuple(self._pending_promises):
+        for promise in self._pending_promises.copy():
             if not promise.wait(max(0.0, deadline - time.monotonic())):
-                for call in tuple(self._local_calls):
+                for call in self._local_calls.copy():
                     call.abandon()  # its outcome is unknown; it is not that it was cancelled
                 promise.cancel()
 
@@ -180,7 +180,7 @@ class ServerCore:
         if self._stallable:
             timeout_s = STALL_S if timeout_s is None else min(timeout_s, STALL_S)
         jobs = self.poller.poll(timeout_s)
-        for stallable in tuple(self._stallable):
+        for stallable in self._stallable.copy():
             if (job := stallable.take_over_if_stalled(time.monotonic())) is not None:
                 jobs.append(job)
         return jobs

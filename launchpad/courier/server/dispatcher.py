@@ -232,7 +232,7 @@ class UnclaimedStreams:
 
     def drop(self, owner: object, call_id: int | None = None) -> None:
         """Drops the streams of this owner, or of this one call, which no client will fetch."""
-        for ticket, (outgoing, its_owner, its_call) in tuple(self._unclaimed.items()):
+        for ticket, (outgoing, its_owner, its_call) in self._unclaimed.copy().items():
             is_meant = its_owner is owner and call_id in (None, its_call)
             if is_meant and self._unclaimed.pop(ticket, None) is not None:  # not taken meanwhile
                 outgoing.drop()
