@@ -79,8 +79,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         keeps = self.keeps_definitions and isinstance(obj, type)
         if keeps and (kept := vars(obj).get(_KEPT)) is not None and kept.is_of(obj):
             return load, kept.arguments
-        if type(obj) is _CachedFunction and not _is_importable(obj):
-            return _with_cache, (obj.__wrapped__, obj.cache_parameters())
+        if type(obj) is _CachedFunction:
+            module = obj.__module__
+            if module == "__main__" or not _is_named_in(module, obj):
+                return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
@@ -95,7 +97,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
                 kind, its_name, bases, namespace, *rest = arguments
                 namespace = {**namespace, "__slots__": obj.__slots__}
                 arguments = kind, its_name, bases, namespace, *rest
-            state = setter, state, is_named_in_main(obj)
+            state = setter, state, _is_named_in("__main__", obj)
             return make, (recipe, *arguments), state, None, None, fill
         if name == "_function_setstate" and obj.__module__ == "__main__":
             name, origin = _id_of(obj), _here if self.into_main else ""
@@ -129,12 +131,10 @@ def dumps(
         return file.getvalue()
 
 
-def _is_importable(function: Any) -> bool:
-    module = sys.modules.get(function.__module__)
-    if module is None or module.__name__ == "__main__":
-        return False
+def _is_named_in(module: str, obj: Any) -> bool:
+    """Whether the module has this very class or function under its name."""
     try:
-        return operator.attrgetter(function.__qualname__)(module) is function
+        return operator.attrgetter(obj.__qualname__)(sys.modules.get(module)) is obj
     except AttributeError:
         return False
 
@@ -222,7 +222,9 @@ def _is_by_value(part: object) -> bool:
         return isinstance(part, _WRAPPERS)
     if part.__module__ == "__main__" or "<locals>" in part.__qualname__:
         return True
-    return bool(_registered()) and not _private._should_pickle_by_reference(part)
+    # The modules whose classes and functions are to travel by value.
+    registered = getattr(_private, "_PICKLE_BY_VALUE_MODULES", ())
+    return bool(registered) and not _private._should_pickle_by_reference(part)
 
 
 def load(tracker_id: str, definition: Any) -> type:
@@ -298,14 +300,6 @@ def fill_function(
     _unfinished.discard(made)
 
 
-def is_named_in_main(obj: Any) -> bool:
-    """Whether `__main__` has this very class or function under its name."""
-    try:
-        return operator.attrgetter(obj.__qualname__)(sys.modules["__main__"]) is obj
-    except AttributeError:
-        return False
-
-
 def _put_into_main(name: str, made: type | types.FunctionType) -> None:
     """Gives it its name in `__main__`, where that is filled and has no such name yet."""
     main = vars(sys.modules["__main__"])
@@ -316,7 +310,7 @@ def _put_into_main(name: str, made: type | types.FunctionType) -> None:
 def _id_of(function: types.FunctionType) -> str:
     """By which a function that `__main__` has under its name is known again; empty for any other."""
     with _lock:
-        if function not in _ids and is_named_in_main(function):
+        if function not in _ids and _is_named_in("__main__", function):
             _ids[function] = uuid.uuid4().hex
             _functions[_ids[function]] = function
         return _ids.get(function, "")
@@ -325,8 +319,3 @@ def _id_of(function: types.FunctionType) -> str:
 def _known_classes() -> Any:
     """Where cloudpickle keeps the classes it knows, by id; empty if a later version calls it otherwise."""
     return getattr(_private, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
-
-
-def _registered() -> Any:
-    """The modules whose classes and functions are to travel by value."""
-    return getattr(_private, "_PICKLE_BY_VALUE_MODULES", ())

@@ -11,9 +11,7 @@ Encode = Callable[[Any], tuple[bytes, list[memoryview]]]
 
 LARGE = 1 << 20
 _MAX_PARTS = 1000  # of a message that are looked at
-_warned_of: set[int] = (
-    set()
-)  # ids of classes and functions, which stay: they are those of the launching script
+_warned_of: set[str] = set()  # names of classes and functions of the launching script
 _lock = threading.Lock()
 
 

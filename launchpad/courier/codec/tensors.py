@@ -28,9 +28,8 @@ def reducers() -> dict[type, Reducer]:
     modules = sys.modules
     if "torch" in _unseen and "torch" in modules:
         torch = modules["torch"]
-        if hasattr(
-            torch, "compile"
-        ):  # one of the last names: else it is being imported by another thread
+        # One of the last names: else it is being imported by another thread.
+        if hasattr(torch, "compile"):
             _reducers[torch.Tensor] = _reduce_torch
             _reducers[torch.nn.Parameter] = _reduce_parameter
             _unseen.discard("torch")
@@ -99,14 +98,7 @@ def rebuild_torch(data: Any, dtype: str, shape: tuple[int, ...], requires_grad: 
 def _reduce_parameter(parameter: Any) -> Any:
     if parameter.device.type != "cpu" or vars(parameter):
         return parameter.__reduce_ex__(5)
-    return rebuild_parameter, (parameter.data, parameter.requires_grad)
-
-
-def rebuild_parameter(data: Any, requires_grad: bool) -> Any:
-    """A `torch.nn.Parameter` of this tensor."""
-    import torch
-
-    return torch.nn.Parameter(data, requires_grad)
+    return sys.modules["torch"].nn.Parameter, (parameter.data, parameter.requires_grad)
 
 
 def _reduce_jax(array: Any) -> Any:

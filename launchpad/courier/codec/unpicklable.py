@@ -19,8 +19,7 @@ def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
     Follows pickle: looks at the state that an object gives away, not at all of its attributes. Where nothing
     is found the part is `value` itself, and the expression empty.
     """
-    seen = {id(value)}
-    keep = [value]  # ids are unique only while the objects exist
+    seen = {id(value): value}  # and kept: ids are unique only while the objects exist
     todo = deque([("", value)])
     n_tried = 0
     while todo:
@@ -33,8 +32,7 @@ def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
             if not can_be_sent(child):
                 is_innermost = False
                 if id(child) not in seen:
-                    seen.add(id(child))
-                    keep.append(child)
+                    seen[id(child)] = child
                     todo.append((path + step, child))
         if is_innermost:
             return path, part

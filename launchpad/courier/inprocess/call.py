@@ -13,17 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
+from launchpad.courier.server.core import LocalCall, ServerCore
 from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
     from launchpad.courier.client.remote_server import RemoteServer
-    from launchpad.courier.server.core import ServerCore
 
 _POLL_S = 1.0  # a caller that waits that long searches for the reason, and again after as long
 
@@ -31,7 +32,7 @@ _POLL_S = 1.0  # a caller that waits that long searches for the reason, and agai
 LOST = 255
 
 
-class InprocessCall:
+class InprocessCall(LocalCall):
     """One call on its way through a server of this process; a job for its threads.
 
     It is completed exactly once: with the method's outcome, or a NOT_RUN or LOST. Which of them is
@@ -42,10 +43,6 @@ class InprocessCall:
         call_context: what the calls that the method makes inherit, with the deadline.
         on_reply: called with the reply, in the thread that completes the call.
     """
-
-    is_waiting = False
-    caller = ""
-    is_urgent = False
 
     def __init__(
         self,
@@ -59,8 +56,6 @@ class InprocessCall:
         self.method = method
         self.size = framing.size(body, buffers) if buffers else len(body)  # of the arguments
         self.deadline = call_context.deadline if call_context is not None else None
-        self.has_begun = False
-        self.thread_id = 0  # of the thread that runs it
         self._arguments: tuple[bytes, Sequence[framing.Chunk]] = body, buffers
         self._max_bytes = max_bytes
         self._call_context = call_context
@@ -130,15 +125,7 @@ class InprocessCall:
         """The caller does not wait any longer: if the call has not begun, it will not."""
         self._complete(framing.NOT_RUN, framing.LATE, [])
 
-    def refuse(self) -> None:
-        """The server stops: if the call has not begun, it will not."""
-        with self._state_lock:
-            if self.has_begun:
-                return
-        self.abandon()
-
     def abandon(self) -> None:
-        """The server stops: the call is lost if it has begun, and certainly not run if not."""
         self._complete(framing.NOT_RUN, framing.STOPPING, [])
 
     def _complete(self, kind: int, body: bytes, buffers: list[memoryview]) -> bool:
@@ -165,9 +152,6 @@ class InprocessCall:
         if kind == framing.STREAM:  # fetched over a connection (inprocess_addresses.connect)
             body = core.methods.unclaimed_streams.put(body, self, self._counts)
         if buffers or len(body) > framing.SMALL:
-            # Late: most servers are called over sockets.
-            from launchpad.courier.buffers import copies
-
             try:
                 kind, body, views = fit((kind, body, buffers), self._max_bytes)
                 buffers = copies(views)

@@ -157,6 +157,5 @@ class InprocessChannel(Channel):
                 handshake.VERSION, verdict, core.incarnation, core.name, core.max_bytes
             )
         )
-        self._known_names.clear()
-        self._known_names[core.incarnation] = handshake.name()
+        self._known_names = {core.incarnation: handshake.name()}
         return core

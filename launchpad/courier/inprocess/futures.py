@@ -3,14 +3,13 @@
 submit ──▶ _Entry ──▶ a thread of the server's ──▶ future
             │  ▲
             ▼  │ the server is not up yet, or stops before it has begun the call
-          _DeadlineThread
+          the thread of InprocessFutures
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +28,17 @@ if TYPE_CHECKING:
 
 
 class InprocessFutures:
-    """The futures of one client, whatever options they have."""
+    """The futures of one client, whatever options they have.
+
+    A thread does for them what they cannot do by themselves: wait for a server, watch a deadline. It runs
+    while there is something to do.
+    """
 
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
-        self._lock = threading.Lock()
-        self._deadline_thread: _DeadlineThread | None = None
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None  # until it ends, or the client is closed
+        self._kept: list[_Entry] = []  # for the thread
         self.entries: set[_Entry] = set()  # whose futures are not done
 
     def submit(
@@ -49,8 +53,7 @@ class InprocessFutures:
         if views is None:
             return channel.by_socket().submit(method, *args, **kwargs)
         entry = _Entry(self, channel, method, body, views)
-        with self._lock:
-            self.entries.add(entry)
+        self.entries.add(entry)
         entry.send()
         if (not entry.is_sent or entry.deadline is not None) and not entry.future.done():
             self.keep(entry)
@@ -58,20 +61,48 @@ class InprocessFutures:
 
     def keep(self, entry: _Entry) -> None:
         """Retries a call that waits for its server, and ends one at its deadline."""
-        with self._lock:
-            if self._deadline_thread is None or not self._deadline_thread.take(entry):
-                self._deadline_thread = _DeadlineThread(self._peer)
-                self._deadline_thread.take(entry)
+        with self._changed:
+            self._kept.append(entry)
+            self._changed.notify()
+            if self._thread is None:
+                name = f"courier-futures-{self._peer.label}"
+                thread = threading.Thread(target=self._main, name=name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
         """Those in flight end with an error."""
-        with self._lock:
-            deadline_thread, self._deadline_thread = self._deadline_thread, None
-            entries = tuple(self.entries)
-        for entry in entries:
+        for entry in tuple(self.entries):
             entry.close()
-        if deadline_thread is not None:
-            deadline_thread.close()
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _main(self) -> None:
+        pause_s = next_pause()
+        while True:
+            with self._changed:
+                if self._thread is not threading.current_thread():
+                    return
+                entries = self._kept = [e for e in self._kept if not e.future.done()]
+                if not entries:
+                    self._thread = None
+                    return
+                is_waiting = not all(entry.is_sent for entry in entries)
+                deadlines = [e.deadline for e in entries if e.deadline is not None]
+                if is_waiting:
+                    self._changed.wait(pause_s)
+                elif deadlines:
+                    self._changed.wait(max(0.0, min(deadlines) - time.monotonic()))
+                else:  # sent, and without a deadline: they will be done, and the thread ends
+                    self._changed.wait(0.02)
+                entries = self._kept.copy()
+            pause_s = next_pause(pause_s) if is_waiting else next_pause()
+            now = time.monotonic()
+            for entry in entries:
+                entry.check(now)
 
 
 class _Entry:
@@ -168,59 +199,3 @@ class _Entry:
         if future.cancelled() or future.exception() is not None:
             self._counts.errors += 1
         self._counts.finish(time.monotonic() - self._began, self._n_in, self._n_out)
-
-
-class _DeadlineThread:
-    """A thread for what futures cannot do by themselves: wait for a server, watch a deadline.
-
-    It runs while there is something to do.
-    """
-
-    def __init__(self, peer: RemoteServer) -> None:
-        self._peer = peer
-        self._entries: deque[_Entry] = deque()
-        self._changed = threading.Condition()
-        self._has_ended = False
-        self._is_closing = False
-        name = f"courier-futures-{peer.label}"
-        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
-
-    def take(self, entry: _Entry) -> bool:
-        """False when it has ended and another is needed."""
-        with self._changed:
-            if self._has_ended:
-                return False
-            self._entries.append(entry)
-            self._changed.notify()
-            if not self._thread.is_alive():
-                self._thread.start()
-            return True
-
-    def close(self) -> None:
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _main(self) -> None:
-        pause_s = next_pause()
-        while True:
-            with self._changed:
-                entries = self._entries = deque(e for e in self._entries if not e.future.done())
-                if not entries or self._is_closing:
-                    self._has_ended = True
-                    break
-                is_waiting = not all(entry.is_sent for entry in entries)
-                deadlines = [e.deadline for e in entries if e.deadline is not None]
-                if is_waiting:
-                    self._changed.wait(pause_s)
-                elif deadlines:
-                    self._changed.wait(max(0.0, min(deadlines) - time.monotonic()))
-                else:  # sent, and without a deadline: they will be done, and the thread ends
-                    self._changed.wait(0.02)
-                entries = self._entries.copy()
-            pause_s = next_pause(pause_s) if is_waiting else next_pause()
-            now = time.monotonic()
-            for entry in entries:
-                entry.check(now)

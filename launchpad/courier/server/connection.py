@@ -30,14 +30,11 @@ LINGER_S = 0.05
 _GOAWAY = framing.encode_small(framing.NOT_RUN, 0, b"", framing.STOPPING)
 
 
-class ServerConnection:
+class ServerConnection(Job):
     """A socket that a server has accepted."""
 
     expires_at = float("inf")
     events = selectors.EVENT_READ  # for which it is parked
-    is_waiting = False
-    is_urgent = False
-    caller = ""
 
     def __init__(self, sock: Socket, core: ServerCore) -> None:
         self.sock = sock

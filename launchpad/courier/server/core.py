@@ -7,16 +7,14 @@ wake-up ──┘      ▲──────────────── parke
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.promise import Promise
-from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Dispatcher
@@ -25,7 +23,6 @@ from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConn
 from launchpad.courier.server.poller import Poller
 from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
 from launchpad.courier.telemetry.counters import EdgeCounts
-from launchpad.courier.transport.stream_socket import Listener
 
 if TYPE_CHECKING:
     from launchpad.courier.server.stream_pump import StreamWriter
@@ -34,24 +31,22 @@ if TYPE_CHECKING:
     Stallable = PipelinedConnection | StreamWriter
 
 
-class LocalCall(Job, Protocol):
+class LocalCall(Job):
     """A call from this process, without a socket: `inprocess.call.InprocessCall`."""
 
     method: bytes
-    has_begun: bool
-    thread_id: int
+    has_begun = False
+    thread_id = 0  # of the thread that runs it
 
-    def refuse(self) -> None: ...
-
-    def abandon(self) -> None: ...
+    def abandon(self) -> None:
+        """The server stops: the call is lost if it has begun, and certainly not run if not."""
+        raise NotImplementedError
 
 
 class ServerCore:
     """The running part of a server; there is one from its start to its stop.
 
     Args:
-        token: what clients have to show.
-        listeners: where socket clients arrive; none for a server that is only reached in-process.
         trusts_this_user: clients that only this user can be need no token: by Unix sockets, and in-process.
     """
 
@@ -61,10 +56,9 @@ class ServerCore:
         token: bytes,
         methods: Dispatcher,
         thread_pool_size: int,
-        listeners: Sequence[Listener],
-        max_bytes: int = framing.MAX_BYTES,
+        max_bytes: int,
         *,
-        trusts_this_user: bool = False,
+        trusts_this_user: bool,
     ) -> None:
         self.name = name
         self.token = token
@@ -82,7 +76,7 @@ class ServerCore:
         self._stallable: set[Stallable] = set()
         self._local_calls: set[LocalCall] = set()
         self._pending_promises: set[Promise] = set()
-        self.poller = Poller(listeners, lambda sock: Handshake(sock, self))
+        self.poller = Poller(lambda sock: Handshake(sock, self))
         self.pool = ThreadPool(
             name,
             thread_pool_size,
@@ -108,9 +102,10 @@ class ServerCore:
         """What runs has `grace_s` to finish; then everything is closed."""
         with self._lock:
             self.is_stopping, self.is_draining = True, False
-            local_calls = tuple(self._local_calls)
+            local_calls = self._local_calls.copy()
         for call in local_calls:
-            call.refuse()
+            if not call.has_begun:
+                call.abandon()
         for connection in tuple(self.connections):
             connection.hang_up()  # what has arrived is still read, and answered with NOT_RUN
         deadline = time.monotonic() + grace_s
@@ -119,8 +114,7 @@ class ServerCore:
         if not self.pool.join(max(0.0, deadline - time.monotonic())):
             # Some methods go on: their callers must not wait for them.
             for connection in tuple(self.connections):
-                with contextlib.suppress(OSError):
-                    connection.cut()
+                connection.cut()
             self.pool.join(0.1)
         self._wait_pending(deadline)  # what the last threads have begun
         self.methods.loop.close()
@@ -131,9 +125,7 @@ class ServerCore:
         while jobs := self.poller.poll(0.0):
             for job in jobs:
                 job.run()
-        with self._lock:
-            abandoned, self._local_calls = self._local_calls, set()
-        for call in abandoned:
+        for call in self._local_calls.copy():
             if call.thread_id != threading.get_ident():  # a method may stop its own server
                 call.abandon()
         self.poller.close()
@@ -144,21 +136,13 @@ class ServerCore:
 
     def send_when_done(self, promise: Promise, answer: Callable[[], None]) -> None:
         """Calls `answer()` on a thread of the pool when the outcome is there."""
-
-        def submit(_: Promise) -> None:
-            with self._lock:
-                self._pending_promises.discard(promise)
-            # Urgent, as the work is done: only a few bytes are to be written.
-            self.pool.submit(FunctionJob(answer, is_urgent=True))
-
-        with self._lock:
-            self._pending_promises.add(promise)
-        promise.then(submit)
+        self.track(promise)
+        # Urgent, as the work is done: only a few bytes are to be written.
+        promise.then(lambda _: self.pool.submit(FunctionJob(answer, is_urgent=True)))
 
     def track(self, promise: Promise) -> None:
-        """Makes a stop wait for an outcome that is sent to no client."""
-        with self._lock:
-            self._pending_promises.add(promise)
+        """Makes a stop wait for an outcome."""
+        self._pending_promises.add(promise)
         promise.then(self._pending_promises.discard)
 
     def watch(self, stallable: Stallable) -> None:
@@ -182,16 +166,13 @@ class ServerCore:
         return True
 
     def untrack(self, call: LocalCall) -> None:
-        with self._lock:
-            self._local_calls.discard(call)
+        self._local_calls.discard(call)
 
     def _wait_pending(self, deadline: float) -> None:
         """Waits for outcomes that no thread works on; those that take too long are cancelled."""
-        for promise in tuple(self._pending_promises):
+        for promise in self._pending_promises.copy():
             if not promise.wait(max(0.0, deadline - time.monotonic())):
-                with self._lock:
-                    local_calls = tuple(self._local_calls)
-                for call in local_calls:
+                for call in self._local_calls.copy():
                     call.abandon()  # its outcome is unknown; it is not that it was cancelled
                 promise.cancel()
 
@@ -199,10 +180,7 @@ class ServerCore:
         if self._stallable:
             timeout_s = STALL_S if timeout_s is None else min(timeout_s, STALL_S)
         jobs = self.poller.poll(timeout_s)
-        if self._stallable:
-            with self._lock:
-                stallable = tuple(self._stallable)
-            now = time.monotonic()
-            taken_over = (each.take_over_if_stalled(now) for each in stallable)
-            jobs += [job for job in taken_over if job is not None]
+        for stallable in self._stallable.copy():
+            if (job := stallable.take_over_if_stalled(time.monotonic())) is not None:
+                jobs.append(job)
         return jobs

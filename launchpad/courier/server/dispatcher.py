@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 from collections.abc import Callable, Sequence
 from types import CoroutineType
-from typing import Any, NamedTuple
+from typing import Any
 
 from launchpad.courier import call_stack
 from launchpad.courier.call_stack import CallContext, current_call
@@ -197,12 +196,6 @@ def encode_outcome(promise: Promise) -> Reply:
     return encode_result(result)
 
 
-class _Unclaimed(NamedTuple):
-    outgoing: StreamSender
-    owner: object
-    call_id: int
-
-
 class UnclaimedStreams:
     """Streams that wait to be fetched: results of calls whose connection also serves other calls.
 
@@ -211,12 +204,12 @@ class UnclaimedStreams:
            ──courier/attach(ticket)──▶       on a connection of its own
            ◀──STREAM, ITEM, ITEM, …──
 
-    Safe from any thread.
+    Safe from any thread: each change is a single step on a dict.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._unclaimed: dict[bytes, _Unclaimed] = {}
+        # By ticket, and with each its owner and the call it is the result of.
+        self._unclaimed: dict[bytes, tuple[StreamSender, object, int]] = {}
 
     def put(
         self, outgoing: StreamSender, owner: object, counts: MethodCounts, call_id: int = 0
@@ -227,26 +220,19 @@ class UnclaimedStreams:
         """
         outgoing.counts = counts
         ticket = os.urandom(16)  # one of another incarnation must not be valid here
-        with self._lock:
-            self._unclaimed[ticket] = _Unclaimed(outgoing, owner, call_id)
+        self._unclaimed[ticket] = outgoing, owner, call_id
         return ticket
 
     def take(self, ticket: bytes) -> StreamSender:
         """The stream of this ticket, which is then no longer valid."""
-        with self._lock:
-            kept = self._unclaimed.pop(ticket, None)
+        kept = self._unclaimed.pop(ticket, None)
         if kept is None:
             raise LookupError("this stream is not here: its connection ended, or it was dropped")
-        return kept.outgoing
+        return kept[0]
 
     def drop(self, owner: object, call_id: int | None = None) -> None:
         """Drops the streams of this owner, or of this one call, which no client will fetch."""
-        with self._lock:
-            dropped = [
-                ticket
-                for ticket, kept in self._unclaimed.items()
-                if kept.owner is owner and call_id in (None, kept.call_id)
-            ]
-            streams = [self._unclaimed.pop(ticket).outgoing for ticket in dropped]
-        for outgoing in streams:
-            outgoing.drop()
+        for ticket, (outgoing, its_owner, its_call) in self._unclaimed.copy().items():
+            is_meant = its_owner is owner and call_id in (None, its_call)
+            if is_meant and self._unclaimed.pop(ticket, None) is not None:  # not taken meanwhile
+                outgoing.drop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launchpad.courier.protocol import handshake
@@ -68,14 +67,12 @@ class Handshake(ServerConnection):
         else:
             self._answer(handshake.ACCEPTED)
             core.connections.discard(self)
-            make_connection: Callable[[Socket, ServerCore, handshake.ClientHello], ServerConnection]
+            kind: type[SerialConnection | PipelinedConnection] = SerialConnection
             if hello.flags & handshake.OVERLAP:
-                make_connection = PipelinedConnection
+                kind = PipelinedConnection
             elif hello.flags & handshake.SHARE and stream_socket.is_unix(self.sock):
-                make_connection = ShmServerConnection
-            else:
-                make_connection = SerialConnection
-            core.poller.park(make_connection(self.sock, core, hello))
+                kind = ShmServerConnection
+            core.poller.park(kind(self.sock, core, hello))
 
     def _answer(self, status: int) -> None:
         core = self._core

@@ -309,18 +309,14 @@ class PipelinedConnection(ServerConnection):
             self.part()
 
 
-class ReadTurn:
+class ReadTurn(Job):
     """The right to read, and to run what has been read. The newest one has it.
 
     The thread that has the turn records what it runs, without a lock; the leader reads the record.
     """
 
-    is_urgent = False
-    caller = ""
-
     def __init__(self, connection: PipelinedConnection) -> None:
         self._connection = connection
-        self.is_waiting = False
         self.is_replaced = False  # it has one answer to deliver, and no longer the turn
         self.runs: MethodCounts | None = None  # calls of this method, since:
         self.since = 0.0  # or 0, when none runs

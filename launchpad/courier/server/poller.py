@@ -13,7 +13,7 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launchpad.courier.server.thread_pool import Job
@@ -36,13 +36,10 @@ class Poller:
     """Accepts connections from a listener and watches the parked ones.
 
     Args:
-        listeners: whose sockets are non-blocking and listening.
         make_connection: makes a parked connection of an accepted socket.
     """
 
-    def __init__(
-        self, listeners: Sequence[Listener], make_connection: Callable[[Socket], ServerConnection]
-    ) -> None:
+    def __init__(self, make_connection: Callable[[Socket], ServerConnection]) -> None:
         self._selector = selectors.DefaultSelector()
         self._make_connection = make_connection
         self._lock = threading.Lock()
@@ -55,11 +52,14 @@ class Poller:
         self._selector.register(self._wakeup, selectors.EVENT_READ)
         # Makes `poll` return, with what was done before this in effect. From any thread.
         self.wake = self._wakeup.wake
-        self._listeners = tuple(listeners)
+        self._listeners: tuple[Listener, ...] = ()
         self._check_at = time.monotonic() + _POLL_S
         self._lost: set[Listener] = set()  # and could not be published again
-        for listener in self._listeners:
-            self._selector.register(listener.sock, selectors.EVENT_READ, listener)
+
+    def listen(self, listener: Listener) -> None:
+        """Accepts its clients; to be called before the first `poll`."""
+        self._selector.register(listener.sock, selectors.EVENT_READ, listener)
+        self._listeners += (listener,)
 
     def poll(self, timeout_s: float | None) -> list[Job]:
         """Jobs of the connections that have become readable."""

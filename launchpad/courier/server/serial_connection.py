@@ -25,7 +25,7 @@ from launchpad.courier.server.dispatcher import (
     encode_outcome,
     fit,
 )
-from launchpad.courier.server.thread_pool import Job
+from launchpad.courier.server.thread_pool import FunctionJob, Job
 from launchpad.courier.streams.arguments import decode_count
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.transport import stream_socket
@@ -68,7 +68,6 @@ class SerialConnection(ServerConnection):
         self._compresses = False  # the client does so in the call that runs
         self._urgent = core.methods.urgent
         self._ahead: list[framing.Fields] = []  # read before there was a thread to run it
-        self._ahead_failed: ProtocolError | None = None
         stream_socket.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
@@ -79,8 +78,8 @@ class SerialConnection(ServerConnection):
                 self._ahead += self._received(n) if n else ()
             except OSError:
                 return self  # `run` will meet it again
-            except ProtocolError as error:
-                self._ahead_failed = error
+            except ProtocolError:
+                return FunctionJob(self.close)
             self.is_urgent = any(frame[2] in self._urgent for frame in self._ahead)
         return self
 
@@ -103,15 +102,9 @@ class SerialConnection(ServerConnection):
     def _serve(self) -> None:
         receive, spin = self.sock.recv_into, self._spin.receive
         decoder, pool = self._decoder, self._core.pool
-        if self._ahead_failed is not None:
-            raise self._ahead_failed
         if self._ahead:
-            while self._ahead:
-                frame = self._ahead.pop(0)
-                if frame[0] == framing.CALL:
-                    self._answer(frame)
-                elif (streams := self._streams) is not None:
-                    streams.receive(frame)
+            self._take(self._ahead)
+            self._ahead = []
             self._noticed_at = 0.0
             self.is_urgent = False
             if not pool.may_linger:
@@ -133,11 +126,10 @@ class SerialConnection(ServerConnection):
                     self.close()
                 return
             alone = decoder.received_alone(n)
-            for frame in self._received(n) if alone is None else (alone,):
-                if frame[0] == framing.CALL:
-                    self._answer(frame)
-                elif (streams := self._streams) is not None:
-                    streams.receive(frame)
+            if alone is not None and alone[0] == framing.CALL:
+                self._answer(alone)
+            else:
+                self._take(self._received(n) if alone is None else [alone])
             self._noticed_at = 0.0
             if not pool.may_linger:
                 break
@@ -145,6 +137,13 @@ class SerialConnection(ServerConnection):
 
     def _received(self, n: int) -> list[framing.Fields]:
         return self._decoder.received(n)
+
+    def _take(self, frames: list[framing.Fields]) -> None:
+        for frame in frames:
+            if frame[0] == framing.CALL:
+                self._answer(frame)
+            elif (streams := self._streams) is not None:
+                streams.receive(frame)
 
     def _answer(self, frame: framing.Fields) -> None:
         _, call_id, method, body, buffers, timeout_us, header_data = frame
@@ -222,8 +221,9 @@ class SerialConnection(ServerConnection):
         streams: ServerStreamCall | None = None,
     ) -> None:
         """For what is not small, or no answer yet; `streams` are the arguments of this call."""
-        if reply[0] == PROMISE:
-            promise: Promise = reply[1]
+        kind, result, _ = reply
+        if kind == PROMISE:
+            promise: Promise = result
             self._pending_promises.add(promise)
 
             def send() -> None:
@@ -240,23 +240,15 @@ class SerialConnection(ServerConnection):
 
             # Frees this thread. The answer is sent from one of the pool: it may have to wait.
             self._core.send_when_done(promise, send)
-        elif reply[0] == framing.STREAM:
+            return
+        if kind == framing.STREAM:
             self._compresses = False  # a stream's items never are
             opened = streams or self._open_streams(b"", counts)
             counts.finish(_monotonic() - began, n_in, 0)
-            opened.send_items(reply[1], partial(self._end_streams, opened))
-        elif reply[0] != ANSWERED_SEPARATELY:
-            self._send_reply(call_id, reply, counts, began, n_in, streams)
-
-    def _send_reply(
-        self,
-        call_id: int,
-        reply: Reply,
-        counts: MethodCounts,
-        began: float,
-        n_in: int,
-        streams: ServerStreamCall | None,
-    ) -> None:
+            opened.send_items(result, partial(self._end_streams, opened))
+            return
+        if kind == ANSWERED_SEPARATELY:
+            return
         if streams is not None:
             streams.finish()
         kind, result, views = fit(reply, self._takes_bytes)

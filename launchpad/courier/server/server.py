@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import fork, transport
 from launchpad.courier.protocol import framing
@@ -28,16 +27,6 @@ if TYPE_CHECKING:
 
 _TOKEN_BYTES = 32
 _GRPC_SERVER = "launchpad.courier.grpc.server:GrpcServer"
-
-
-class ForeignServer(Protocol):
-    """A server of another protocol, which answers with the methods of ours: `grpc.server.GrpcServer`."""
-
-    address: str
-    open: Callable[[], None]
-    notify_health: Callable[[], None]
-    begin_stop: Callable[[float], None]
-    end_stop: Callable[[], None]
 
 
 class Server:
@@ -97,9 +86,6 @@ class Server:
                 )
             address = f"{network_address.TCP}:localhost:{port}"
         self._address = address or unix.PREFIX + unix.fresh_path()
-        self._is_in_process = self._address.startswith(network_address.INPROCESS)
-        if not transport.is_grpc(self._address) and not self._is_in_process:
-            transport.find(self._address)
         for each in also_at:
             if isinstance(also_at, str):
                 raise ValueError(f"also_at={also_at!r} is to be a list of addresses, [{also_at!r}]")
@@ -108,9 +94,9 @@ class Server:
                     f"also_at={also_at!r} has an in-process address, which only the first one can be: "
                     f"Server(address={each!r}, also_at=…)"
                 )
-            if not transport.is_grpc(each):
-                transport.find(each)
         self._wanted = (self._address, *also_at)
+        for each in filter(_has_socket, self._wanted):
+            transport.find(each)  # raises where the address is malformed
         self._addresses = self._wanted  # and from the start on with the ports that it got
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
@@ -122,11 +108,10 @@ class Server:
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._core: ServerCore | None = None
-        self._grpc_servers: list[ForeignServer] = []
+        self._grpc_servers: list[Any] = []  # each a `grpc.server.GrpcServer`
         self._published: list[PublishedToken] = []
         self._is_healthy = True
         self._stopped = threading.Event()
-        self._stop_lock = threading.Lock()
         self._methods.bind(HEALTH.decode(), lambda: self.health)
         self._methods.bind(STATS.decode(), self.stats)
 
@@ -258,44 +243,23 @@ class Server:
             if is_made:
                 known = filter(None, map(keyring.find, self._wanted))
                 token = next(known, b"") or os.urandom(_TOKEN_BYTES)
-            with contextlib.ExitStack() as opened:
-                listeners: list[Listener] = []
-                for address in filter(_has_socket, self._wanted):
-                    listeners.append(transport.find(address).listen(address))
-                    opened.callback(listeners[-1].close)
-                core = ServerCore(
-                    self.name,
-                    token,
-                    self._methods,
-                    self._size,
-                    listeners,
-                    self._max_bytes,
-                    trusts_this_user=is_made,
-                )
-                opened.pop_all()
-            self._listeners = listeners
+            core = ServerCore(
+                self.name,
+                token,
+                self._methods,
+                self._size,
+                self._max_bytes,
+                trusts_this_user=is_made,
+            )
             try:  # all addresses are there, and final, before the first call is served
-                for address in filter(transport.is_grpc, self._wanted):
-                    make = transport.load(_GRPC_SERVER)
-                    own = keyring.find(address) if self._token is None else b""
-                    server = make(address, core, own or token, lambda: self.health)
-                    self._grpc_servers.append(server)
-                sockets, grpc_servers = iter(listeners), iter(self._grpc_servers)
-                self._addresses = tuple(
-                    next(sockets).address
-                    if _has_socket(address)
-                    else next(grpc_servers).address
-                    if transport.is_grpc(address)
-                    else address
-                    for address in self._wanted
-                )
+                self._addresses = tuple(self._open(address, core) for address in self._wanted)
                 if is_made:
                     self._publish(token)
                 self._methods.addresses = (*self._addresses, *self._known_as)
                 fork.drop_in_child(core)
                 core.pool.start_thread()
                 self._core = core
-                if self._is_in_process:
+                if self._address.startswith(network_address.INPROCESS):
                     inprocess_addresses.publish(self._address, core)
                 for grpc_server in self._grpc_servers:
                     grpc_server.open()
@@ -314,11 +278,8 @@ class Server:
         called twice, from any thread, and from a method of this very server. In a forked child it
         does nothing: the server is the parent's.
         """
-        with self._stop_lock:
-            if self._stopped.is_set():
-                return
-            with self._lock:
-                core = self._core
+        with self._lock:
+            core = None if self._stopped.is_set() else self._core
             if core is not None and not core.is_inherited:
                 self._close(core, grace_s)
             self._stopped.set()
@@ -326,6 +287,20 @@ class Server:
     def join(self, timeout_s: float | None = None) -> bool:
         """Waits until the server has been stopped; False when that takes longer."""
         return self._stopped.wait(timeout_s)
+
+    def _open(self, address: str, core: ServerCore) -> str:
+        """Makes what serves at this address; returns the address with the port that it got."""
+        if transport.is_grpc(address):
+            make = transport.load(_GRPC_SERVER)
+            own = keyring.find(address) if self._token is None else b""
+            self._grpc_servers.append(make(address, core, own or core.token, lambda: self.health))
+            return str(self._grpc_servers[-1].address)
+        if not _has_socket(address):
+            return address
+        listener = transport.find(address).listen(address)
+        self._listeners.append(listener)
+        core.poller.listen(listener)
+        return listener.address
 
     def _publish(self, token: bytes) -> None:
         """Leaves the token where clients of this user find it, before the first of them is answered."""

@@ -25,11 +25,12 @@ thread of its own, as the connection's thread has to read what the method waits 
 
 from __future__ import annotations
 
-import contextlib
+import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError, StreamBroken
@@ -39,7 +40,7 @@ from launchpad.courier.server import thread_pool
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Reply
 from launchpad.courier.server.stream_pump import AsyncPump, Pump, StreamWriter
-from launchpad.courier.streams.arguments import ArgumentStream, opening
+from launchpad.courier.streams.arguments import opening
 from launchpad.courier.streams.receiver import StreamReceiver, decode_credit
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry.counters import MethodCounts
@@ -52,9 +53,6 @@ class ServerStreamCall:
     """The streams of one call, at the server. What the connection reads of them goes to `receive`.
 
     Args:
-        connection: the client's.
-        core: the server's.
-        method: the one that is called.
         counts: where the items are counted.
         takes_bytes: the largest item that the client takes.
     """
@@ -69,10 +67,11 @@ class ServerStreamCall:
     ) -> None:
         self._connection = connection
         self._core = core
-        self._method = method.decode()
+        self.caller = connection.caller
+        self.method = method.decode()
         self._counts = counts
         self._takes_bytes = takes_bytes
-        self._writer = StreamWriter(connection, core)
+        self.writer = StreamWriter(connection, core)
         self._arguments: dict[int, StreamReceiver] = {}
         self.pump: Pump | AsyncPump | None = None  # of the result, where it is a stream
 
@@ -81,7 +80,7 @@ class ServerStreamCall:
     ) -> None:
         """Calls `reply(answer())` on another thread; `answer` unpickles arguments, `n` of them streams."""
         for number in range(1, n + 1):
-            self._arguments[number] = StreamReceiver(number, self._writer.send, self._counts)
+            self._arguments[number] = StreamReceiver(number, self.writer.send, self._counts)
         context = copy_context()
         context.run(opening.set, self._open_argument)
         outcome = Promise()
@@ -93,7 +92,7 @@ class ServerStreamCall:
                 outcome.set_result(None)
 
         self._core.track(outcome)  # a stop waits for it, and we go on to read meanwhile
-        self._writer.submit(run)
+        self.writer.submit(run)
 
     def send_items(self, outgoing: StreamSender, ended: Callable[[], None]) -> None:
         """Answers with a stream. Calls `ended` when its END is written; it must not block."""
@@ -102,25 +101,25 @@ class ServerStreamCall:
         # The client makes its next call when it has the END: nothing of the arguments may follow it.
         outgoing.on_end = self._close_arguments
         if outgoing.is_async:
-            self.pump = AsyncPump(outgoing, self._writer, self._core.methods.loop)
+            self.pump = AsyncPump(outgoing, self.writer, self._core.methods.loop)
         else:
-            self.pump = Pump(outgoing, self._writer)
+            self.pump = Pump(outgoing, self.writer)
 
         def end(_: Promise) -> None:
             self._close_arguments()
-            if self._writer.close() and outgoing.has_reported_end:
+            if self.writer.close() and outgoing.has_reported_end:
                 ended()
             else:
                 self._connection.cut()  # no frame that fits can follow
 
         self._core.track(self.pump.outcome)
         self.pump.outcome.then(end)
-        self._writer.send([framing.encode_small(framing.STREAM, 0, b"", b"")])
+        self.writer.send([framing.encode_small(framing.STREAM, 0, b"", b"")])
 
     def finish(self) -> None:
         """The method has returned: ends its arguments, and leaves the connection free for the answer."""
         self._close_arguments()
-        self._writer.finish()
+        self.writer.finish()
 
     def receive(self, frame: framing.Fields) -> None:
         """A frame of the client, which is not a call. Raises OSError when the client is gone."""
@@ -132,7 +131,7 @@ class ServerStreamCall:
             elif not pump.is_running and pump.can_work():
                 # In this thread, if that is not needed for reading: a generator may wait for arguments.
                 if self._arguments:
-                    self._writer.submit(pump.run)
+                    self.writer.submit(pump.run)
                 else:
                     pump.run()
         elif kind in (framing.ITEM, framing.END) and number in self._arguments:
@@ -143,12 +142,12 @@ class ServerStreamCall:
     def abort(self) -> None:
         """The connection has ended, or has to: closes the iterator, and arguments raise."""
         self._connection.cut()
-        self._writer.close()
+        self.writer.close()
         for incoming in self._arguments.values():
             error = StreamBroken(
-                f"the caller of {self._method!r} ({self._connection.caller}) is gone, after "
+                f"the caller of {self.method!r} ({self.caller}) is gone, after "
                 f"{incoming.n_items} items of an argument that is a stream",
-                method=self._method,
+                method=self.method,
             )
             incoming.abort(error)
         if self.pump is not None:
@@ -158,7 +157,7 @@ class ServerStreamCall:
         for number, incoming in self._arguments.items():
             incoming.close(
                 error=RuntimeError(
-                    f"argument {number} of {self._method!r} that is a stream was kept, and read after its "
+                    f"argument {number} of {self.method!r} that is a stream was kept, and read after its "
                     f"call had ended: {incoming.n_items} items had arrived by then. Read it before the "
                     "method returns; a list of its items can be kept."
                 )
@@ -169,23 +168,74 @@ class ServerStreamCall:
         incoming = self._arguments.get(number)
         if incoming is None:
             raise ProtocolError(f"argument stream {number} of {len(self._arguments)}")
+        return ArgumentStream(self, number, incoming)
 
-        def wait(waiter: threading.Lock) -> None:
-            with contextlib.suppress(OSError):  # the connection has ended: the lock is released
-                self._writer.flush()  # items of the method's own must not wait for its arguments
+
+class ArgumentStream(Iterator[Any]):
+    """An argument that is a stream, as the method sees it: what the caller's iterator gives.
+
+    Example:
+        def learn(self, batches: Iterator[Batch]) -> float:
+            return sum(self.step(batch) for batch in batches)
+
+    Iterate with `for` or `async for`. An exception of the caller's iterator is raised here. When the
+    method returns, or after `close`, the caller's iterator is closed. Any number of threads may take
+    items; each goes to one of them.
+    """
+
+    def __init__(self, call: ServerStreamCall, number: int, incoming: StreamReceiver) -> None:
+        self._call = call
+        self._number = number
+        self._incoming = incoming
+
+    def __next__(self) -> Any:
+        while (frame := self._incoming.take()) is None:
+            self._incoming.open()
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._incoming.notify(waiter.release)
+            self._call.writer.flush_quietly()  # the method's own items must not wait for its arguments
             thread_pool.blocking_acquire(waiter)
+        return self._decode(frame, StopIteration)
 
-        def raise_end() -> None:
-            if incoming.error is not None:
-                raise incoming.error
-            end, incoming.end = incoming.end, b""  # an error is raised once
-            if end:
-                name = f"an iterator given to {self._method}"
-                raise pickling.decode_error(
-                    end, server=self._connection.caller, address="the caller", method=name
-                )
+    def __aiter__(self) -> ArgumentStream:
+        return self
 
-        def cancel() -> None:
-            incoming.close([framing.encode_small(framing.CANCEL, number, b"", b"")])
+    async def __anext__(self) -> Any:
+        import asyncio
 
-        return ArgumentStream(incoming, wait, raise_end, cancel)
+        while (frame := self._incoming.take()) is None:
+            self._incoming.open()
+            loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+            self._incoming.notify(partial(loop.call_soon_threadsafe, arrived.set))
+            await arrived.wait()
+        return self._decode(frame, StopAsyncIteration)
+
+    def close(self) -> None:
+        """Takes no more: the caller's iterator is closed. Iterating goes no further."""
+        self._incoming.close([framing.encode_small(framing.CANCEL, self._number, b"", b"")])
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an argument that is a stream cannot be sent inside of another value, nor pickled: collect its "
+            "items in a list"
+        )
+
+    async def aclose(self) -> None:
+        """The same, for `contextlib.aclosing`."""
+        self.close()
+
+    def _decode(self, frame: framing.Fields, end: type[Exception]) -> Any:
+        """The item; after the last one raises what the caller's iterator did, or `end`."""
+        if frame[0] != framing.END:
+            return pickle.loads(frame[3], buffers=frame[4])
+        incoming, call = self._incoming, self._call
+        if incoming.error is not None:
+            raise incoming.error
+        error, incoming.end = incoming.end, b""  # it is raised once
+        if error:
+            name = f"an iterator given to {call.method}"
+            raise pickling.decode_error(
+                error, server=call.caller, address="the caller", method=name
+            )
+        raise end

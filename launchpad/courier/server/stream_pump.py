@@ -50,19 +50,20 @@ _SLOW_S = 0.01  # after an item that took longer, the consumer is checked for
 _monotonic = time.monotonic
 
 
-class Pump:
-    """Steps a plain iterator. `outcome` is done when the stream has ended, one way or the other.
+class Pump(Promise):
+    """Steps a plain iterator. As a promise it is done when the stream has ended, one way or the other.
 
-    Cancelling `outcome` closes the iterator: at once if it is not running, else at its next item.
+    Cancelling closes the iterator: at once if it is not running, else at its next item.
     """
 
     def __init__(self, outgoing: StreamSender, writer: StreamWriter) -> None:
-        self.outcome: Promise = _Outcome(self)
+        super().__init__()
+        self.outcome: Promise = self
         self.outgoing = outgoing
-        self.writer = writer
+        self._writer = writer
         self.is_running = False
         self.is_cancelled = False
-        self._lock = threading.Lock()
+        self._run_lock = threading.Lock()
         self._is_stuck = False
         self._has_flushed = False
         writer.on_drained = self._drained
@@ -74,7 +75,7 @@ class Pump:
         """
         outgoing, lost = self.outgoing, None
         while True:
-            with self._lock:
+            with self._run_lock:
                 if self.is_running or not self.can_work():
                     break
                 self.is_running = True
@@ -86,7 +87,7 @@ class Pump:
                         outgoing.context.run(outgoing.close)
                     except BaseException:
                         show_close_error()
-                    self.outcome.set_result(None)
+                    self.set_result(None)
             except OSError as error:  # the connection's: what the iterator raises is sent
                 self.is_cancelled, lost = True, error
             finally:
@@ -94,9 +95,16 @@ class Pump:
         if lost is not None:
             raise lost
 
+    def cancel(self) -> bool:
+        """The consumer wants no more."""
+        if not self.is_done:
+            self.is_cancelled = True
+            self._writer.submit(self.run)
+        return False
+
     def can_work(self) -> bool:
         """There is something to do, if no thread does it already (`is_running`)."""
-        if self.outcome.is_done:
+        if self.is_done:
             return False
         if self.is_cancelled:
             return True
@@ -107,7 +115,7 @@ class Pump:
         self.run()
 
     def _send_items(self) -> None:
-        outgoing, writer = self.outgoing, self.writer
+        outgoing, writer = self.outgoing, self._writer
         held = 0
         may_hold = self._has_flushed  # not the first item: a short stream needs no watch
         flushed_at = stepped_at = _monotonic()
@@ -130,29 +138,11 @@ class Pump:
             if took_s > _SLOW_S:
                 writer.check_peer()
             self._is_stuck = True  # first, because `_drained` may be called before `flush` returns
-            if writer.flush(may_linger=True):
-                self._is_stuck = False
-            if self._is_stuck:
+            if not writer.flush(may_linger=True):
                 return
+            self._is_stuck = False
             held, flushed_at = 0, now
             may_hold = self._has_flushed = True
-
-
-class _Outcome(Promise):
-    """Done when the stream is; cancelling it is cancelling the stream."""
-
-    __slots__ = ("_pump",)
-
-    def __init__(self, pump: Pump) -> None:
-        super().__init__()
-        self._pump = pump
-
-    def cancel(self) -> bool:
-        """The consumer wants no more."""
-        if not self.is_done:
-            self._pump.is_cancelled = True
-            self._pump.writer.submit(self._pump.run)
-        return False
 
 
 class AsyncPump:
@@ -262,9 +252,9 @@ class StreamWriter:
         return True
 
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
-        """Puts and flushes; never raises, since the thread that reads will see the end."""
+        """Puts and flushes; never raises."""
         self.put(chunks)
-        self._flush_quietly()
+        self.flush_quietly()
 
     def hold(self) -> None:
         """What was put is to be written soon, even if the caller does not flush."""
@@ -279,7 +269,7 @@ class StreamWriter:
         if n_flushes != self._n_flushes:
             self._seen = self._n_flushes, now
         elif self._is_holding and now - since >= _STALL_S:
-            return FunctionJob(self._flush_quietly)
+            return FunctionJob(self.flush_quietly)
         elif now - since >= _UNWATCH_S:
             self._is_tracked = False
             self._core.unwatch(self)
@@ -319,7 +309,8 @@ class StreamWriter:
             self._core.unwatch(self)
         return self._queue.close()
 
-    def _flush_quietly(self) -> None:
+    def flush_quietly(self) -> None:
+        """`flush`, where the thread that reads will see the end of the connection."""
         with contextlib.suppress(OSError):
             self.flush()
 

@@ -22,7 +22,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 MANY_THREADS = 128
 MANY_FOR_S = 1.0  # a deep recursion needs as many, too, but comes to its end
@@ -30,18 +29,19 @@ IDLE_S = 3.0  # a thread without work this long retires
 _BLOCKED_AFTER_S = 0.005  # no job ended for this long: the running ones are taken to be blocked
 
 
-class Job(Protocol):
+class Job:
     """Something to run on a thread of the pool, once.
 
     `is_waiting` means that it waits for its peer, not for us; `is_urgent` that it overtakes others;
     `caller` names the process that it is done for, if it keeps its thread for that one.
     """
 
-    is_waiting: bool
-    is_urgent: bool
-    caller: str
+    is_waiting = False
+    is_urgent = False
+    caller = ""
 
-    def run(self) -> None: ...
+    def run(self) -> None:
+        raise NotImplementedError
 
 
 class ThreadPool:
@@ -112,19 +112,18 @@ class ThreadPool:
     def join(self, timeout_s: float) -> bool:
         """Waits for the threads other than the caller's; False if some are still busy."""
         deadline = time.monotonic() + timeout_s
-        me, is_over = threading.current_thread(), False
+        me = threading.current_thread()
         while True:
             with self._lock:
                 threads = tuple(self._threads)
             others = [t for t in threads if t is not me and (t.ident is None or t.is_alive())]
-            if not others or is_over:
+            if not others or time.monotonic() >= deadline:
                 return not others
             for thread in others:
                 if thread.ident is None:
                     time.sleep(0.001)  # about to be started
                 else:
                     thread.join(max(0.0, deadline - time.monotonic()))
-            is_over = time.monotonic() >= deadline
 
     def take_unstarted(self) -> list[Job]:
         """Jobs that were never begun; for after the stop."""
@@ -308,15 +307,8 @@ def _cpu_time_s(threads: list[int]) -> float:
     return sum(time.clock_gettime(time.pthread_getcpuclockid(thread)) for thread in threads)
 
 
-class FunctionJob:
-    """A function as a job.
-
-    Example:
-        pool.submit(FunctionJob(flush))
-    """
-
-    is_waiting = False
-    caller = ""
+class FunctionJob(Job):
+    """A function as a job."""
 
     def __init__(self, run: Callable[[], None], *, is_urgent: bool = False) -> None:
         self._run = run
@@ -330,16 +322,12 @@ class FunctionJob:
             _current.job = None
 
 
-class _CurrentJob(threading.local):
-    job: FunctionJob | None = None
-
-
-_current = _CurrentJob()
+_current = threading.local()  # its `job` is the FunctionJob that the thread runs, if any
 
 
 def blocking_acquire(waiter: threading.Lock) -> None:
     """Acquires the lock. A FunctionJob of this thread does not count as running meanwhile."""
-    job = _current.job
+    job = getattr(_current, "job", None)
     if job is not None:
         job.is_waiting = True
     try:

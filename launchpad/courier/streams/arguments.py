@@ -9,31 +9,24 @@ neither the method nor the code that calls it has to know of any of this.
 from __future__ import annotations
 
 import contextlib
-import pickle
 import struct
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
-from launchpad.courier.streams.receiver import StreamReceiver
 
 if TYPE_CHECKING:
     import asyncio
 
 _COUNT = struct.Struct("<H")
-_loads = pickle.loads
 _END = object()
 _POLL_S = 0.1  # a loop that is closed leaves what was given to it last undone
 
-OpenArgument = Callable[[int], Any]
-
 #: Set while a call that has streams among its arguments is unpickled.
-opening: ContextVar[OpenArgument | None] = ContextVar("courier_opening", default=None)
+opening: ContextVar[Callable[[int], Any] | None] = ContextVar("courier_opening", default=None)
 
 
 class Placeholder:
@@ -86,73 +79,6 @@ def decode_count(header: bytes) -> int:
     if len(header) != _COUNT.size:
         raise ProtocolError("a count of streams that is none")
     return int(_COUNT.unpack(header)[0])
-
-
-class ArgumentStream(Iterator[Any]):
-    """An argument that is a stream, as the method sees it: what the caller's iterator gives.
-
-    Example:
-        def learn(self, batches: Iterator[Batch]) -> float:
-            return sum(self.step(batch) for batch in batches)
-
-    Iterate with `for` or `async for`. An exception of the caller's iterator is raised here. When the
-    method returns, or after `close`, the caller's iterator is closed. Any number of threads may take
-    items; each goes to one of them.
-    """
-
-    def __init__(
-        self,
-        incoming: StreamReceiver,
-        wait: Callable[[threading.Lock], None],
-        raise_end: Callable[[], None],
-        cancel: Callable[[], None],
-    ) -> None:
-        self._incoming = incoming
-        self._wait = wait
-        self._raise_end = raise_end
-        self._cancel = cancel
-
-    def __next__(self) -> Any:
-        while (frame := self._incoming.take()) is None:
-            self._incoming.open()
-            waiter = threading.Lock()
-            waiter.acquire()
-            self._incoming.notify(waiter.release)
-            self._wait(waiter)
-        if frame[0] == framing.END:
-            self._raise_end()
-            raise StopIteration
-        return _loads(frame[3], buffers=frame[4])
-
-    def __aiter__(self) -> ArgumentStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        import asyncio
-
-        while (frame := self._incoming.take()) is None:
-            self._incoming.open()
-            loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-            self._incoming.notify(partial(loop.call_soon_threadsafe, arrived.set))
-            await arrived.wait()
-        if frame[0] == framing.END:
-            self._raise_end()
-            raise StopAsyncIteration
-        return _loads(frame[3], buffers=frame[4])
-
-    def close(self) -> None:
-        """Takes no more: the caller's iterator is closed. Iterating goes no further."""
-        self._cancel()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "an argument that is a stream cannot be sent inside of another value, nor pickled: collect its "
-            "items in a list"
-        )
-
-    async def aclose(self) -> None:
-        """The same, for `contextlib.aclosing`."""
-        self._cancel()
 
 
 class SyncIterator(Iterator[Any]):

@@ -131,10 +131,9 @@ class StreamReceiver:
             self._taken_bytes += size
             self._counts.items += 1
             self._counts.bytes_in += size
-            if self._taken_items < _HALF_ITEMS and self._taken_bytes < _HALF_BYTES:
-                return frame  # the other side has half a window left
-            self._give(self._taken_items, self._taken_bytes)
-            self._taken_items = self._taken_bytes = 0
+            if self._taken_items >= _HALF_ITEMS or self._taken_bytes >= _HALF_BYTES:
+                self._give(self._taken_items, self._taken_bytes)
+                self._taken_items = self._taken_bytes = 0
             return frame
 
     def notify(self, callback: Callable[[], object]) -> None:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 from typing import Any
 
 from launchpad.courier.call_stack import CallContext, current_call
@@ -52,7 +51,7 @@ class StreamSender:
         self.on_end: Callable[[], object] | None = None  # called before an END is made
         self.on_close: Callable[[bytes], object] | None = None  # told of the error it ended with
         self._iterator = iterator
-        self._current_call = call_context
+        self._trace = b"" if call_context is None else call_context.trace
         deadline = None if call_context is None else call_context.deadline
         self._step_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         self._error = b""
@@ -77,7 +76,7 @@ class StreamSender:
     def step(self) -> Sequence[framing.Chunk]:
         """The next frame: an item, or the end, and why."""
         if self._step_s is not None:
-            self._renew_deadline()
+            self._renew_deadline(self._step_s)
         try:
             item = next(self._iterator)
         except StopIteration:
@@ -89,16 +88,13 @@ class StreamSender:
     async def step_async(self) -> Sequence[framing.Chunk]:
         """`step`, for an async iterator."""
         if self._step_s is not None:
-            self._renew_deadline()
+            self._renew_deadline(self._step_s)
         try:
             item = await self._iterator.__anext__()
         except StopAsyncIteration:
             return self._end(b"")
-        except (
-            Exception,
-            SystemExit,
-            KeyboardInterrupt,
-        ) as error:  # a CancelledError goes on: it is ours
+        # A CancelledError goes on: it is ours.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             return self._end(pickling.encode_error(error))
         return self._encode(item)
 
@@ -165,10 +161,8 @@ class StreamSender:
         if on_close is not None:
             on_close(self._error)
 
-    def _renew_deadline(self) -> None:
-        assert self._current_call is not None
-        assert self._step_s is not None
-        current_call.set(replace(self._current_call, deadline=time.monotonic() + self._step_s))
+    def _renew_deadline(self, step_s: float) -> None:
+        current_call.set(CallContext(time.monotonic() + step_s, self._trace))
 
 
 def show_close_error() -> None:
