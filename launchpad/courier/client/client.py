@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from launchpad.courier import transport
@@ -115,6 +115,9 @@ class Client(Methods[Any], Generic[T]):
         idempotent: methods that may run twice, so that courier may repeat calls of them.
     """
 
+    _futures: Methods[Future[Any]] | None = None
+    _aio: Methods[AioCall] | None = None
+
     def __init__(
         self,
         address: str | Callable[[], str],
@@ -155,7 +158,7 @@ class Client(Methods[Any], Generic[T]):
         """Where the server is now; "" if that is not known yet."""
         return self._channel.peer.locate()
 
-    @cached_property
+    @property
     def futures(self) -> Methods[Future[Any]]:
         """The same methods, returning a `concurrent.futures.Future` at once.
 
@@ -163,18 +166,22 @@ class Client(Methods[Any], Generic[T]):
         begun. Callbacks run one after the other on a thread for them alone, and may wait for other
         futures; one that blocks lets the next ones begin.
         """
-        return Methods(self._channel.submit)
+        if self._futures is None:
+            self._futures = Methods(self._channel.submit)
+        return self._futures
 
-    @cached_property
+    @property
     def aio(self) -> Methods[AioCall]:
         """The same methods, to be awaited.
 
         Example:
             losses = await asyncio.gather(*(learner.aio.step(batch) for batch in batches))
         """
-        from launchpad.courier.client.aio import AioCall
+        if self._aio is None:
+            from launchpad.courier.client.aio import AioCall
 
-        return Methods(partial(AioCall, self._channel))
+            self._aio = Methods(partial(AioCall, self._channel))
+        return self._aio
 
     def with_options(self, **changes: Any) -> Client[T]:
         """The same client with other options, for one call or many; connections are shared.

@@ -32,20 +32,6 @@ class ClientConnection:
 
     shares_memory = False
 
-    __slots__ = (
-        "_decoder",
-        "_receive",
-        "_send",
-        "_unsent",
-        "address",
-        "is_sent",
-        "is_stale",
-        "rest",
-        "sock",
-        "timeout_s",
-        "was_used",
-    )
-
     def __init__(
         self, sock: Socket, max_bytes: int, is_stale: Callable[[Socket], bool] | None, address: str
     ) -> None:

@@ -25,9 +25,7 @@ class PendingCalls:
 
     def __init__(self, peer: RemoteServer, drop_stream: Callable[[int], None]) -> None:
         self._peer = peer
-        self._drop_stream = (
-            drop_stream  # that the server has answered with, if it will not be fetched
-        )
+        self._drop_stream = drop_stream  # an answer that will not be fetched
         self.calls: dict[int, PipelinedFuture] = {}
         self.deadlines = DeadlineHeap(self.calls)
         self._attaching: set[PipelinedFuture] = set()

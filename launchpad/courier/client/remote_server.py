@@ -117,6 +117,7 @@ class RemoteServer:
         self.shares_memory = segments.IS_SUPPORTED and self.address.startswith("unix:")
         self.own_token = token  # None: the keyring has it
         self._failure_check = failure_check
+        self.fetch_waits = _fetch_waits
 
     @property
     def label(self) -> str:
@@ -354,15 +355,6 @@ class RemoteServer:
         address = self.address if address is None else address
         return {"server": self.server, "address": address, "method": method.decode()}
 
-    @staticmethod
-    def fetch_waits(address: str, token: bytes | None) -> list[Edge]:
-        """Asks any server which calls wait there for others."""
-        from launchpad.courier.client.client import Client
-
-        with Client[Any](address, token=token, call_timeout=2.0, wait_for_ready=False) as client:
-            edges: list[Edge] = client._channel.call(framing.WAITS)
-            return edges
-
 
 class SlowCallWatchdog:
     """One call that waits: looks for a reason, and logs it, once. `check` is called about every second.
@@ -403,3 +395,12 @@ class SlowCallWatchdog:
             self._checked_deadlock = call_deadlock.detect(
                 call_stack.find_waits(call_stack.here.record)
             )
+
+
+def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
+    """Asks any server which calls wait there for others."""
+    from launchpad.courier.client.client import Client
+
+    with Client[Any](address, token=token, call_timeout=2.0, wait_for_ready=False) as client:
+        edges: list[Edge] = client._channel.call(framing.WAITS)
+        return edges

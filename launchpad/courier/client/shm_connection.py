@@ -19,8 +19,6 @@ class ShmClientConnection(ClientConnection):
 
     shares_memory = True
 
-    __slots__ = ("_call", "_peer", "_shared", "_shm")
-
     def __init__(
         self,
         sock: stream_socket.Socket,

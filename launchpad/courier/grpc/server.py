@@ -74,9 +74,9 @@ class GrpcServer:
         self._stopped = self._server.stop(grace_s)
         for send in tuple(self._courier.open_calls):
             send(None)
-        for notify, send in tuple(self._health.watchers.items()):
-            self._health.watchers.pop(notify, None)
-            send(None)
+        for notify in tuple(self._health.watchers):
+            if (send_health := self._health.watchers.pop(notify, None)) is not None:
+                send_health(None)
 
     def end_stop(self) -> None:
         """Cancels what is left, and waits until nothing is.
