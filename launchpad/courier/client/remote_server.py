@@ -117,7 +117,7 @@ class RemoteServer:
         self.shares_memory = segments.IS_SUPPORTED and self.address.startswith("unix:")
         self.own_token = token  # None: the keyring has it
         self._failure_check = failure_check
-        self.fetch_waits = _fetch_waits
+        self.fetch_waits: Callable[[str, bytes | None], list[Edge]] = _fetch_waits
 
     @property
     def label(self) -> str:
