@@ -141,7 +141,8 @@ class SocketChannel(Channel):
                 self.peer.check_size(method, len(body) + sum(each.nbytes for each in buffers))
                 if self.options.compress and compression.is_worthwhile(body, buffers):
                     body, buffers, header = compression.pack(body, buffers)
-                    headers_out += framing.encode_headers({framing.COMPRESSED: header})
+                    header_data = framing.encode_headers({framing.COMPRESSED: header})
+                    headers_out += header_data
                 if segments.is_worthwhile(buffers):
                     connections = self._shm_connections
             n_out = framing.size(body, buffers) if buffers else len(body)
