@@ -40,8 +40,8 @@ MUTATIONS = (
     Mutation(
         "a call that may have run is not made again, unless it is idempotent",
         "courier/client/channel.py",
-        "if may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):",
-        "if True:",
+        "if not self.peer.may_repeat(method, self.options):",
+        "if False:",
         "tests/courier/test_death.py",
     ),
     Mutation(

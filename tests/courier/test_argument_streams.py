@@ -844,7 +844,7 @@ def test_sound_01_a_call_that_is_closed_does_not_leave_its_connection_to_others_
             raise
 
     def close_late(connection: SharedConnection) -> None:
-        sender = connection._call._argument_senders[1]
+        sender = connection._call._senders[1]
         goes_on.set()
         until(lambda: connection.is_over or sender._outgoing._allowed_items > WINDOW_ITEMS)
         closed(connection)

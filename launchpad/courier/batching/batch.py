@@ -30,16 +30,12 @@ class BatchedCall(Promise):
 
 
 class Batcher:
-    """Runs batches of one function, and remembers what its requests are usually like.
-
-    Args:
-        pad_to: a shorter batch is made this long with copies of its last request; 0 leaves it short.
-        is_idempotent: if it says so, a batch that raised is repeated one request at a time, so that
-            only those fail that cannot be answered.
-    """
+    """Runs batches of one function, and remembers what its requests are usually like."""
 
     def __init__(self, pad_to: int, is_idempotent: Callable[[], bool]) -> None:
+        #: A shorter batch is made this long with copies of its last request.
         self._pad_to = pad_to
+        #: If so, a batch that raised is repeated one by one, so that only those fail that have to.
         self._is_idempotent = is_idempotent
         self._usual: Hashable = None
 
@@ -47,9 +43,7 @@ class Batcher:
         """Gives each request its outcome. Raises nothing."""
         try:
             self._run_alike(self._reject_mismatched(requests))
-        except (
-            BaseException
-        ) as error:  # out of memory, no numpy: whatever it is, no caller may wait for ever
+        except BaseException as error:  # no memory, no numpy, …: no caller may wait for ever
             _fail(requests, error)
         finally:
             del requests  # the traceback of an exception that they have leads here
@@ -61,9 +55,7 @@ class Batcher:
         with bad arguments cannot have a lone caller with good ones refused.
         """
         calls = [(request.args, request.kwargs) for request in requests]
-        with contextlib.suppress(
-            Exception
-        ):  # one cannot be described: which one, is found out below
+        with contextlib.suppress(Exception):  # which one cannot be described, is found out below
             if are_alike(calls):
                 self._usual = describe(calls[0])
                 return requests
@@ -93,21 +85,20 @@ class Batcher:
         try:
             result = requests[0].fn(*args, **kwargs)
         except BaseException as error:  # SystemExit too: the callers get it
-            self._raise_to(requests, error)
+            if len(requests) > 1 and self._is_idempotent():
+                for request in requests:
+                    self.run([request])
+                return
+            if len(requests) > 1:
+                error.add_note(
+                    f"raised for a batch of {len(requests)} requests, of which this was one"
+                )
+            _fail(requests, error)
         else:
             for request, value in zip(requests, unstack(result, n), strict=False):
                 request.set_result(value)
         finally:
             del requests, padded
-
-    def _raise_to(self, requests: list[BatchedCall], error: BaseException) -> None:
-        if len(requests) > 1 and self._is_idempotent():
-            for request in requests:
-                self.run([request])
-            return
-        if len(requests) > 1:
-            error.add_note(f"raised for a batch of {len(requests)} requests, of which this was one")
-        _fail(requests, error)
 
 
 def _refuse(mismatched: list[BatchedCall], others: list[BatchedCall]) -> None:

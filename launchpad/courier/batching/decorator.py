@@ -75,8 +75,8 @@ def batched_handler(
     timeout_s = timeout if isinstance(timeout, int | float) else timeout.total_seconds()
     if not 0 <= timeout_s <= threading.TIMEOUT_MAX:
         raise ValueError(f"timeout is in seconds and not negative, not {timeout!r}")
-    limits = Limits(batch_size, max_parallelism, timeout_s)
-    return lambda fn: Batched(_checked(fn), limits, pad_batch)
+    limits = Limits(batch_size, max_parallelism, timeout_s, pad_batch)
+    return lambda fn: Batched(_checked(fn), limits)
 
 
 class Batched:
@@ -86,21 +86,15 @@ class Batched:
     """
 
     def __init__(
-        self,
-        fn: Callable[..., Any],
-        limits: Limits,
-        pad_batch: bool,
-        queue: BatchQueue | None = None,
+        self, fn: Callable[..., Any], limits: Limits, queue: BatchQueue | None = None
     ) -> None:
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
         self._limits = limits
-        self._pad_batch = pad_batch
         self._queue = queue or self._new_queue()
         self._lock = threading.Lock()
-        self._queues: dict[
-            int, tuple[weakref.ref[object], BatchQueue]
-        ] = {}  # of methods, by instance
+        # Of methods, by instance.
+        self._queues: dict[int, tuple[weakref.ref[object], BatchQueue]] = {}
         self._is_method = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,14 +142,14 @@ class Batched:
                     ) from None
                 found = queues[key] = reference, self._new_queue()
         method = types.MethodType(self.__wrapped__, instance)
-        bound = Batched(method, self._limits, self._pad_batch, found[1])
+        bound = Batched(method, self._limits, found[1])
         bound.__dict__.update(self._marks())
         return bound
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Classes of a script travel by value, and their methods with them: without what waits."""
         state = self._marks() | {"_is_method": self._is_method}
-        return Batched, (self.__wrapped__, self._limits, self._pad_batch), state
+        return Batched, (self.__wrapped__, self._limits), state
 
     def __repr__(self) -> str:
         return f"<batched {self.__wrapped__!r}>"
@@ -165,7 +159,7 @@ class Batched:
         return {name: value for name, value in vars(self).items() if name.startswith("courier_")}
 
     def _new_queue(self) -> BatchQueue:
-        pad_to = self._limits.size if self._pad_batch else 0
+        pad_to = self._limits.size if self._limits.pads else 0
         batcher = Batcher(pad_to, lambda: bool(getattr(self, IDEMPOTENT, False)))
         return BatchQueue(_name_of(self.__wrapped__), self._limits, batcher.run)
 

@@ -28,6 +28,7 @@ class Limits(NamedTuple):
     size: int
     parallelism: int
     timeout_s: float
+    pads: bool  # a smaller batch is made of that size
 
 
 class BatchQueue:

@@ -22,8 +22,10 @@ where None is. No array library is imported before a value needs it.
 from __future__ import annotations
 
 import copy
+import dataclasses
+import reprlib
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 _NUMBER, _BOOL, _ANY = "a number", "a bool", "any object"
@@ -33,7 +35,7 @@ _HUGE = "an int that 64 bits cannot hold"
 _NUMBERS = frozenset({("i", 8), ("f", 8), ("c", 16)})  # what numpy makes of Python's numbers
 
 
-def describe(value: object) -> Hashable:
+def describe(value: Any) -> Hashable:
     """Equal for values that can be stacked: of the same structure, shapes and dtypes."""
     if (kind := type(value)) in _PLAIN:
         return _PLAIN[kind]
@@ -41,16 +43,14 @@ def describe(value: object) -> Hashable:
         return _type_name(kind), frozenset([(key, describe(each)) for key, each in held.items()])
     library = _library_of(value)
     if library == "numpy":
-        array: Any = value
-        dtype, shape = array.dtype, array.shape
+        dtype, shape = value.dtype, value.shape
         if not shape and dtype.kind == "b":
             return _BOOL
         if not shape and (dtype.kind, dtype.itemsize) in _NUMBERS:
             return _NUMBER
         return dtype.kind if dtype.kind in "SU" else dtype, shape  # strings may differ in length
     if library == "jax":
-        array = value
-        return array.dtype, array.shape  # as numpy's: jax takes them together
+        return value.dtype, value.shape  # as numpy's: jax takes them together
     if library is not None:
         return _words(value)
     if isinstance(value, bool | int | float | complex):
@@ -128,8 +128,8 @@ def difference(expected: object, given: object, path: str) -> str:
         is_alike = describe(expected) == describe(given)
         return "" if is_alike else f"{path}: {_words(expected)} expected, {_words(given)} given"
     if ours.keys() != theirs.keys():
-        missing = {key: None for key in ours if key not in theirs}
-        unknown = {key: None for key in theirs if key not in ours}
+        missing = [key for key in ours if key not in theirs]
+        unknown = [key for key in theirs if key not in ours]
         parts = [f"without {_names(missing)}"] * bool(missing)
         parts += [f"with {_names(unknown)}"] * bool(unknown)
         return f"{path}: {' and '.join(parts)}, unlike the others"
@@ -148,16 +148,9 @@ def _contents(value: object) -> dict[Any, Any] | None:
     if isinstance(value, tuple):
         names = range(len(value)) if kind is tuple else getattr(kind, "_fields", None)
         return None if names is None else dict(zip(names, value, strict=True))
-    if hasattr(kind, "__dataclass_fields__"):
-        import dataclasses
-
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
-    attributes = getattr(kind, "__attrs_attrs__", None)
-    return (
-        None
-        if attributes is None
-        else {each.name: getattr(value, each.name) for each in attributes}
-    )
+    is_dataclass = hasattr(kind, "__dataclass_fields__")
+    fields = dataclasses.fields(kind) if is_dataclass else getattr(kind, "__attrs_attrs__", None)
+    return None if fields is None else {each.name: getattr(value, each.name) for each in fields}
 
 
 def _columns(values: Sequence[Any]) -> dict[Any, Sequence[Any]] | None:
@@ -199,9 +192,7 @@ def _rebuild(like: Any, held: dict[Any, Any]) -> Any:
 
 def _step(value: object, key: object) -> str:
     """How one writes the way from a structure to what it holds: `[0]`, `.reward`, `['obs']`."""
-    if isinstance(value, dict) or type(value) is tuple:
-        return f"[{key!r}]"
-    return f".{key}"
+    return f"[{key!r}]" if isinstance(value, dict) or type(value) is tuple else f".{key}"
 
 
 def _type_name(kind: type) -> tuple[str, str]:
@@ -257,7 +248,5 @@ def _is_huge(value: int) -> bool:
     return not -(2**63) <= value < 2**63
 
 
-def _names(keys: dict[Any, Any]) -> str:
-    import reprlib
-
+def _names(keys: Iterable[Any]) -> str:
     return reprlib.repr(list(keys)).strip("[]") or "no keys"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.client.stream import Stream
@@ -28,10 +29,8 @@ class AioCall:
     """
 
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
-        self._channel = channel
+        self._submit = partial(channel.submit, method, *args, **kwargs)
         self._method = method
-        self._args = args
-        self._kwargs = kwargs
         self._stream: AsyncStream | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -52,8 +51,7 @@ class AioCall:
         return await self._stream.__anext__()
 
     async def _call(self) -> Any:
-        future = self._channel.submit(self._method, *self._args, **self._kwargs)
-        result = await asyncio.wrap_future(future)
+        result = await asyncio.wrap_future(self._submit())
         return AsyncStream(result) if isinstance(result, Stream) else result
 
 

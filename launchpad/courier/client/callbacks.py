@@ -56,15 +56,14 @@ class CallbackThreads:
         """Runs `callback(future)` soon, on another thread; on this one only if none can be started."""
         job = partial(_call, callback, future)
         with self._changed:
-            has_runner = self._runner is not None or self._start_runner()
-            if has_runner:
+            if self._runner is not None or self._start_runner():
                 self._jobs.append(job)
                 if self._is_idle:
                     self._changed.notify_all()
                 else:
                     self._ensure_watcher()
-        if not has_runner:
-            job()
+                return
+        job()
 
     def _run(self) -> None:
         me = threading.current_thread()

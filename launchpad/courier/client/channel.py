@@ -20,23 +20,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import call_stack, transport
-from launchpad.courier.call_stack import current_call
-from launchpad.courier.client.connection import (
-    CHECK_EVERY_S,
-    ClientConnection,
-    OpenedSocket,
-    open_socket,
-)
+from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection, open_socket
 from launchpad.courier.client.connection_pool import ConnectionPool, MovingConnectionPool
 from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
-from launchpad.courier.client.retry import MAX_TRIES, NotRun, may_repeat, next_pause
+from launchpad.courier.client.retry import MAX_TRIES, NotRun
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import Counts
 from launchpad.courier.transport import stream_socket
-from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -45,7 +38,7 @@ if TYPE_CHECKING:
 _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
 
 _monotonic = time.monotonic
-_current_call = current_call.get
+_current_call = call_stack.current_call.get
 _loads = pickle.loads
 _RESULT, _ERROR, _SMALL = framing.RESULT, framing.ERROR, framing.SMALL
 _encode_call = pickling.encode_call
@@ -112,7 +105,7 @@ class SocketChannel(Channel):
         if not peer.can_move:
             transport.find(peer.address)  # raises in the caller's line if the address is malformed
         pool = MovingConnectionPool if peer.can_move else ConnectionPool
-        self.connections = pool(peer, self.counts)
+        self.connections = pool(peer)
         self._idle_connections = self.connections.idle_connections
         self._shm_connections = self.connections.shm_connections
         self._shm_methods = self.connections.shm_methods
@@ -183,7 +176,7 @@ class SocketChannel(Channel):
                     return self.peer.decode_reply(method, self.options, reply)
                 except NotRun:
                     pass  # what follows must not have it as its context
-                pause_s = self.pause(pause_s, method, deadline)
+                pause_s = self.peer.pause(pause_s, method, self.options, deadline)
                 now = _monotonic()
         except BaseException:
             counts.errors += 1
@@ -254,9 +247,8 @@ class SocketChannel(Channel):
                         method, body, buffers, timeout_us, headers_out
                     )
                 except OSError as error:
-                    failed = error.with_traceback(
-                        None
-                    )  # which would keep this frame, and the arguments
+                    # The traceback would keep this frame, and the arguments.
+                    failed = error.with_traceback(None)
                 if not isinstance(failed, BlockingIOError):
                     self._check_retry(failed, connection, method)
                 elif (reply := self._wait_on(connection, method, deadline)) is not None:
@@ -271,14 +263,6 @@ class SocketChannel(Channel):
             if tries >= MAX_TRIES:
                 self.peer.raise_if_failed()
                 raise self.peer.not_taken(method, failed) from failed
-
-    def pause(self, pause_s: float, method: bytes, deadline: float | None) -> float:
-        """Waits before the next attempt, when the server takes no calls; returns for how long."""
-        self.peer.check_wait(method, self.options)
-        left = self.peer.time_left(method, self.options, deadline)
-        pause_s = next_pause(pause_s)
-        time.sleep(pause_s if left is None else min(pause_s, left))
-        return pause_s
 
     def _wait_on(
         self, connection: ClientConnection, method: bytes, deadline: float | None
@@ -300,7 +284,7 @@ class SocketChannel(Channel):
     def _check_retry(self, failed: OSError, connection: ClientConnection, method: bytes) -> None:
         """Raises an error that explains why a call whose connection has ended is not made again."""
         if connection.is_sent:
-            if not may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):
+            if not self.peer.may_repeat(method, self.options):
                 raise self.peer.lost(method, connection.address) from failed
             self.peer.raise_if_failed()
 
@@ -318,15 +302,14 @@ class SocketChannel(Channel):
         peer = self.peer
         shares = connections is not self._idle_connections
         attempt = partial(open_socket, peer, flags=handshake.SHARE if shares else 0)
-        found: OpenedSocket = peer.wait_for(attempt, method, self.options, deadline)
-        sock, address = found
+        sock, address = peer.wait_for(attempt, method, self.options, deadline)
         if shares and not (peer.shares_memory and stream_socket.is_unix(sock)):  # as we know by now
             sock.close()
             return self._open(self._idle_connections, method, deadline)
         self.connections.add(sock)
         is_closed = transport.find(address).is_stale
 
-        def is_obsolete(sock: Socket) -> bool:
+        def is_obsolete(sock: stream_socket.Socket) -> bool:
             # An old server may go on running, cut off from the rest: it must not be called any more.
             return peer.has_moved_from(address) or (is_closed is not None and is_closed(sock))
 

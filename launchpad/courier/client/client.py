@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -11,11 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from launchpad.courier import transport
-from launchpad.courier.call_stack import Edge
 from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.remote_server import Options, RemoteServer
 from launchpad.courier.protocol import framing, handshake
-from launchpad.courier.protocol.framing import HEALTH, LIST_METHODS, STATS, WAITS
 from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address
 
@@ -42,7 +38,44 @@ _CHANNELS = {
 """The channels over no socket of courier's own, by the kind of address; loaded when they are used."""
 
 
-class Client(Generic[T]):
+class Method(partial[Any]):
+    """A method of a server, to be called. It is not a value, and has no truth."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self!r} is always there, and is neither true nor false: call it")
+
+    def __repr__(self) -> str:
+        return f"<method {self.args[-1].decode()!r} of a courier server>"
+
+
+class Methods(Generic[R]):
+    """The methods of a server, called in one way: `client.futures.step(batch)`."""
+
+    def __init__(self, call: Callable[..., R]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        return self._call(b"__call__", *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., R]:
+        # Copy, pickle and inspection ask every object for such names: no call is meant.
+        if name.startswith("_"):
+            raise AttributeError(
+                f"a courier client has no {name!r}: remote names have no underscore"
+            )
+        encoded = name.encode()
+        if len(encoded) > framing.MAX_NAME:
+            raise AttributeError(
+                f"a method name of {len(encoded)} bytes; the limit is {framing.MAX_NAME}"
+            )
+        method = Method(self._call, encoded)
+        self.__dict__[name] = method  # found there from now on, without this method
+        return method
+
+
+class Client(Methods[Any], Generic[T]):
     """Calls the methods of a server.
 
     Example:
@@ -82,6 +115,9 @@ class Client(Generic[T]):
         idempotent: methods that may run twice, so that courier may repeat calls of them.
     """
 
+    _futures: Methods[Future[Any]] | None = None
+    _aio: Methods[AioCall] | None = None
+
     def __init__(
         self,
         address: str | Callable[[], str],
@@ -108,7 +144,6 @@ class Client(Generic[T]):
             failure_check=failure_check,
             max_bytes=max_bytes,
             idempotent=frozenset(name.encode() for name in idempotent),
-            fetch_waits=_fetch_waits,
         )
         make_channel: Callable[[RemoteServer, Options], Channel] = SocketChannel
         if not peer.can_move:
@@ -116,8 +151,7 @@ class Client(Generic[T]):
             if kind in _CHANNELS:
                 make_channel = transport.load(_CHANNELS[kind])
         self._channel = make_channel(peer, Options(call_timeout, wait_for_ready, compress=compress))
-        self._futures: Methods[Future[Any]] | None = None
-        self._aio: Methods[AioCall] | None = None
+        super().__init__(self._channel.call)
 
     @property
     def address(self) -> str:
@@ -157,12 +191,10 @@ class Client(Generic[T]):
 
         Raises TypeError for an option that there is not; see `remote_server.Options`.
         """
-        view = copy.copy(self)
-        for name in tuple(view.__dict__):
-            if not name.startswith("_"):
-                del view.__dict__[name]  # a method that was found, with its options
+        view = object.__new__(type(self))
+        view._given, view._name = self._given, self._name
         view._channel = self._channel.with_options(replace(self._channel.options, **changes))
-        view._futures = view._aio = None
+        view._call = view._channel.call
         return view
 
     def stats(self) -> ClientStats:
@@ -173,14 +205,6 @@ class Client(Generic[T]):
             learner.stats().methods["step"].p99_s
         """
         return stats(self)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._channel.call(b"__call__", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = Method(self._channel.call, _method_name(name))
-        self.__dict__[name] = method  # found there from now on, without this method
-        return method
 
     def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_"):
@@ -213,33 +237,6 @@ class Client(Generic[T]):
         return f"Client({self._given!r}, now at {self.address or 'an unknown address'})"
 
 
-class Method(partial[Any]):
-    """A method of a server, to be called. It is not a value, and has no truth."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> NoReturn:
-        raise TypeError(f"{self!r} is always there, and is neither true nor false: call it")
-
-    def __repr__(self) -> str:
-        return f"<method {self.args[-1].decode()!r} of a courier server>"
-
-
-class Methods(Generic[R]):
-    """The methods of a server, called in another way: `client.futures.step(batch)`."""
-
-    def __init__(self, call: Callable[..., R]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
-        return self._call(b"__call__", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., R]:
-        method = Method(self._call, _method_name(name))
-        self.__dict__[name] = method
-        return method
-
-
 # Functions, not methods of the client: a server may have methods of these names.
 
 
@@ -253,13 +250,13 @@ def close(client: Any) -> None:
 
 def list_methods(client: Any) -> list[str]:
     """The names that the client's server serves, sorted. A call like any other."""
-    names: list[str] = client._channel.call(LIST_METHODS)
+    names: list[str] = client._channel.call(framing.LIST_METHODS)
     return names
 
 
 def health(client: Any) -> str:
     """`serving`, `not serving` or `draining`. A call like any other, which a draining server answers."""
-    state: str = client._channel.call(HEALTH)
+    state: str = client._channel.call(framing.HEALTH)
     return state
 
 
@@ -270,7 +267,7 @@ def incarnation(client: Any) -> str:
     """
     channel: Channel = client._channel
     if channel.peer.server_hello is None:
-        channel.call(HEALTH)
+        channel.call(framing.HEALTH)
     assert channel.peer.server_hello is not None
     return channel.peer.server_hello.incarnation.hex()
 
@@ -289,7 +286,7 @@ def on_restart(client: Any, callback: Callable[[], object]) -> None:
 
 def server_stats(client: Any) -> ServerStats:
     """What the client's server has counted of its calls, from all its clients. A call like any other."""
-    found: ServerStats = client._channel.call(STATS)
+    found: ServerStats = client._channel.call(framing.STATS)
     return found
 
 
@@ -310,25 +307,6 @@ def stats(client: Any) -> ClientStats:
     )
 
 
-def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
-    client: Client[Any] = Client(address, token=token, call_timeout=2.0, wait_for_ready=False)
-    with contextlib.closing(client._channel) as channel:
-        edges: list[Edge] = channel.call(WAITS)
-        return edges
-
-
-def _method_name(name: str) -> bytes:
-    """Refuses names that copy, pickle and inspection ask every object for: no call is meant."""
-    encoded = name.encode()
-    if name.startswith("_"):
-        raise AttributeError(f"a courier client has no {name!r}: remote names have no underscore")
-    if len(encoded) > framing.MAX_NAME:
-        raise AttributeError(
-            f"a method name of {len(encoded)} bytes; the limit is {framing.MAX_NAME}"
-        )
-    return encoded
-
-
 def _rebuild(
     address: str | Callable[[], str],
     name: str | None,
@@ -339,5 +317,4 @@ def _rebuild(
     client: Client[Any] = Client(address, name=name, idempotent=idempotent)
     if made_in is not None:
         vars(client._channel)["made_in"] = made_in
-    client._channel = client._channel.with_options(options)
-    return client
+    return client.with_options(**vars(options))

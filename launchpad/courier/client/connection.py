@@ -10,7 +10,6 @@ that stops in an orderly way sends last of all that nothing else was run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from launchpad.courier import transport
 from launchpad.courier.client.remote_server import RemoteServer
@@ -33,26 +32,8 @@ class ClientConnection:
 
     shares_memory = False
 
-    __slots__ = (
-        "_decoder",
-        "_receive",
-        "_send",
-        "_unsent",
-        "address",
-        "is_sent",
-        "is_stale",
-        "rest",
-        "sock",
-        "timeout_s",
-        "was_used",
-    )
-
     def __init__(
-        self,
-        sock: Socket,
-        max_bytes: int = framing.MAX_BYTES,
-        is_stale: Callable[[Socket], bool] | None = None,
-        address: str | None = None,
+        self, sock: Socket, max_bytes: int, is_stale: Callable[[Socket], bool] | None, address: str
     ) -> None:
         self.sock = sock
         self.address = address  # that it leads to
@@ -129,10 +110,7 @@ class ClientConnection:
         return frames[0] if frames else None
 
     def receive_all(self, flags: int = 0) -> Sequence[framing.Fields]:
-        """Reads once, for a call with streams, where many frames arrive; returns those now complete.
-
-        Raises OSError as `receive`.
-        """
+        """Reads once, for a call with streams: the frames that are complete now. Raises as `receive` does."""
         frames = self._decode(self.sock.recv_into(self._decoder.buffer, 0, flags))
         self._check_for_goaway(frames)
         return frames
@@ -154,15 +132,10 @@ class ClientConnection:
             self.is_stale = lambda _: True  # a GOAWAY after the answer: it takes no more calls
 
 
-class OpenedSocket(NamedTuple):
-    """A socket whose handshake is done, and the address that it was connected to."""
-
-    sock: Socket
-    address: str
-
-
-def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> OpenedSocket | None:
-    """Connects once, where the server is now, and runs the handshake.
+def open_socket(
+    peer: RemoteServer, timeout_s: float | None, flags: int = 0
+) -> tuple[Socket, str] | None:
+    """Connects once, where the server is now, and runs the handshake: the socket, and that address.
 
     None when no server is up, or its address is not known; Refused when it refuses the handshake.
     """
@@ -174,7 +147,9 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
     try:
         sock = transport.find(address).connect(address, limit_s)
         sock.settimeout(limit_s)
-        places = _places_of_token(address, sock)
+        # Where the server may have left a token on this host: nowhere if there is TLS.
+        raw = stream_socket.raw_of(sock)
+        places = [raw.getpeername()[:2]] if address.startswith("tcp:") and raw is sock else []
         token = peer.find_token(address, places)
         sock.sendall(handshake.encode_client_hello(token, handshake.name(), flags, peer.max_bytes))
         start = stream_socket.receive_exactly(sock, len(handshake.TLS_ALERT))
@@ -186,8 +161,7 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
         start += stream_socket.receive_exactly(sock, handshake.START_SIZE - len(start))
         version = handshake.read_version(start)
         if version == handshake.VERSION:
-            n_left = handshake.SERVER_HELLO_SIZE - handshake.START_SIZE
-            start += stream_socket.receive_exactly(sock, n_left)
+            start += stream_socket.receive_exactly(sock, handshake.SERVER_HELLO_SIZE - len(start))
             server_hello = handshake.decode_server_hello(start)
         else:
             server_hello = handshake.ServerHello(version, handshake.BAD_VERSION, b"", "")
@@ -205,10 +179,4 @@ def open_socket(peer: RemoteServer, timeout_s: float | None, flags: int = 0) -> 
     if peer.has_moved_from(address):  # meanwhile
         sock.close()
         return None
-    return OpenedSocket(sock, address)
-
-
-def _places_of_token(address: str, sock: Socket) -> list[tuple[str, int]]:
-    """Under which host and port the server may have left a token on this host: none if there is TLS."""
-    raw = stream_socket.raw_of(sock)
-    return [raw.getpeername()[:2]] if address.startswith("tcp:") and raw is sock else []
+    return sock, address

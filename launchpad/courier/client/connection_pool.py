@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from launchpad.courier import fork
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.telemetry.counters import Counts
 from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 class ConnectionPool:
     """What all views of one client share. Safe from any thread."""
 
-    def __init__(self, peer: RemoteServer, counts: Counts) -> None:
+    def __init__(self, peer: RemoteServer) -> None:
         self.peer = peer
         self.idle_connections: deque[ClientConnection] = deque()
         # Those that share memory: a little slower for small calls, so not for these.
@@ -30,11 +29,12 @@ class ConnectionPool:
             deque() if peer.shares_memory or peer.can_move else self.idle_connections
         )
         self.shm_methods: set[bytes] = set()  # have returned something large
-        self._counts = counts
         self.lock = threading.Lock()
         # Calls with streams, to be closed with all else that is open; added with the lock held.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
+        # Also those to where the server was before, which end by themselves; added with the lock held.
+        self._pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of connections, idle or not
         fork.drop_in_child(self)
         # Not the client's: `Client(address).method` outlives the client that made it.
@@ -58,28 +58,28 @@ class ConnectionPool:
 
             with self.lock:
                 if self._pipeline is None:
-                    self._pipeline = Pipeline(self.peer, self._counts)
+                    self._pipeline = Pipeline(self.peer)
+                    self._pipelines.add(self._pipeline)
                 pipeline = self._pipeline
         return pipeline
 
     def close(self) -> None:
-        """Closes what is open; a later call opens it again."""
         with self.lock:
-            pipeline, self._pipeline = self._pipeline, None
-            streams = tuple(self.streams)
-        if pipeline is not None:
+            self._pipeline = None
+            pipelines, streams = tuple(self._pipelines), tuple(self.streams)
+        for pipeline in pipelines:
             pipeline.close()
         for stream in streams:
             stream.abort()
         _close_all(self.idle_connections, self.shm_connections)
 
     def drop_inherited(self) -> None:
-        """For a forked child: forgets the parent's connections."""
         self.lock = threading.Lock()
         self._sockets = weakref.WeakSet()
-        pipeline, self._pipeline = self._pipeline, None
-        if pipeline is not None:
+        self._pipeline = None
+        for pipeline in tuple(self._pipelines):
             pipeline.drop_inherited()
+        self._pipelines = weakref.WeakSet()
         for stream in tuple(self.streams):
             stream.drop_inherited()
         _close_all(self.idle_connections, self.shm_connections)
@@ -90,10 +90,6 @@ class MovingConnectionPool(ConnectionPool):
 
     What is in flight to the old address ends there, on its own connection.
     """
-
-    def __init__(self, peer: RemoteServer, counts: Counts) -> None:
-        super().__init__(peer, counts)
-        self._retired: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 
     def add(self, sock: Socket) -> None:
         """Also closes idle connections to the old address: some may not be used any more."""
@@ -116,21 +112,9 @@ class MovingConnectionPool(ConnectionPool):
         with self.lock:
             if self._pipeline is pipeline:
                 self._pipeline = None
-                self._retired.add(pipeline)
         if (reader := pipeline.reader) is not None:
             reader.retire()
         return super().get_pipeline()
-
-    def close(self) -> None:
-        super().close()
-        for pipeline in tuple(self._retired):
-            pipeline.close()
-
-    def drop_inherited(self) -> None:
-        super().drop_inherited()
-        retired, self._retired = tuple(self._retired), weakref.WeakSet()
-        for pipeline in retired:
-            pipeline.drop_inherited()
 
 
 def _close_all(*idle_connections: deque[ClientConnection]) -> None:

@@ -62,7 +62,11 @@ class _OnDemand:
 
 
 class CourierFuture(Future[Any]):
-    """A future whose callbacks may wait, even for other futures: they run on threads of their own."""
+    """A future whose callbacks may wait, even for other futures: they run on threads of their own.
+
+    `cancel` works until the answer is here. The server then does not begin the call if it has not
+    begun; a method that runs is not interrupted.
+    """
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         if not self.done() and not callbacks.is_quick(fn):
@@ -71,30 +75,7 @@ class CourierFuture(Future[Any]):
 
 
 class PipelinedFuture(CourierFuture):
-    """The future of a call that `client.futures` has made.
-
-    `cancel` works until the answer is here. The server then does not begin the call if it has not
-    begun; a method that runs is not interrupted.
-    """
-
-    __slots__ = (
-        "_owner",
-        "_wait_locks",
-        "began",
-        "call_id",
-        "channel",
-        "counts",
-        "deadline",
-        "error",
-        "frame",
-        "is_completed",
-        "is_sent",
-        "is_watched",
-        "method",
-        "options",
-        "size",
-        "value",
-    )
+    """The future of a call that `client.futures` has made over a socket."""
 
     _condition = _OnDemand()
 
@@ -209,10 +190,7 @@ class PipelinedFuture(CourierFuture):
 
 
 class CallFuture(CourierFuture):
-    """The future of one call. `cancel` works until the answer is here.
-
-    The server then does not begin the call if it has not begun; a method that runs is not interrupted.
-    """
+    """The future of one call that is made in another way."""
 
     #: Called once, in the thread that cancels it.
     on_cancel: Callable[[], None] | None = None

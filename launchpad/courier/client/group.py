@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -132,8 +132,6 @@ class Broadcast:
 
     As `SingleTarget` it has `call`, which waits; `submit`, which gives one future; `begin`, which gives
     a future for each client; and `ask`, to be awaited.
-
-    If some fail, the first of their exceptions is raised when all are done, with a note on them all.
     """
 
     name = "broadcast"
@@ -190,20 +188,19 @@ class Broadcast:
 
         calls = [getattr(client.aio, method)(*args, **kwargs) for client in self.clients]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        failed = {i: each for i, each in enumerate(results) if isinstance(each, BaseException)}
-        if failed:
-            self._raise_first(failed)
+        self._check(results)
         return results
 
-    def _gather(self, futures: Sequence[Future[Any]]) -> list[Any]:
+    def _gather(self, futures: list[Future[Any]]) -> list[Any]:
         """The results of futures that are done."""
-        errors = {i: future.exception() for i, future in enumerate(futures)}
-        failed = {i: error for i, error in errors.items() if error is not None}
-        if failed:
-            self._raise_first(failed)
+        self._check([future.exception() for future in futures])
         return [future.result() for future in futures]
 
-    def _raise_first(self, failed: dict[int, BaseException]) -> NoReturn:
+    def _check(self, outcomes: list[Any]) -> None:
+        """Raises the first of the errors among them."""
+        failed = {i: each for i, each in enumerate(outcomes) if isinstance(each, BaseException)}
+        if not failed:
+            return
         lines = [f"{len(failed)} of {len(self.clients)} clients of this broadcast failed:"]
         for i, error in failed.items():
             text = f"{type(error).__name__}: {error}"
@@ -215,10 +212,7 @@ class Broadcast:
 
 
 class SingleTarget:
-    """Calls one client: that which the key of the call's arguments belongs to, or without `key` the next.
-
-    Any number of threads may share it.
-    """
+    """Calls the client that the key of the arguments belongs to, or without `key` the next. Thread-safe."""
 
     def __init__(self, clients: tuple[Any, ...], key: Callable[..., Any] | None = None) -> None:
         self.name = "round_robin" if key is None else "shard_by"
@@ -232,17 +226,13 @@ class SingleTarget:
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._choose(args, kwargs), method)(*args, **kwargs)
 
-    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        futures = self._choose(args, kwargs).futures
-        future: Future[Any] = getattr(futures, method)(*args, **kwargs)
-        return future
+    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._choose(args, kwargs).futures, method)(*args, **kwargs)
 
     begin = submit
 
-    def ask(self, method: str, /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
-        aio = self._choose(args, kwargs).aio
-        answer: Awaitable[Any] = getattr(aio, method)(*args, **kwargs)
-        return answer
+    def ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._choose(args, kwargs).aio, method)(*args, **kwargs)
 
     def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         n = len(self.clients)

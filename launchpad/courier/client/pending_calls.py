@@ -21,17 +21,12 @@ _RESULT, _STREAM = framing.RESULT, framing.STREAM
 
 
 class PendingCalls:
-    """Calls by id. The thread that takes one out of it completes it, and no other. Safe from any thread.
-
-    Args:
-        drop_stream: cancels a stream, with which the server has answered, and which will not be fetched.
-    """
+    """Calls by id. The thread that takes one out of it completes it, and no other. Safe from any thread."""
 
     def __init__(self, peer: RemoteServer, drop_stream: Callable[[int], None]) -> None:
         self._peer = peer
-        self._drop_stream = drop_stream
+        self._drop_stream = drop_stream  # an answer that will not be fetched
         self.calls: dict[int, PipelinedFuture] = {}
-        self.max_bytes = framing.MAX_BYTES  # that the server takes at once, as far as it is known
         self.deadlines = DeadlineHeap(self.calls)
         self._attaching: set[PipelinedFuture] = set()
 
@@ -68,9 +63,9 @@ class PendingCalls:
                     self.fail(call, error)
 
     def fail_too_large(self) -> None:
-        """Fails the calls that are larger than `max_bytes`."""
+        """Fails the calls that are larger than what the server takes."""
         for call in list(self.calls.values()):
-            if call.size > self.max_bytes:
+            if call.size > self._peer.takes_bytes:
                 try:
                     self._peer.check_size(call.method, call.size)
                 except Exception as error:
@@ -163,14 +158,10 @@ _SLACK = 1000  # entries of calls that are done by now, before they are removed
 
 
 class DeadlineHeap:
-    """When each call is late, the first one first. Safe from any thread.
-
-    Args:
-        open_calls: the ids of the calls that are not done. Those of others are removed now and then.
-    """
+    """When each call is late, the first one first. Safe from any thread."""
 
     def __init__(self, open_calls: Collection[int]) -> None:
-        self._open = open_calls
+        self._open = open_calls  # ids; entries of others are removed now and then
         self._lock = threading.Lock()
         self._heap: list[tuple[float, int]] = []
 

@@ -24,7 +24,6 @@ from launchpad.courier.client.reader import Reader
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.protocol import framing
-from launchpad.courier.telemetry.counters import Counts
 from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
@@ -43,9 +42,8 @@ _encode_small = framing.encode_small
 class Pipeline:
     """The shared connection of one client. Safe from any thread."""
 
-    def __init__(self, peer: RemoteServer, counts: Counts) -> None:
+    def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
-        self._counts = counts
         self._lock = threading.Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
         self._next_id = itertools.count(1).__next__
@@ -63,7 +61,7 @@ class Pipeline:
             from launchpad.courier.client.stream_calls import submit_with_streams
 
             return submit_with_streams(channel, method, args, kwargs)
-        counts = self._counts[method]
+        counts = channel.counts[method]
         counts.started += 1
         options, headers_out = channel.options, channel.trace_header
         call = PipelinedFuture(self, self._next_id(), method, options, counts, len(body), channel)
@@ -87,7 +85,7 @@ class Pipeline:
         # Into the queue, which is written here, or by the reader, or by a later call.
         queue, pending = self.queue, self._pending
         is_first_due = pending.add(call)
-        if call.size > pending.max_bytes:
+        if call.size > self._peer.takes_bytes:
             pending.fail_too_large()
             return call
         queue.put(call)

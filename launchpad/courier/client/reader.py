@@ -22,7 +22,7 @@ from launchpad.courier.client.connection import open_socket
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import MAX_TRIES, may_repeat, next_pause
+from launchpad.courier.client.retry import MAX_TRIES, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.handshake import OVERLAP
@@ -33,15 +33,10 @@ _IDLE_S = 3.0
 _SCRATCH = 128 << 10
 
 _get_ident = threading.get_ident
-_monotonic = time.monotonic
 
 
 class Reader:
-    """A thread that runs while there are calls, and a little longer.
-
-    Args:
-        may_end: asked when there is nothing in flight; False if there is, after all.
-    """
+    """A thread that runs while there are calls, and a little longer."""
 
     def __init__(
         self,
@@ -53,12 +48,11 @@ class Reader:
         self._peer = peer
         self._pending = pending
         self._queue = queue
-        self._may_end = may_end
+        self._may_end = may_end  # asked when nothing is in flight; False if there is, after all
         self.wakeup = WakeupSocketpair()
         self._is_closing = False
         self._is_retiring = False
-        #: Of the connection that there is.
-        self.address: str | None = None
+        self.address: str | None = None  # of the connection that there is
         self._is_refused = False  # the server takes no more calls on this connection
         self._got_goaway = False  # nor has it run any that it has not answered
         self._failures = 0  # connections in a row that took no call
@@ -113,8 +107,7 @@ class Reader:
                 self.address = address
                 with contextlib.closing(sock):
                     try:
-                        # First, because calls go on to be added, by threads that do it in the other order.
-                        self._pending.max_bytes = self._peer.takes_bytes
+                        # After the handshake, because threads add a call first, and then look at its limit.
                         self._pending.fail_too_large()
                         self._pending.refresh_timeouts()
                         self._queue.connect(sock)
@@ -180,19 +173,15 @@ class Reader:
     def _poll_timeout_s(self) -> float:
         """Until the first deadline."""
         first = self._pending.deadlines.first()
-        left = _IDLE_S if first is None else max(0.0, first - _monotonic())
+        left = _IDLE_S if first is None else max(0.0, first - time.monotonic())
         return min(left + 0.0005, _IDLE_S)
 
     def _after_disconnect(self, address: str) -> None:
         """The connection has ended: what may run goes out again, the rest is lost."""
         for call in list(self._pending.calls.values()):
             if call.is_sent:
-                if not self._is_closing and (
-                    self._got_goaway
-                    or may_repeat(
-                        call.method, self._peer.idempotent, is_idempotent=call.options.idempotent
-                    )
-                ):
+                may_repeat = self._got_goaway or self._peer.may_repeat(call.method, call.options)
+                if may_repeat and not self._is_closing:
                     self._requeue(call)
                 else:
                     self._pending.fail(call, self._peer.lost(call.method, address))

@@ -36,7 +36,6 @@ R = TypeVar("R")
 
 _loads = pickle.loads
 
-_UNIX = "unix:"
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
 
 STOPPED_AFTER_S = 2.0
@@ -63,17 +62,16 @@ class Options:
     def __post_init__(self) -> None:
         given: Any = self.timeout_s
         if isinstance(given, datetime.timedelta):
-            object.__setattr__(self, "timeout_s", given.total_seconds())
+            given = given.total_seconds()
         elif not isinstance(given, int | float | None):
             raise TypeError(f"a timeout is in seconds, or a timedelta, not {given!r}")
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if given is not None and not given > 0:
             raise ValueError(
-                f"a timeout is in seconds and positive, not {self.timeout_s!r}; None is no limit"
+                f"a timeout is in seconds and positive, not {given!r}; None is no limit"
             )
-        if self.timeout_s is not None and self.timeout_s >= threading.TIMEOUT_MAX:
-            object.__setattr__(
-                self, "timeout_s", None
-            )  # no clock counts as far, least of all to math.inf
+        if given is not None and given >= threading.TIMEOUT_MAX:
+            given = None  # no clock counts as far, least of all to math.inf
+        object.__setattr__(self, "timeout_s", given)
 
     def find_deadline(self, began: float) -> float | None:
         """When a call is late that began then: by its timeout, or by the call that it is made for."""
@@ -94,12 +92,11 @@ class RemoteServer:
         self,
         address: str | Callable[[], str],
         *,
-        name: str | None = None,
-        token: bytes | None = None,
-        failure_check: Callable[[], Exception | None] | None = None,
-        max_bytes: int = framing.MAX_BYTES,
-        idempotent: frozenset[bytes] = frozenset(),
-        fetch_waits: Callable[[str, bytes | None], list[Edge]],
+        name: str | None,
+        token: bytes | None,
+        failure_check: Callable[[], Exception | None] | None,
+        max_bytes: int,
+        idempotent: frozenset[bytes],
     ) -> None:
         self._resolve = None if isinstance(address, str) else address
         if not isinstance(address, str) and not callable(address):
@@ -112,6 +109,7 @@ class RemoteServer:
         self.began = time.monotonic()
         self.server = name or ""  # until the handshake says what it calls itself
         self.server_hello: handshake.ServerHello | None = None  # the last one
+        self.takes_bytes = framing.MAX_BYTES  # at once, as far as it is known
         self.max_bytes = max_bytes
         self.restart_callbacks: list[Callable[[], object]] = []
         self.idempotent = idempotent
@@ -119,8 +117,7 @@ class RemoteServer:
         self.shares_memory = segments.IS_SUPPORTED and self.address.startswith("unix:")
         self.own_token = token  # None: the keyring has it
         self._failure_check = failure_check
-        #: Asks any server, given its address and token, which calls wait there for others.
-        self.fetch_waits = fetch_waits
+        self.fetch_waits: Callable[[str, bytes | None], list[Edge]] = _fetch_waits
 
     @property
     def label(self) -> str:
@@ -152,37 +149,31 @@ class RemoteServer:
         return self.address
 
     def has_moved_from(self, address: str) -> bool:
-        """Whether it is at another address now.
-
-        Never raises what the callable raises: the next attempt to connect does.
-        """
+        """Whether it is at another address now. What the callable raises, the next connect does."""
         try:
             return self.can_move and self.locate() != address
         except Exception:
             return True
+
+    def may_repeat(self, method: bytes, options: Options) -> bool:
+        """Whether a call may run twice: by the options of its caller, or as its class has declared."""
+        return options.idempotent or method in self.idempotent
 
     def find_token(
         self, address: str | None = None, places: Iterable[tuple[str, int]] = ()
     ) -> bytes:
         """The token for that address, looked up late: a client may be made before the keyring has it.
 
-        Args:
-            address: Where it is now, as far as it is known by default.
-            places: Host and port of what that stands for on this host, if the server may have published one.
+        `places` are host and port of the server on this host, if it may have published one there.
         """
         if self.own_token is not None:
             return self.own_token
         address = self.address if address is None else address
         if token := keyring.find(address):
             return token
-        if address.startswith(_UNIX):
-            return published_token.find_beside(address.removeprefix(_UNIX))
+        if address.startswith("unix:"):
+            return published_token.find_beside(address.removeprefix("unix:"))
         return next(filter(None, (published_token.find(*place) for place in places)), b"")
-
-    @property
-    def takes_bytes(self) -> int:
-        """The most that the server takes at once, as far as it is known."""
-        return self.server_hello.max_bytes if self.server_hello is not None else framing.MAX_BYTES
 
     def wait_for(
         self,
@@ -196,13 +187,20 @@ class RemoteServer:
         Raises what ends the wait: the client's `failure_check`, the deadline, or NotSent at once for a
         client with wait_for_ready=False.
         """
-        pause_s = next_pause()
+        pause_s = 0.0
         while (found := attempt(self.time_left(method, options, deadline))) is None:
-            self.check_wait(method, options)
-            left = self.time_left(method, options, deadline)
-            time.sleep(pause_s if left is None else min(pause_s, left))
-            pause_s = next_pause(pause_s)
+            pause_s = self.pause(pause_s, method, options, deadline)
         return found
+
+    def pause(
+        self, pause_s: float, method: bytes, options: Options, deadline: float | None
+    ) -> float:
+        """Waits before the next attempt, after a pause of `pause_s`; returns for how long."""
+        self.check_wait(method, options)
+        left = self.time_left(method, options, deadline)
+        pause_s = next_pause(pause_s)
+        time.sleep(pause_s if left is None else min(pause_s, left))
+        return pause_s
 
     def check_wait(self, method: bytes, options: Options) -> None:
         """Raises if there is no point in waiting for a server that is not up."""
@@ -230,8 +228,7 @@ class RemoteServer:
 
     def check_size(self, method: bytes, n_bytes: int) -> None:
         """MessageTooLarge for arguments that the server would not take."""
-        limit = self.takes_bytes
-        if n_bytes > limit:
+        if n_bytes > (limit := self.takes_bytes):
             raise MessageTooLarge(
                 f"the arguments of {method.decode()!r} are {n_bytes} bytes, and {self} takes {limit} at "
                 "once. Send them in several calls, or give the server a larger max_bytes.",
@@ -241,19 +238,10 @@ class RemoteServer:
     def check_server_hello(self, server_hello: handshake.ServerHello) -> None:
         """Takes the server's part of the handshake; Refused if the server refuses the client."""
         known, self.server_hello = self.server_hello, server_hello
+        self.takes_bytes = server_hello.max_bytes
         self.server = server_hello.server or self.server
         if server_hello.status == handshake.BAD_TOKEN:
-            what = (
-                "no token was found for this address"
-                if not self.find_token()
-                else "it is another one"
-            )
-            raise self.refuse(
-                f"{self} refused our token ({what}). Give the client the server's, which is its `token`:"
-                " Client(address, token=…), or add it to the keyring under this address. Only clients of the"
-                " server's user on its host find it by themselves. A process that a worker has started gets"
-                " it from the worker, which has it: courier.keyring.find(address)."
-            )
+            raise self.wrong_token()
         if server_hello.status != handshake.ACCEPTED or server_hello.version != handshake.VERSION:
             raise self.refuse(
                 f"{self} speaks version {server_hello.version} of the protocol, we speak"
@@ -264,6 +252,15 @@ class RemoteServer:
         if known is not None and known.incarnation != server_hello.incarnation:
             for callback in tuple(self.restart_callbacks):
                 callback()
+
+    def wrong_token(self) -> Refused:
+        what = "it is another one" if self.find_token() else "no token was found for this address"
+        return self.refuse(
+            f"{self} refused our token ({what}). Give the client the server's, which is its `token`:"
+            " Client(address, token=…), or add it to the keyring under this address. Only clients of the"
+            " server's user on its host find it by themselves. A process that a worker has started gets"
+            " it from the worker, which has it: courier.keyring.find(address)."
+        )
 
     def refuse(self, message: str) -> Refused:
         return Refused(message, **self.where(b""))
@@ -320,15 +317,14 @@ class RemoteServer:
             self.raise_if_failed()
         except Exception as failure:
             return failure
+        kind = OutcomeUnknown
+        when = f"while {method.decode()!r} was in flight: it may have run"
         if n_items is not None:
-            return StreamBroken(
-                f"the connection to {self.describe(address)} ended in the middle of the stream "
-                f"{method.decode()!r}, after {n_items} items. Call it again only if it may run twice.",
-                **self.where(method, address),
-            )
-        return OutcomeUnknown(
-            f"the connection to {self.describe(address)} ended while {method.decode()!r} was in "
-            "flight: it may have run. Call it again only if it may run twice.",
+            kind = StreamBroken
+            when = f"in the middle of the stream {method.decode()!r}, after {n_items} items"
+        return kind(
+            f"the connection to {self.describe(address)} ended {when}. "
+            "Call it again only if it may run twice.",
             **self.where(method, address),
         )
 
@@ -399,3 +395,12 @@ class SlowCallWatchdog:
             self._checked_deadlock = call_deadlock.detect(
                 call_stack.find_waits(call_stack.here.record)
             )
+
+
+def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
+    """Asks any server which calls wait there for others."""
+    from launchpad.courier.client.client import Client
+
+    with Client[Any](address, token=token, call_timeout=2.0, wait_for_ready=False) as client:
+        edges: list[Edge] = client._channel.call(framing.WAITS)
+        return edges

@@ -2,14 +2,12 @@
 
 not sent yet, or the server answers that it has not run (NotRun)    again, until its deadline
 a fresh connection did not take it                                  again, `MAX_TRIES` times
-sent and not answered, and it may run twice (`may_repeat`)          again
+sent and not answered, and it may run twice (idempotent)            again
 sent and not answered, any other                                    never: OutcomeUnknown
 the server refuses us, or speaks another protocol (`is_final`)      never: its error
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
 
 from launchpad.courier.errors import CourierError
 
@@ -22,11 +20,6 @@ _LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnot
 
 class NotRun(Exception):
     """The server answers that this call has not run and will not: the caller may make it again."""
-
-
-def may_repeat(method: bytes, idempotent: Collection[bytes], *, is_idempotent: bool) -> bool:
-    """Whether a call may run twice: by the options of its caller, or as its class has declared."""
-    return is_idempotent or method in idempotent
 
 
 def is_final(error: BaseException) -> bool:

@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 
 
 class SharedConnection:
-    """Reads and writes for one call, until the connection is given back or closed.
-
-    Args:
-        release_connection: takes the connection back when the call has ended well.
-
-    Safe from any thread.
-    """
+    """Reads and writes for one call, until the connection is given back or closed. Safe from any thread."""
 
     def __init__(
         self,
@@ -43,13 +37,12 @@ class SharedConnection:
     ) -> None:
         self._connection = connection
         self._call = call
-        self._release_connection = release_connection
+        self._release_connection = release_connection  # when the call has ended well
         self.queue = WriteQueue(connection.sock)
         self._changed = threading.Condition()
         self._is_reading = False
         self._is_ours = True
-        #: The call is over: nothing more is read or written.
-        self.is_over = False
+        self.is_over = False  # nothing more is read or written
 
     @property
     def sock(self) -> Socket | None:

@@ -12,25 +12,19 @@ from launchpad.courier.shm.sender import SharedBuffers
 from launchpad.courier.shm.socket import WINDOW_S, ShmSocket
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
-from launchpad.courier.transport.stream_socket import Socket
 
 
 class ShmClientConnection(ClientConnection):
-    """Used as any other connection.
-
-    A small call costs a little more on it, since each read asks for files, too.
-    """
+    """A connection on which a small call costs a little more, since each read asks for files, too."""
 
     shares_memory = True
 
-    __slots__ = ("_call", "_peer", "_shared", "_shm")
-
     def __init__(
         self,
-        sock: Socket,
+        sock: stream_socket.Socket,
         peer: RemoteServer,
-        is_stale: Callable[[Socket], bool] | None = None,
-        address: str | None = None,
+        is_stale: Callable[[stream_socket.Socket], bool] | None,
+        address: str,
     ) -> None:
         self._shm = ShmSocket(sock)
         super().__init__(self._shm, peer.max_bytes, is_stale, address)

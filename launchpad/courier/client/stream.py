@@ -11,7 +11,7 @@ import pickle
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -24,11 +24,9 @@ from launchpad.courier.errors import ProtocolError, StreamBroken
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.receiver import StreamReceiver, decode_credit
 from launchpad.courier.streams.sender import StreamSender, show_close_error
-from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.remote_server import Options, RemoteServer
-    from launchpad.courier.telemetry.counters import MethodCounts
+    from launchpad.courier.client.channel import SocketChannel
 
 _loads = pickle.loads
 _LAST_ANSWERS = frozenset({framing.RESULT, framing.ERROR, framing.NOT_RUN})  # no stream follows
@@ -93,41 +91,27 @@ class Stream(Iterator[Any]):
 
 
 class StreamCall:
-    """One call that was answered with a stream, or has some as arguments.
-
-    Args:
-        connection: that the call was made on.
-        release_connection: takes it back when all has ended well.
-        arguments: the iterators given to the call.
-
-    Safe from any thread.
-    """
+    """One call that was answered with a stream, or has some as `arguments`. Safe from any thread."""
 
     def __init__(
         self,
+        channel: SocketChannel,
         connection: ClientConnection,
-        release_connection: Callable[[ClientConnection], None],
         method: bytes,
-        peer: RemoteServer,
-        options: Options,
-        counts: MethodCounts,
-        arguments: Sequence[StreamSender] = (),
+        arguments: Sequence[StreamSender],
     ) -> None:
         self._method = method
-        self._peer = peer
-        self.options = options
-        self._counts = counts
-        self.connection = SharedConnection(connection, self, release_connection)
-        self.incoming = StreamReceiver(0, self.connection.send, counts)
+        self._peer = channel.peer
+        self.options = channel.options
+        self._counts = channel.counts[method]
+        self.connection = SharedConnection(connection, self, channel.release_connection)
+        self.incoming = StreamReceiver(0, self.connection.send, self._counts)
         self._answer: framing.Fields | None = None
         self._is_open = False  # it was answered with a stream
         self.listener: StreamEndListener | None = None
         self._address = connection.address  # another one than the peer's, if the server has moved
-        name = f"courier-stream-{peer.label}"
-        queue = self.connection.queue
-        self._argument_senders = {
-            each.number: ArgumentSender(self, each, queue, name) for each in arguments
-        }
+        name = f"courier-stream-{self._peer.label}"
+        self._senders = {each.number: ArgumentSender(self, each, name) for each in arguments}
 
     def wait_for_answer(self, first: framing.Fields, deadline: float | None) -> framing.Fields:
         """The server's answer, while threads send it the items that the method asks for."""
@@ -142,7 +126,7 @@ class StreamCall:
             self.close()
             raise
         if self._answer is None or self._answer[0] in _LAST_ANSWERS:
-            self._end_argument_senders()
+            self._end_senders()
         if self._answer is None:
             raise self.incoming.error or CancelledError
         return self._answer
@@ -151,8 +135,8 @@ class StreamCall:
         """Lets the server begin: it makes items from now on, a window ahead of the consumer."""
         self._is_open = True
         self.incoming.open()
-        for argument_sender in self._argument_senders.values():
-            argument_sender.start()  # to read, too: there may be no consumer for a while
+        for sender in self._senders.values():
+            sender.start()  # to read, too: there may be no consumer for a while
 
     def take(self) -> Any:
         """The next item; waits for it. StopIteration at the end."""
@@ -182,7 +166,7 @@ class StreamCall:
         else:
             self.incoming.abort(error)
         self.connection.close()
-        self._end_argument_senders()
+        self._end_senders()
         self._notify_end(error)
 
     def abort(self) -> None:
@@ -198,14 +182,13 @@ class StreamCall:
     def abandon(self) -> None:
         """`close`, as the garbage collector calls it; takes no lock."""
         self.incoming.drop()
-        is_used = any(sender.is_sending for sender in self._argument_senders.values())
+        is_used = any(sender.is_sending for sender in self._senders.values())
         self.connection.abandon(is_used=is_used)
         listener, self.listener = self.listener, None
         if listener is not None:
             listener.drop()
 
     def drop_inherited(self) -> None:
-        """For a forked child: the call is the parent's."""
         self.connection.drop_inherited()
         self.incoming = StreamReceiver(0, self.connection.send, self._counts)
         self.incoming.abort(self._peer.lost(self._method, n_items=0))
@@ -227,10 +210,10 @@ class StreamCall:
             if kind in (framing.ITEM, framing.END) and number == 0:
                 self.incoming.receive(frame)
                 is_done = kind == framing.END
-            elif kind == framing.CREDIT and number in self._argument_senders:
-                self._argument_senders[number].allow(*decode_credit(frame))
-            elif kind == framing.CANCEL and number in self._argument_senders:
-                self._argument_senders[number].cancel()
+            elif kind == framing.CREDIT and number in self._senders:
+                self._senders[number].allow(*decode_credit(frame))
+            elif kind == framing.CANCEL and number in self._senders:
+                self._senders[number].cancel()
             elif kind == framing.NOT_RUN and (self._is_open or self._answer is not None):
                 pass  # GOAWAY of a server that stops: the connection will be closed
             elif kind == framing.STREAM or kind in _LAST_ANSWERS:
@@ -241,11 +224,9 @@ class StreamCall:
 
     def lost(self, error: OSError) -> None:
         """The connection has ended."""
-        if self._is_open:
-            self._counts.errors += 1
-            lost = self._peer.lost(self._method, self._address, self.incoming.n_items)
-        else:
-            lost = self._peer.lost(self._method, self._address)
+        self._counts.errors += self._is_open
+        n_items = self.incoming.n_items if self._is_open else None
+        lost = self._peer.lost(self._method, self._address, n_items)
         lost.__cause__ = error.with_traceback(None)
         self.incoming.abort(lost)
 
@@ -253,7 +234,7 @@ class StreamCall:
         """The item; or raises StopIteration, or the error that the stream has ended with."""
         kind, _, _, body, buffers, _, _ = frame
         if kind == framing.END:
-            self._end_argument_senders()
+            self._end_senders()
             error = self.incoming.error
             end, self.incoming.end = self.incoming.end, b""
             if error is None and end:  # the server's own, once
@@ -284,9 +265,9 @@ class StreamCall:
         if listener is not None:
             listener.end(error)
 
-    def _end_argument_senders(self) -> None:
-        for argument_sender in self._argument_senders.values():
-            argument_sender.end()
+    def _end_senders(self) -> None:
+        for sender in self._senders.values():
+            sender.end()
 
 
 class ArgumentSender:
@@ -296,12 +277,9 @@ class ArgumentSender:
     what the caller does with the call's own result.
     """
 
-    def __init__(
-        self, call: StreamCall, outgoing: StreamSender, queue: WriteQueue, name: str
-    ) -> None:
+    def __init__(self, call: StreamCall, outgoing: StreamSender, name: str) -> None:
         self._call = call
         self._outgoing = outgoing
-        self._queue = queue
         self._is_cancelled = False
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._has_started = False
@@ -354,9 +332,9 @@ class ArgumentSender:
             )
             if connection.is_over or self._is_cancelled:
                 return
-            self._queue.put_chunks(outgoing.step())
-            while not self._queue.flush_all():  # a closed queue has nothing left
-                self._queue.wait_until_writable(1.0)
+            connection.queue.put_chunks(outgoing.step())
+            while not connection.queue.flush_all():  # a closed queue has nothing left
+                connection.queue.wait_until_writable(1.0)
 
     def _close(self) -> None:
         try:

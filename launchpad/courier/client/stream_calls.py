@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from threading import Thread
@@ -24,7 +24,6 @@ from launchpad.courier.client.retry import NotRun
 from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing
-from launchpad.courier.protocol.framing import ATTACH
 from launchpad.courier.streams import arguments
 from launchpad.courier.streams.sender import StreamSender
 
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
 
 # Gives a future what a function returns or raises.
 OnComplete = Callable[[Callable[[], Any]], object]
-OnOpen = Callable[[StreamCall], object]
 
 
 def open_stream(channel: SocketChannel, connection: ClientConnection, method: bytes) -> Stream:
     """The stream that a call on this connection was answered with."""
-    call = _make_call(channel, connection, method, [])
+    call = _make_call(channel, connection, method, ())
     call.open()
     return Stream(call)
 
@@ -48,7 +46,7 @@ def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
     body, _ = pickling.encode(((ticket,), {}))
     now = time.monotonic()
     deadline = channel.options.find_deadline(now)
-    connection, reply = channel.exchange(ATTACH, body, (), b"", deadline, now)
+    connection, reply = channel.exchange(framing.ATTACH, body, (), b"", deadline, now)
     if reply[0] == framing.STREAM:
         return open_stream(channel, connection, method)
     connection.close()
@@ -68,7 +66,7 @@ def call_with_streams(
     method: bytes,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    on_open: OnOpen = id,
+    on_open: Callable[[StreamCall], object] = id,
 ) -> Any:
     """Calls with arguments of which some are iterators, and waits for the answer.
 
@@ -102,7 +100,7 @@ def call_with_streams(
                     return peer.decode_reply(method, channel.options, reply)
                 except NotRun:
                     pass
-                pause_s = channel.pause(pause_s, method, deadline)
+                pause_s = peer.pause(pause_s, method, channel.options, deadline)
                 now = time.monotonic()
     except BaseException:
         counts.errors += 1
@@ -112,10 +110,7 @@ def call_with_streams(
 
 
 def submit_with_streams(
-    channel: SocketChannel,
-    method: bytes,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    channel: SocketChannel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CallFuture:
     """Calls with arguments of which some are iterators, on a thread of its own.
 
@@ -146,23 +141,13 @@ def submit_with_streams(
 
 
 def _make_call(
-    channel: SocketChannel, connection: ClientConnection, method: bytes, iterators: list[Any]
+    channel: SocketChannel, connection: ClientConnection, method: bytes, iterators: Sequence[Any]
 ) -> StreamCall:
-    outgoing = []
-    for number, iterator in enumerate(iterators, 1):
-        each = StreamSender(_as_sync(iterator, None), number)
+    outgoing = [StreamSender(_as_sync(each, None), n) for n, each in enumerate(iterators, 1)]
+    for each in outgoing:
         each.counts = channel.counts[method]
         each.takes_bytes = channel.peer.takes_bytes
-        outgoing.append(each)
-    call = StreamCall(
-        connection,
-        channel.release_connection,
-        method,
-        channel.peer,
-        channel.options,
-        channel.counts[method],
-        outgoing,
-    )
+    call = StreamCall(channel, connection, method, outgoing)
     with channel.connections.lock:
         channel.connections.streams.add(call)
     return call
@@ -172,6 +157,4 @@ def _as_sync(value: Any, loop: Any) -> Any:
     """Async iterators as plain ones; everything else as it is."""
     if hasattr(type(value), "__next__") or not hasattr(type(value), "__anext__"):
         return value
-    from launchpad.courier.streams.arguments import SyncIterator
-
-    return SyncIterator(value, loop)
+    return arguments.SyncIterator(value, loop)

@@ -66,8 +66,7 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
     if isinstance(method, Client):
         return method.futures(*args, **kwargs)
     if isinstance(method, ClientGroup):
-        future = method._calls.submit("__call__", *args, **kwargs)
-        return future
+        return method._calls.submit("__call__", *args, **kwargs)
     if not callable(method):
         raise TypeError(
             "submit takes a method and its arguments, as in submit(learner.step, batch);"

@@ -8,11 +8,9 @@ from typing import Any
 
 import grpc
 
+from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.remote_server import Options, RemoteServer
-from launchpad.courier.client.retry import may_repeat
 from launchpad.courier.grpc import common
-from launchpad.courier.telemetry.counters import MethodCounts
 
 _Code = grpc.StatusCode
 
@@ -20,30 +18,23 @@ _Code = grpc.StatusCode
 class GrpcCall:
     """A future, and what it takes to make the call for it: again, where nothing has run."""
 
-    def __init__(
-        self,
-        peer: RemoteServer,
-        method: bytes,
-        frame: bytes,
-        options: Options,
-        deadline: float | None,
-        n_bytes: int,
-        counts: MethodCounts,
-    ) -> None:
-        self.peer = peer
+    def __init__(self, channel: Channel, method: bytes, frame: bytes, n_bytes: int) -> None:
+        began = time.monotonic()
+        counts = channel.counts[method]
+        counts.started += 1
+        self.peer = channel.peer
         self.method = method
         self.frame = frame
-        self.options = options
-        self.deadline = deadline
+        self.options = channel.options
+        self.deadline = channel.options.find_deadline(began)
         self.future = CallFuture()
+        self.future.on_cancel = self.cancel
         self.rpc: Any = None  # in flight, if it is
         self.n_bytes = n_bytes
         self.pause_s = 0.0
         self.not_before = 0.0  # when it may be sent again, as the server took no calls
         self._was_refused = False
         self._n_in = 0
-        began = time.monotonic()
-        counts.started += 1
 
         def finish(future: Future[Any]) -> None:
             if future.cancelled() or future.exception() is not None:
@@ -51,6 +42,15 @@ class GrpcCall:
             counts.finish(time.monotonic() - began, self._n_in, n_bytes)
 
         self.future.add_done_callback(finish)
+
+    def cancel(self) -> None:
+        rpc = self.rpc
+        if rpc is not None:
+            rpc.cancel()
+
+    def fail(self, error: Exception) -> None:
+        self.future.fail(error)
+        self.cancel()
 
     def check_wait(self) -> None:
         """Ends it if there is no point in waiting for the server any longer."""
@@ -61,10 +61,7 @@ class GrpcCall:
             self.future.fail(error)
 
     def take_answer(self, rpc: Any) -> bool:
-        """Settles the future by how the RPC has ended; False if the call may be made again.
-
-        Raises NotRun when the server answers that it has not run.
-        """
+        """Settles the future; False if the call may be made again, NotRun if the server answers just that."""
         code = rpc.code()
         if code is _Code.OK:
             message = rpc.result()
@@ -82,31 +79,14 @@ class GrpcCall:
             if not self._was_refused:  # by the next server at this address, whose token is another
                 self._was_refused = True
                 return False
-            self.future.fail(refused(self.peer))
+            self.future.fail(self.peer.wrong_token())
             return True
-        is_late = self.deadline is not None and code is _Code.DEADLINE_EXCEEDED
-        if not is_late and may_repeat(
-            self.method, self.peer.idempotent, is_idempotent=self.options.idempotent
-        ):
+        if self.deadline is not None and code is _Code.DEADLINE_EXCEEDED:
+            self.future.fail(self.peer.late(self.method, self.options))
+            return True
+        if self.peer.may_repeat(self.method, self.options):
             return False
-        error: Exception
-        if is_late:
-            error = self.peer.late(self.method, self.options)
-        else:
-            error = self.peer.lost(self.method)
-            error.add_note(f"(gRPC says {code.name}: {rpc.details()})")
+        error = self.peer.lost(self.method)
+        error.add_note(f"(gRPC says {code.name}: {rpc.details()})")
         self.future.fail(error)
         return True
-
-
-def refused(peer: RemoteServer) -> Exception:
-    """The error that a wrong token leads to."""
-    from launchpad.courier.protocol import handshake
-
-    try:
-        peer.check_server_hello(
-            handshake.ServerHello(handshake.VERSION, handshake.BAD_TOKEN, b"", peer.server)
-        )
-    except Exception as error:
-        return error
-    raise AssertionError("a bad token is always refused")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import wait
 from typing import Any
 
 from launchpad.courier import call_stack
 from launchpad.courier.client.channel import Channel
+from launchpad.courier.client.connection import CHECK_EVERY_S
 from launchpad.courier.client.future import CallFuture
 from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
 from launchpad.courier.codec import pickling
@@ -17,8 +17,6 @@ from launchpad.courier.grpc.connection import GrpcConnection
 from launchpad.courier.protocol import framing
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.transport import network_address
-
-_CHECK_EVERY_S = 1.0  # a caller that waits longer looks for the reason
 
 
 class GrpcChannel(Channel):
@@ -42,7 +40,7 @@ class GrpcChannel(Channel):
         watchdog = SlowCallWatchdog(self.peer, method)
         try:
             with call_stack.waiting_for(self.peer, method):
-                while not wait((future,), _CHECK_EVERY_S).done:
+                while not wait((future,), CHECK_EVERY_S).done:
                     watchdog.check()
             return future.result()
         except BaseException:  # if interrupted, a call that has not begun shall not begin
@@ -59,13 +57,10 @@ class GrpcChannel(Channel):
                 f"an argument of {method.decode()!r} is an iterator, and gRPC carries no streams of ours: "
                 "give a list, or serve at a unix: or tcp: address"
             )
-        options = self.options
         frame = common.encode_frame(
-            framing.CALL, method, body, buffers, self.trace_header, compress=options.compress
+            framing.CALL, method, body, buffers, self.trace_header, compress=self.options.compress
         )
-        deadline = options.find_deadline(time.monotonic())
-        n_bytes, counts = framing.size(body, buffers), self.counts[method]
-        call = GrpcCall(self.peer, method, frame, options, deadline, n_bytes, counts)
+        call = GrpcCall(self, method, frame, framing.size(body, buffers))
         self._connection.send(call)
         return call.future
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,6 @@ from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.transport import network_address as endpoints
-from launchpad.courier.transport.network_address import Endpoint
 
 try:
     import grpc
@@ -52,26 +52,20 @@ _BEARER = "Bearer "
 _SCRATCH = 4 << 10
 
 
-class _User:
-    """The process that uses gRPC. One forked from it lacks gRPC's threads."""
-
-    pid = 0
-
-    def check_process(self) -> None:
-        """RuntimeError in a process that was forked from one that used gRPC."""
-        if self.pid not in (0, os.getpid()):
-            raise RuntimeError(
-                f"this process ({os.getpid()}) was forked from one ({self.pid}) that had used gRPC, "
-                "which does not survive that. Use an address unix: or tcp: here, or start the process "
-                "by spawn (multiprocessing.set_start_method('spawn'))."
-            )
-        self.pid = os.getpid()
+_first_pid = functools.cache(os.getpid)  # of the process that used gRPC first, and has its threads
 
 
-check_process = _User().check_process  # one per process by nature: gRPC's own threads are
+def check_process() -> None:
+    """RuntimeError in a process that was forked from one that used gRPC."""
+    if _first_pid() != os.getpid():
+        raise RuntimeError(
+            f"this process ({os.getpid()}) was forked from one ({_first_pid()}) that had used gRPC, "
+            "which does not survive that. Use an address unix: or tcp: here, or start the process "
+            "by spawn (multiprocessing.set_start_method('spawn'))."
+        )
 
 
-def tune(endpoint: Endpoint) -> list[tuple[str, Any]]:
+def tune(endpoint: endpoints.Endpoint) -> list[tuple[str, Any]]:
     """Options of both ends. A peer beyond this host that has vanished is noticed within 3 s."""
     options: list[tuple[str, Any]] = [
         ("grpc.max_send_message_length", -1),
@@ -178,9 +172,6 @@ def unary_handler(
     write: Callable[[Any], bytes] | None = None,
 ) -> grpc.RpcMethodHandler:
     """A handler that calls `answer(request, context, send)`, and keeps no thread when that returns."""
-
-    def run(request: Any, context: grpc.ServicerContext, send: Send) -> None:
-        answer(request, context, send)
-
+    run = functools.partial(answer)  # a bound method takes no attributes
     run.experimental_non_blocking = True  # type: ignore[attr-defined]
     return grpc.unary_stream_rpc_method_handler(run, parse, write)

@@ -26,11 +26,10 @@ from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun, is_final, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
-from launchpad.courier.grpc.call import GrpcCall, refused
+from launchpad.courier.grpc.call import GrpcCall
 from launchpad.courier.protocol import handshake
 from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
-from launchpad.courier.transport.network_address import Endpoint
 
 _Code = grpc.StatusCode
 _HELLO_S = 1.0  # then anew, and ask whether it has failed in between
@@ -57,7 +56,6 @@ class GrpcConnection:
 
     def send(self, call: GrpcCall) -> None:
         """Makes the call as soon as that is possible. Its future gets whatever comes of it."""
-        call.future.on_cancel = partial(self._cancel, call)
         if not self._try_send(call):
             self._enqueue(call)
 
@@ -88,11 +86,6 @@ class GrpcConnection:
         self.open_call = self._thread = None
         self._waiting.clear()
         self._in_flight.clear()
-
-    def _cancel(self, call: GrpcCall) -> None:
-        rpc = call.rpc
-        if rpc is not None:
-            rpc.cancel()
 
     def _enqueue(self, call: GrpcCall) -> None:
         with self._lock:
@@ -176,8 +169,7 @@ class GrpcConnection:
                 with self._lock:
                     waiting, self._waiting = self._waiting, deque()
                 for call in (*waiting, *self._in_flight):
-                    call.future.fail(error)
-                    self._cancel(call)
+                    call.fail(error)
                 continue
             pause_s = next_pause(pause_s) if pause_s or not has_handshake else next_pause()
             with self._lock:
@@ -195,8 +187,7 @@ class GrpcConnection:
                     self._peer.raise_if_failed()
             except Exception as error:
                 for call in tuple(self._in_flight):
-                    call.future.fail(error)
-                    self._cancel(call)
+                    call.fail(error)
             self._wake.wait(pause_s)
 
     def _run_handshake(self) -> bool:
@@ -243,18 +234,17 @@ class GrpcConnection:
 
     def _find_token(self) -> bytes:
         """The server's token, also where it has left it in a file on this host."""
-        address = self._peer.address
         try:
-            places = endpoints.places_of(address)
+            places = endpoints.places_of(self._peer.address)
         except OSError:
             places = []
-        return self._peer.find_token(address, places)
+        return self._peer.find_token(places=places)
 
     def _classify(self, error: Any) -> None:
         """Raises if what went wrong with a Hello will go wrong with the next one, too."""
         code, details = error.code(), error.details() or ""
         if code is _Code.UNAUTHENTICATED:
-            raise refused(self._peer)
+            raise self._peer.wrong_token()
         if code is _Code.UNIMPLEMENTED:
             raise ProtocolError(
                 f"{self._peer.address} is served by gRPC, but by no courier server",
@@ -267,7 +257,7 @@ class GrpcConnection:
             )
 
 
-def open_channel(wanted: Endpoint) -> Any:
+def open_channel(wanted: endpoints.Endpoint) -> Any:
     """A channel that connects when it is used.
 
     Raises PermissionError where TLS is needed and there are no credentials; other OSErrors when the
@@ -276,8 +266,7 @@ def open_channel(wanted: Endpoint) -> Any:
     common.check_process()
     if wanted.port == 0:
         raise ValueError(f"{wanted} has no port: a client needs the address that a server got")
-    is_plaintext = wanted.wants_plaintext
-    credentials = None if is_plaintext else keyring.find_credentials(str(wanted))
+    credentials = None if wanted.wants_plaintext else keyring.find_credentials(str(wanted))
     target = f"dns:///{str(wanted).partition(':')[2]}"
     options = [*common.tune(wanted), *_OPTIONS]
     if credentials is not None:

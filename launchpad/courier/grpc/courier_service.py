@@ -23,11 +23,8 @@ from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
-from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, handshake
-from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
-from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
@@ -91,19 +88,26 @@ class CourierService:
             send(None)
             return
         counts = self._core.counts.of(caller_metadata.peer)[frame[2]]
-        call = _CourierCall(send, counts, caller_metadata.takes_bytes, framing.COMPRESSED in found)
-        call.n_in = framing.size(frame[3], frame[4])
+        counts.started += 1
+        began, n_in = time.monotonic(), framing.size(frame[3], frame[4])
+
+        def finish(reply: Reply) -> None:
+            kind, body, views = fit(without_stream(reply), caller_metadata.takes_bytes)
+            counts.errors += kind != framing.RESULT
+            compresses = framing.COMPRESSED in found
+            answer = common.encode_frame(kind, b"", body, views, compress=compresses)
+            counts.finish(time.monotonic() - began, n_in, framing.size(body, views))
+            send(answer)
+            send(None)
+
         reply = self._answer(frame, found, deadline_of(context))
-        if reply[0] == PROMISE:
-            answer_when_done(self._core, context, reply[1], call.finish)
-        else:
-            call.finish(reply)
+        finish_when_done(self._core, context, reply, finish)
 
     def _answer(
         self, frame: framing.Fields, found: dict[int, bytes], deadline: float | None
     ) -> Reply:
         _, _, method, body, buffers, _, _ = frame
-        if self._core.is_stopping and not method.startswith(BUILTIN_PREFIX):
+        if self._core.is_stopping and not method.startswith(framing.BUILTIN_PREFIX):
             return framing.NOT_RUN, framing.STOPPING, []
         if deadline is not None and deadline < time.monotonic():
             return framing.NOT_RUN, framing.LATE, []
@@ -111,30 +115,6 @@ class CourierService:
             body, buffers = compression.unpack(header, body, buffers, self._max_bytes)
         call_context = CallContext(deadline, found.get(framing.TRACE, b""))
         return self._core.methods.answer_for(call_context, method, body, buffers)
-
-
-class _CourierCall:
-    """One call that has begun: how its reply is sent and counted."""
-
-    def __init__(
-        self, send: Send, counts: MethodCounts, takes_bytes: int, compresses: bool
-    ) -> None:
-        self._send = send
-        self._counts = counts
-        self._takes_bytes = takes_bytes
-        self._compresses = compresses
-        self._began = time.monotonic()
-        self.n_in = 0
-        counts.started += 1
-
-    def finish(self, reply: Reply) -> None:
-        kind, body, views = fit(without_stream(reply), self._takes_bytes)
-        if kind != framing.RESULT:
-            self._counts.errors += 1
-        message = common.encode_frame(kind, b"", body, views, compress=self._compresses)
-        self._counts.finish(time.monotonic() - self._began, self.n_in, framing.size(body, views))
-        self._send(message)
-        self._send(None)
 
 
 def without_stream(reply: Reply) -> Reply:
@@ -149,13 +129,14 @@ def without_stream(reply: Reply) -> Reply:
     return framing.ERROR, pickling.encode_error(error), []
 
 
-def answer_when_done(
-    core: ServerCore,
-    context: grpc.ServicerContext,
-    outcome: Promise,
-    finish: Callable[[Reply], None],
+def finish_when_done(
+    core: ServerCore, context: grpc.ServicerContext, reply: Reply, finish: Callable[[Reply], None]
 ) -> None:
-    """Calls `finish(reply)` on the pool when the outcome is there. A caller that goes away cancels it."""
+    """Calls `finish(reply)`; for a promise, on the pool when it is done. A caller that leaves cancels it."""
+    if reply[0] != PROMISE:
+        finish(reply)
+        return
+    outcome = reply[1]
     core.send_when_done(outcome, lambda: finish(encode_outcome(outcome)))
     if not context.add_callback(outcome.cancel):
         outcome.cancel()

@@ -31,13 +31,7 @@ _MAX_ASKING = 8  # each has a thread for as long as it asks
 
 
 class HealthService:
-    """Answers with what `health()` returns: only `serving` is SERVING.
-
-    Args:
-        health: of the server.
-        name: by which it is asked for, beside the empty one.
-        run: runs a function on a thread of the pool.
-    """
+    """Answers with what the server's `health()` returns: only `serving` is SERVING."""
 
     NAME = "grpc.health.v1.Health"
 
@@ -48,9 +42,10 @@ class HealthService:
         run: Callable[[Callable[[], object]], object],
     ) -> None:
         self._health = health
-        self._names = ("", name)
-        self._run = run
-        self.watchers: set[_HealthWatcher] = set()
+        self._names = ("", name)  # by which it is asked for
+        self._run = run  # on a thread of the pool
+        #: What notifies each of them, and what it is sent with.
+        self.watchers: dict[Callable[[], None], Send] = {}
 
     def find(self, path: str, _: Any) -> grpc.RpcMethodHandler | None:
         parse = health_pb2.HealthCheckRequest.FromString
@@ -63,9 +58,8 @@ class HealthService:
         return None
 
     def notify(self) -> None:
-        """Notifies the watchers: something has changed."""
-        for watcher in tuple(self.watchers):
-            self._run(watcher.notify)
+        for notify in tuple(self.watchers):
+            self._run(notify)
 
     def _check(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.service not in self._names:
@@ -79,11 +73,19 @@ class HealthService:
             fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} watch already")
             send(None)
             return
-        watcher = _HealthWatcher(lambda: self._status(request.service), send)
-        self.watchers.add(watcher)
-        if not context.add_callback(lambda: self.watchers.discard(watcher)):
-            self.watchers.discard(watcher)
-        watcher.notify()
+        lock, last = threading.Lock(), None
+
+        def notify() -> None:  # every change once, in order
+            nonlocal last
+            with lock:
+                if (status := self._status(request.service)) != last:
+                    last = status
+                    send(_Answer(status=status))
+
+        self.watchers[notify] = send
+        if not context.add_callback(lambda: self.watchers.pop(notify, None)):
+            self.watchers.pop(notify, None)
+        notify()
 
     def _status(self, name: str) -> Any:
         if name not in self._names:
@@ -91,28 +93,10 @@ class HealthService:
         return _Answer.SERVING if self._health() == "serving" else _Answer.NOT_SERVING
 
 
-class _HealthWatcher:
-    """Gets every change once, in order."""
-
-    def __init__(self, status: Callable[[], Any], send: Send) -> None:
-        self.send = send
-        self._status = status
-        self._lock = threading.Lock()
-        self._last: Any = None
-
-    def notify(self) -> None:
-        with self._lock:
-            if (status := self._status()) != self._last:
-                self._last = status
-                self.send(_Answer(status=status))
-
-
 class ReflectionService:
-    """Describes the service `name` with the methods that `list_methods()` returns, and health.
+    """Describes the service `name` with the methods that `list_methods()` returns, and health."""
 
-    Speaks v1 too: its messages are those of v1alpha under another name.
-    """
-
+    # The messages of v1 are those of v1alpha under another name.
     NAMES = tuple(f"grpc.reflection.{v}.ServerReflection" for v in ("v1", "v1alpha"))
 
     def __init__(self, name: str, list_methods: Callable[[], list[str]]) -> None:

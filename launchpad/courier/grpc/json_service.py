@@ -21,9 +21,9 @@ from google.protobuf.struct_pb2 import ListValue, NullValue, Struct, Value
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import pickling
 from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
-from launchpad.courier.grpc.courier_service import answer_when_done, deadline_of, without_stream
+from launchpad.courier.grpc.courier_service import deadline_of, finish_when_done, without_stream
 from launchpad.courier.protocol import framing
-from launchpad.courier.server.dispatcher import PROMISE, Reply
+from launchpad.courier.server.dispatcher import Reply
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
@@ -85,10 +85,7 @@ class JsonService:
         body, buffers = pickling.encode(to_arguments(request))
         call_context = CallContext(deadline, caller_metadata.trace)
         reply = core.methods.answer_for(call_context, method, body, buffers)
-        if reply[0] == PROMISE:
-            answer_when_done(core, context, reply[1], call.finish)
-        else:
-            call.finish(reply)
+        finish_when_done(core, context, reply, call.finish)
 
 
 class _JsonCall:
@@ -123,7 +120,6 @@ class _JsonCall:
         self._send(None)
 
     def end(self, code: grpc.StatusCode, text: str, **trailing: Any) -> None:
-        """Ends it with an error."""
         self._counts.errors += 1
         self._counts.finish(time.monotonic() - self._began, self._n_in, 0)
         fail(self._context, code, text[:_MAX_TEXT], **trailing)

@@ -17,7 +17,6 @@ from launchpad.courier.grpc.json_service import JsonService
 from launchpad.courier.security import keyring
 from launchpad.courier.server.thread_pool import FunctionJob
 from launchpad.courier.transport import network_address as endpoints
-from launchpad.courier.transport.network_address import Endpoint
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
@@ -64,21 +63,20 @@ class GrpcServer:
         ]
         self._server = grpc.server(self._pool, handlers=[_ServiceRouter(services)], options=options)
         port = _bind(self._server, wanted)
-        self.address = str(Endpoint(wanted.scheme, wanted.host, port))
+        self.address = str(endpoints.Endpoint(wanted.scheme, wanted.host, port))
         self._stopped: Any = None
         self.open = self._server.start
-        self.notify_health = (
-            self._health.notify
-        )  # to be called when the server's health has changed
+        #: To be called when the server's health has changed.
+        self.notify_health = self._health.notify
 
     def begin_stop(self, grace_s: float) -> None:
         """Takes no more calls. Those that run are cancelled after `grace_s`."""
         self._stopped = self._server.stop(grace_s)
         for send in tuple(self._courier.open_calls):
             send(None)
-        for watcher in tuple(self._health.watchers):
-            self._health.watchers.discard(watcher)
-            watcher.send(None)
+        for notify in tuple(self._health.watchers):
+            if (send_health := self._health.watchers.pop(notify, None)) is not None:
+                send_health(None)
 
     def end_stop(self) -> None:
         """Cancels what is left, and waits until nothing is.
@@ -129,9 +127,8 @@ class _ServiceRouter(grpc.GenericRpcHandler):  # type: ignore[misc]
         return find(path, handler_call_details.invocation_metadata) if find is not None else None
 
 
-def _bind(server: Any, wanted: Endpoint) -> int:
-    is_plaintext = wanted.wants_plaintext
-    credentials = None if is_plaintext else keyring.find_credentials(str(wanted))
+def _bind(server: Any, wanted: endpoints.Endpoint) -> int:
+    credentials = None if wanted.wants_plaintext else keyring.find_credentials(str(wanted))
     ip = endpoints.resolve(wanted, to_bind=True)[0][1][0]
     if credentials is None:
         endpoints.check_plaintext(wanted, ip)

@@ -12,7 +12,7 @@ from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.remote_server import Options, RemoteServer
-from launchpad.courier.client.retry import NotRun, may_repeat
+from launchpad.courier.client.retry import NotRun
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import NotSent
 from launchpad.courier.inprocess.call import LOST, InprocessCall
@@ -122,7 +122,7 @@ class InprocessChannel(Channel):
             )
         if body == framing.LATE:
             raise self.peer.late(method, self.options)
-        if may_repeat(method, self.peer.idempotent, is_idempotent=self.options.idempotent):
+        if self.peer.may_repeat(method, self.options):
             self.peer.raise_if_failed()
             raise NotRun
         raise self.peer.lost(method)
