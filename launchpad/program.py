@@ -173,11 +173,7 @@ class Program(Opaque):
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
 
     def _open_group(
-        self,
-        label: str,
-        resources: Resources | None,
-        restart: RestartPolicy | None,
-        main: bool,
+        self, label: str, resources: Resources | None, restart: RestartPolicy | None, main: bool
     ) -> None:
         _check_label(label)
         if restart is not None and not isinstance(restart, RestartPolicy):

@@ -73,16 +73,13 @@ class ReverbNode(Node[ReverbHandle]):
         self._address = self.allocate_address(Address("reverb"))
 
     def arguments(self) -> dict[str, Any]:
-        """The two functions, for their closures."""
         checkpointer = None if self._checkpointer is None else self._checkpointer.function
         return {"priority_tables_fn": self._tables.function, "checkpoint_ctor": checkpointer}
 
     def create_handle(self) -> ReverbHandle:
-        """A handle; may be made before the node is in a program."""
         return ReverbHandle(self, self._address)
 
     def to_executable(self) -> Executable:
-        """The server."""
         return ServeTables(self._tables, self._checkpointer, self._minutes, self._address)
 
     def __repr__(self) -> str:
@@ -101,7 +98,6 @@ class ServeTables(Executable):
     _writing: _RegularWrites | None = None
 
     def open(self) -> Run | None:
-        """Starts the server."""
         reverb = _reverb()
         make = self.checkpointer or reverb.checkpointers.default_checkpointer
         tables, checkpointer = list(self.tables()), make()

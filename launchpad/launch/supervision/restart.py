@@ -65,15 +65,7 @@ def decide(
     *,
     is_stopping: bool = False,
 ) -> Decision:
-    """What to do about a worker that has ended.
-
-    Args:
-        policy: The policy of its group.
-        ended: How it ended.
-        restarts: When (monotonic seconds) its scope was restarted before.
-        now: The same clock.
-        is_stopping: Whether the program is stopping.
-    """
+    """What to do about a worker that has ended, whose scope was restarted before at these times."""
     if ended.kind == STOPPED:
         return Decision(RestartAction.LEAVE, Reason.REQUESTED)
     if ended.kind == SUCCEEDED and (policy.mode != ALWAYS or is_stopping):

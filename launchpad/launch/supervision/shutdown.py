@@ -42,11 +42,12 @@ class Shutdown:
         self._members, self._groups = members, list(groups)
         self._began, self._grace_s = now, grace_s
         self._restarts = restarts
+        has_grace = any(w.plan.restart.stop_grace_s for w in members())
+        self._kills_at_once = grace_s == 0 and not has_grace and not restarts
         self.at_once = False
         self._group_asked_at: float | None = None
 
     def tick(self, now: float) -> list[Command]:
-        """What is due."""
         commands: list[Command] = []
         running = [worker for worker in self._members() if worker.is_alive]
         while self._groups:
@@ -65,7 +66,7 @@ class Shutdown:
             kill_at = self._kill_at(worker)
             if not worker.killed and kill_at is not None and now >= kill_at:
                 worker.killed = True
-                commands.append(KillWorker(worker.name))
+                commands.append(KillWorker(worker.name, at_once=self._kills_at_once))
         return commands
 
     def wake_at(self) -> float | None:
@@ -80,6 +81,5 @@ class Shutdown:
         """When its grace period is over, monotonic seconds; None: never."""
         if self.at_once:
             return self._began
-        own = worker.plan.restart.stop_grace_s
-        grace_s = self._grace_s if own is None else own
+        grace_s = worker.plan.grace_s(self._grace_s)
         return self._began + grace_s if grace_s >= 0 else None

@@ -23,6 +23,7 @@ from launchpad.events import (
     Waiting,
 )
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.supervision.progress import named
 from launchpad.launch.supervision.restart import (
     START_TIMEOUT,
     Decision,
@@ -78,7 +79,6 @@ class Supervisor:
         self._is_awaited = self._has_noted_endless = False
 
     def start_all(self, now: float = 0.0) -> list[Command]:
-        """Starts all workers."""
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
 
     def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Command]:
@@ -92,39 +92,34 @@ class Supervisor:
     def on(self, report: Event, now: float) -> list[Command]:
         """What to do about a report that arrived at `now`. One about an earlier attempt changes nothing."""
         commands: list[Command] = []
+        about = report.outcome if isinstance(report, Ended) else report
+        worker = self.workers[about.worker]
+        is_late = worker.attempt != getattr(about, "attempt", worker.attempt)
         match report:
-            case ProcessStarted(name, attempt, pid):
-                worker = self.workers[name]
-                if attempt == worker.attempt and worker.is_alive:
-                    worker.pid = pid
-            case Ready(name, attempt, runs):
-                worker = self.workers[name]
-                if attempt == worker.attempt and worker.is_alive:
-                    worker.runs, worker.ready_by = runs, None
-                    worker.move("ready")
-                    commands = self._stop_if_done(now)
-            case Done(name, attempt):
-                if attempt == self.workers[name].attempt:
-                    self.workers[name].is_done = True
-                    commands = self._stop_if_done(now)
-            case Exiting(name, attempt):
-                worker = self.workers[name]
-                if attempt == worker.attempt and worker.is_alive:
-                    worker.ready_by = None
-                    own = worker.plan.restart.stop_grace_s
-                    grace_s = self._grace_s if own is None else own
-                    worker.exit_by = now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
-            case Waiting(name, other):
-                self.workers[name].waits_for[other] = now
-                deadlock = self._deadlock(self.workers[name], now)
+            case Waiting(on=other):
+                worker.waits_for[other] = now
+                deadlock = self._deadlock(worker, now)
                 if deadlock is not None:
                     commands = self._fail(deadlock, now)
             case StopRequested(name):
                 commands = self.stop(f"{name} called lp.stop()", now)
+            case Done() if not is_late:
+                worker.is_done = True
+                commands = self._stop_if_done(now)
+            case _ if is_late or not worker.is_alive:
+                pass
+            case ProcessStarted(pid=pid):
+                worker.pid = pid
+            case Ready(runs=runs):
+                worker.runs, worker.ready_by = runs, None
+                worker.move("ready")
+                commands = self._stop_if_done(now)
+            case Exiting():
+                worker.ready_by = None
+                grace_s = worker.plan.grace_s(self._grace_s)
+                worker.exit_by = now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
             case Ended(ended):
-                worker = self.workers[ended.worker]
-                if ended.attempt == worker.attempt and worker.is_alive:
-                    commands = self._on_ended(worker, ended, now)
+                commands = self._on_ended(worker, ended, now)
         return commands + self.tick(now)
 
     def stop(self, reason: str, now: float, at_once: bool = False) -> list[Command]:
@@ -153,9 +148,8 @@ class Supervisor:
                 due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
             if worker.exit_by is not None and now >= worker.exit_by and not worker.killed:
                 worker.killed = worker.is_cut_off = True
-                due.append(
-                    KillWorker(worker.name, "has done its work, and its process does not exit")
-                )
+                why = "has done its work, and its process does not exit"
+                due.append(KillWorker(worker.name, why))
         for restarting in tuple(self._restarting):
             if now < restarting.due_at or any(w.is_alive for w in restarting.members):
                 due += restarting.stop.tick(now)
@@ -177,7 +171,6 @@ class Supervisor:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the end has begun."""
         return self._stop is not None
 
     @property
@@ -331,12 +324,10 @@ class Supervisor:
         if may_end:
             return []
         self._has_noted_endless = True
-        names = ", ".join(worker.name for worker in alive[:3])
-        names += f" and {len(alive) - 3} more" if len(alive) > 3 else ""
         which = "worker of a main group" if has_main else "worker"
         return [
             PrintNote(
-                f"no {which} has a run() that could end ({names}): this program runs until it is"
+                f"no {which} has a run() that could end ({named(alive)}): this program runs until it is"
                 " stopped, by Ctrl-C, lp.stop() or running.stop()"
             )
         ]
