@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from launchpad.launch.supervision.worker_state import State, WorkerState
 
-_SLOW_START_S = 3.0
-_SLOW_RESTART_S = 3.0
+_SLOW_START_S = _SLOW_RESTART_S = 3.0
 _SLOW_STOP_S = 2.0
 _OLD_ENOUGH_S = 10.0
 """A worker that ends in a program younger than this is not mentioned: all will be over soon."""
@@ -28,12 +27,7 @@ _RARER = 1.5
 
 @dataclass
 class Progress:
-    """Looks at the workers and gives what is new, in lines.
-
-    Example:
-        progress = Progress(runner.states)
-        for line in progress(time.monotonic()): …
-    """
+    """Looks at the workers and gives what is new, in lines."""
 
     workers: Callable[[], Sequence[WorkerState]]
     _began: float | None = None

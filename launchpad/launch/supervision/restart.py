@@ -1,7 +1,6 @@
 """Whether a worker that has ended is started again. Pure: its restarts so far and the time go in.
 
-Also here: what is said of a worker that is not started again, and a restart under way, of one worker or of
-all that are restarted with it.
+Also here: what is said of a worker that is not started again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from launchpad import outcome
-from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
@@ -104,18 +102,3 @@ def given_up(
         ended = replace(ended, kind=outcome.FAILED, cause=cause)
     hint = "; ".join(filter(None, (ended.hint, hint)))
     return replace(ended, hint=hint, earlier=tuple(failure.headline() for failure in earlier))
-
-
-@dataclass(eq=False)
-class PendingRestart:
-    """Running members are stopped; when all have ended and it is time, all are started.
-
-    Attributes:
-        members: In the order in which they are started.
-        due_at: The earliest time for it, monotonic seconds.
-        stop: How running members are stopped.
-    """
-
-    members: Sequence[WorkerState]
-    due_at: float
-    stop: Shutdown

@@ -7,7 +7,7 @@ grace period is over is killed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from launchpad.launch.supervision.worker_state import Command, KillWorker, StopWorker, WorkerState
 
@@ -19,12 +19,12 @@ class Shutdown:
     """Stops some workers. Pure: `tick` gives what is due.
 
     Args:
-        members: Gives the workers that are to end; called each time, since they end one by one.
+        members: The workers that are to end.
         groups: Their groups, the last to start first.
         now: When it begins, monotonic seconds.
         grace_s: How long a worker may take whose policy has no stop_grace_s; 0 kills at once, a negative
             number never kills.
-        restarts: Whether they are started again.
+        restart_at: When they are started again, if all have ended by then; None: they are not.
 
     Attributes:
         at_once: Whether workers that still run are killed at the next tick.
@@ -32,24 +32,27 @@ class Shutdown:
 
     def __init__(
         self,
-        members: Callable[[], Iterable[WorkerState]],
+        members: Collection[WorkerState],
         groups: Sequence[str],
         now: float,
         grace_s: float,
-        *,
-        restarts: bool = False,
+        restart_at: float | None = None,
     ) -> None:
-        self._members, self._groups = members, list(groups)
-        self._began, self._grace_s = now, grace_s
-        self._restarts = restarts
-        has_grace = any(w.plan.restart.stop_grace_s for w in members())
-        self._kills_at_once = grace_s == 0 and not has_grace and not restarts
+        self.members, self.restart_at = members, restart_at
+        self._groups, self._began, self._grace_s = list(groups), now, grace_s
+        has_grace = any(worker.plan.restart.stop_grace_s for worker in members)
+        self._kills_at_once = grace_s == 0 and not has_grace and restart_at is None
         self.at_once = False
         self._group_asked_at: float | None = None
 
+    @property
+    def running(self) -> list[WorkerState]:
+        """The workers that have not ended."""
+        return [worker for worker in self.members if worker.is_alive]
+
     def tick(self, now: float) -> list[Command]:
         commands: list[Command] = []
-        running = [worker for worker in self._members() if worker.is_alive]
+        running = self.running
         while self._groups:
             asked_at = self._group_asked_at
             is_time = asked_at is None or now >= asked_at + _ORDERLY_S
@@ -60,7 +63,7 @@ class Shutdown:
                 if worker.plan.group == group:
                     worker.move("ask")
                     worker.asked = True
-                    commands.append(StopWorker(worker.name, self._restarts))
+                    commands.append(StopWorker(worker.name, self.restart_at is not None))
             self._group_asked_at = now
         for worker in running:
             kill_at = self._kill_at(worker)
@@ -71,8 +74,7 @@ class Shutdown:
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no worker ends before."""
-        running = [worker for worker in self._members() if worker.is_alive]
-        times = [t for w in running if (t := self._kill_at(w)) is not None and not w.killed]
+        times = [t for w in self.running if (t := self._kill_at(w)) is not None and not w.killed]
         if self._groups and self._group_asked_at is not None:
             times.append(self._group_asked_at + _ORDERLY_S)
         return min(times, default=None)

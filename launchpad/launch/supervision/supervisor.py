@@ -11,23 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launchpad import outcome
-from launchpad.events import (
-    Done,
-    Ended,
-    Event,
-    Exiting,
-    ProcessStarted,
-    Ready,
-    StopRequested,
-    Waiting,
-)
+from launchpad import events, outcome
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.progress import named
 from launchpad.launch.supervision.restart import (
     START_TIMEOUT,
     Decision,
-    PendingRestart,
     RestartAction,
     decide,
     given_up,
@@ -73,7 +62,7 @@ class Supervisor:
         self._grace_s = grace_s
         self._groups = list(plan.groups)[::-1]
         self._stop: Shutdown | None = None
-        self._restarting: list[PendingRestart] = []
+        self._restarting: list[Shutdown] = []
         self._restart_history: dict[str, list[tuple[float, Outcome]]] = {}
         self._gone: dict[str, str] = {}
         self._is_awaited = self._has_noted_endless = False
@@ -89,36 +78,36 @@ class Supervisor:
         self._groups.insert(0, plan.group)
         return self._start_attempt(self.workers[plan.name], now)
 
-    def on(self, report: Event, now: float) -> list[Command]:
+    def on(self, report: events.Event, now: float) -> list[Command]:
         """What to do about a report that arrived at `now`. One about an earlier attempt changes nothing."""
         commands: list[Command] = []
-        about = report.outcome if isinstance(report, Ended) else report
+        about = report.outcome if isinstance(report, events.Ended) else report
         worker = self.workers[about.worker]
         is_late = worker.attempt != getattr(about, "attempt", worker.attempt)
         match report:
-            case Waiting(on=other):
+            case events.Waiting(on=other):
                 worker.waits_for[other] = now
                 deadlock = self._deadlock(worker, now)
                 if deadlock is not None:
                     commands = self._fail(deadlock, now)
-            case StopRequested(name):
+            case events.StopRequested(name):
                 commands = self.stop(f"{name} called lp.stop()", now)
-            case Done() if not is_late:
+            case events.Done() if not is_late:
                 worker.is_done = True
                 commands = self._stop_if_done(now)
             case _ if is_late or not worker.is_alive:
                 pass
-            case ProcessStarted(pid=pid):
+            case events.ProcessStarted(pid=pid):
                 worker.pid = pid
-            case Ready(runs=runs):
+            case events.Ready(runs=runs):
                 worker.runs, worker.ready_by = runs, None
                 worker.move("ready")
                 commands = self._stop_if_done(now)
-            case Exiting():
+            case events.Exiting():
                 worker.ready_by = None
                 grace_s = worker.plan.grace_s(self._grace_s)
                 worker.exit_by = now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
-            case Ended(ended):
+            case events.Ended(ended):
                 commands = self._on_ended(worker, ended, now)
         return commands + self.tick(now)
 
@@ -131,7 +120,7 @@ class Supervisor:
                     worker.move("give up")
                     worker.next_start = None
             self._restarting.clear()
-            self._stop = Shutdown(self.workers.values, self._groups, now, self._grace_s)
+            self._stop = Shutdown(self.workers.values(), self._groups, now, self._grace_s)
         if at_once:
             self._stop.at_once = True
         return self.tick(now)
@@ -151,8 +140,8 @@ class Supervisor:
                 why = "has done its work, and its process does not exit"
                 due.append(KillWorker(worker.name, why))
         for restarting in tuple(self._restarting):
-            if now < restarting.due_at or any(w.is_alive for w in restarting.members):
-                due += restarting.stop.tick(now)
+            if now < (restarting.restart_at or 0.0) or restarting.running:
+                due += restarting.tick(now)
             else:
                 self._restarting.remove(restarting)
                 due += [c for w in restarting.members for c in self._start_attempt(w, now)]
@@ -165,8 +154,7 @@ class Supervisor:
         alive = [worker for worker in self.workers.values() if not worker.killed]
         times = [time for worker in alive for time in (worker.ready_by, worker.exit_by)]
         for restarting in self._restarting:
-            is_stopping = any(worker.is_alive for worker in restarting.members)
-            times.append(restarting.stop.wake_at() if is_stopping else restarting.due_at)
+            times.append(restarting.wake_at() if restarting.running else restarting.restart_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -249,13 +237,12 @@ class Supervisor:
         for other in [r for r in self._restarting if any(m in r.members for m in members)]:
             self._restarting.remove(other)
             members = [w for w in self.workers.values() if w in members or w in other.members]
-            due_at = max(due_at, other.due_at)
+            due_at = max(due_at, other.restart_at or 0.0)
         next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
         for member in members:
             member.move("restart")
             member.next_start = next_start
-        stop = Shutdown(lambda: members, self._groups, now, self._grace_s, restarts=True)
-        self._restarting.append(PendingRestart(members, due_at, stop))
+        self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, due_at))
 
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
         count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
