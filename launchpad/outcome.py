@@ -70,11 +70,7 @@ class Outcome:
 
 
 def exit_status(ended: Outcome) -> int:
-    """The exit code of a script whose program ended because of this outcome.
-
-    Example:
-        sys.exit(exit_status(failure.outcome))
-    """
+    """The exit code of a script whose program ended because of this outcome."""
     if ended.out_of_memory:
         return OUT_OF_MEMORY
     if ended.hung:

@@ -37,9 +37,6 @@ def check_arguments(
 
     Not looked at are decorators, which may add arguments, as configuration libraries do, and what says itself
     what it takes (`__signature__`), as pydantic's models do, which take other names, too.
-
-    Args:
-        may_lack_some: More may be set later.
     """
     kinds = function.__mro__ if isinstance(function, type) else (function, type(function))
     if any("__signature__" in getattr(each, "__dict__", {}) for each in kinds):
@@ -104,12 +101,7 @@ def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
 
 
 def until_done(function: Function, loop: EventLoop) -> Callable[[], None]:
-    """What calls the function, and returns when all of it has run.
-
-    Args:
-        function: It takes no arguments.
-        loop: Where a coroutine, or whatever else can be awaited, runs.
-    """
+    """What calls the function, and returns when all of it has run; what can be awaited runs on the loop."""
 
     def run() -> None:
         result = function()

@@ -103,8 +103,7 @@ class _Following:
             self._checked_at = now
             for attempt in self._files.attempts(self._worker):
                 log = self._files.path(self._worker, attempt)
-                if self._tail is None:
-                    self._tail = Tail(log)
+                self._tail = self._tail or Tail(log)
                 self._tail.follow(log)
         while self._tail is not None and self._tail.has_more():
             yield self._tail.lines()

@@ -99,9 +99,7 @@ def _open_runs() -> list[Running]:
 def wait_for_all(error: BaseException | None = None, given_to_exit: object = "") -> None:
     """Waits for all that run, reports each failure as it comes, and arranges the exit code.
 
-    Args:
-        error: What ended the script, where the interpreter has not noted it yet.
-        given_to_exit: What the script called `sys.exit` with last, if it did.
+    `error` ended the script, where the interpreter has not noted it yet; the other was given to `sys.exit`.
     """
     global _exit_code, _given_to_exit
     _given_to_exit = given_to_exit

@@ -133,12 +133,7 @@ class RunColocated(Executable):
 
 
 class NodeThread:
-    """One executable and the thread that it runs in.
-
-    Args:
-        worker: The context of the worker that it is a part of.
-        on_end: Called in that thread when a call has ended, with what it raised.
-    """
+    """One executable and the thread that it runs in, where `on_end` is called with what a call raised."""
 
     def __init__(
         self,

@@ -51,11 +51,7 @@ class Packer:
     code: dict[int, bytes] = field(default_factory=dict)
 
     def pack(self, node: Node[Any], name: str, label: str) -> bytes:
-        """The executable of a node as bytes.
-
-        Raises:
-            PayloadError: naming the worker, the part of an argument that cannot be pickled, and what to do.
-        """
+        """The executable of a node as bytes; PayloadError, with the part of it that cannot be pickled."""
         executable = node.to_executable()
         if not isinstance(executable, Executable):
             raise DefinitionError(
@@ -135,12 +131,8 @@ def load(
 ) -> Executable:
     """The executable, in the worker: with clients for handles and the values of Deferreds.
 
-    Args:
-        payload: What `Packer.pack` gave.
-        around: Entered around each Deferred's function: there user code runs, that may call other nodes.
-
-    Raises:
-        BuildFailed: a Deferred raised.
+    `around` is entered around each Deferred's function: there user code runs, that may call other nodes.
+    BuildFailed: it raised.
     """
 
     def build(function: Callable[[], Any]) -> Any:

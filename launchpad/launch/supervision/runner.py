@@ -75,7 +75,6 @@ class Runner:
     Args:
         workers: The workers of the backend; they report to the inbox.
         undo: Closed when the program has ended.
-        grace_s: How long a worker may take to stop, see `Supervisor`.
 
     Attributes:
         thread: Not started yet.
@@ -137,10 +136,7 @@ class Runner:
     ) -> bool:
         """Until the program has ended, or all workers of these groups, or the first of them.
 
-        False when the time is up.
-
-        Raises:
-            NotRunningError: this is a forked child of the launching process.
+        False when the time is up. NotRunningError: this is a forked child of the launching process.
         """
         if not self.is_here:
             raise NotRunningError(

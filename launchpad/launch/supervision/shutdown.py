@@ -22,8 +22,7 @@ class Shutdown:
         members: The workers that are to end.
         groups: Their groups, the last to start first.
         now: When it begins, monotonic seconds.
-        grace_s: How long a worker may take whose policy has no stop_grace_s; 0 kills at once, a negative
-            number never kills.
+        grace_s: How long a worker may take whose policy has no stop_grace_s; see `Supervisor`.
         restart_at: When they are started again, if all have ended by then; None: they are not.
 
     Attributes:
