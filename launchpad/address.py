@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from launchpad import context
 from launchpad.context import LaunchedAddress, RunContext
@@ -75,7 +76,8 @@ class Address:
         me = context.try_current()
         if me is not None and self.name:
             worker = self.name.partition("/")[0]
-            where = functools.partial(present_endpoint if me.can_move else me.endpoint, self.name)
+            find = functools.partial(me.endpoint, self.name)
+            where = AddressLookup(self.name) if me.can_move else find
             check = functools.partial(_worker_failure, me, worker)
             return LaunchedAddress(where, me.can_move, worker, check)
         if (launched := context.launched.get(self.uid)) is not None:
@@ -91,13 +93,19 @@ class Address:
         return f"Address({self.name or self.role!r} of {self.owner or 'no node yet'})"
 
 
-def present_endpoint(address: str) -> str:
+@dataclass(frozen=True)
+class AddressLookup:
     """The present endpoint of an address, as known to the calling worker; empty while it is not known.
 
-    It is pickled with clients, and then uses the context of the worker that has received them.
+    It is pickled with clients, and then uses the context of the worker that has received them. Clients are
+    equal if these are.
     """
-    me = context.try_current()
-    return "" if me is None else me.endpoints.get(address, "")
+
+    name: str
+
+    def __call__(self) -> str:
+        me = context.try_current()
+        return "" if me is None else me.endpoints.get(self.name, "")
 
 
 def _worker_failure(me: RunContext, worker: str) -> Exception | None:

@@ -63,9 +63,8 @@ class Outcome:
 
     def headline(self) -> str:
         """One line: which worker, in which phase, why."""
-        origin = (
-            f" (it began in {self.raised_in})" if self.raised_in not in ("", self.worker) else ""
-        )
+        is_elsewhere = self.raised_in not in ("", self.worker)
+        origin = f" (it began in {self.raised_in})" if is_elsewhere else ""
         return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
 
 

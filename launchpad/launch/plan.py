@@ -112,9 +112,7 @@ class LaunchPlan:
     @property
     def endpoints(self) -> dict[str, str]:
         """Address name → endpoint, of all workers."""
-        return {
-            name: endpoint for worker in self.workers for name, endpoint in worker.endpoints.items()
-        }
+        return {name: at for worker in self.workers for name, at in worker.endpoints.items()}
 
     def worker(self, name: str) -> WorkerPlan:
         """The worker with this name; KeyError if there is none."""
@@ -165,10 +163,8 @@ class LaunchPlan:
                 for w in self.workers
             ]
         rows = [tuple(columns), *zip(*columns.values(), strict=True)]
-        title = (
-            f"plan of program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
-        )
-        return "\n  ".join([title, *aligned(rows)])
+        what = f"program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
+        return "\n  ".join([f"plan of {what}", *aligned(rows)])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

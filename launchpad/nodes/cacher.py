@@ -202,10 +202,8 @@ class ServeCache(Serving):
             self._server = new_server(self.address)
             self._server.bind_fallback(cache.call, lambda: list_methods(self.target))
             start(self._server, self.address)
-            refresher = threading.Thread(
-                target=cache.refresh_until, args=(me.stop_event,), daemon=True
-            )
-            refresher.start()
+            refresh = cache.refresh_until
+            threading.Thread(target=refresh, args=(me.stop_event,), daemon=True).start()
 
     def close(self) -> None:
         """Stops serving and refreshing; the thread ends with the worker."""

@@ -38,7 +38,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         super().__init__(node)
         self._address = address
         self._idempotent = tuple(idempotent)
-        self._client_kwargs = _checked_client(dict(client_kwargs or {}), "courier_client_kwargs")
+        self._client_kwargs = _checked_client(client_kwargs, "courier_client_kwargs")
 
     def set_client_kwargs(self, **kwargs: Any) -> None:
         """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`, `compress`."""
@@ -97,12 +97,8 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         super().__init__(constructor, *args, **kwargs)
         if isinstance(constructor, type):
             warn_of_shadowed_methods(constructor)
-        self._server_kwargs = _checked(
-            dict(courier_kwargs or {}), _SERVER_OPTIONS, "courier_kwargs"
-        )
-        self._client_kwargs = _checked_client(
-            dict(courier_client_kwargs or {}), "courier_client_kwargs"
-        )
+        self._server_kwargs = _checked(courier_kwargs, _SERVER_OPTIONS, "courier_kwargs")
+        self._client_kwargs = _checked_client(courier_client_kwargs, "courier_client_kwargs")
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def configure(self, *args: Any, **kwargs: Any) -> None:
@@ -184,15 +180,15 @@ def start(server: Server, address: Address) -> None:
         me.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
 
 
-def _checked_client(options: dict[str, Any], what: str) -> dict[str, Any]:
+def _checked_client(given: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
     """The options of a client; ValueError or TypeError also for what a call would raise it."""
-    Options(options.get("call_timeout"))
-    return _checked(options, _CLIENT_OPTIONS, what)
+    Options((given or {}).get("call_timeout"))
+    return _checked(given, _CLIENT_OPTIONS, what)
 
 
-def _checked(options: dict[str, Any], allowed: frozenset[str], what: str) -> dict[str, Any]:
+def _checked(given: Mapping[str, Any] | None, allowed: frozenset[str], what: str) -> dict[str, Any]:
     """The options, none of them unknown."""
-    unknown = sorted(set(options) - allowed)
-    if unknown:
+    options = dict(given or {})
+    if unknown := sorted(set(options) - allowed):
         raise TypeError(f"unknown {what} {unknown}; there are {sorted(allowed)}")
     return options

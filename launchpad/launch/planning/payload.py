@@ -195,9 +195,8 @@ def _loaded_code(code: bytes) -> Code:
 
 def qualified(cls: type) -> str:
     """A class as a person would write it: `ValueError`, `queue.Empty`."""
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    name = cls.__qualname__
+    return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
 def _parts(value: Any) -> Iterator[Step]:

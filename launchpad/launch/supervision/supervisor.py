@@ -194,9 +194,8 @@ class Supervisor:
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")
             return []
-        counted_as = {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(
-            policy.scope, "program"
-        )
+        scopes = {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}
+        counted_as = scopes.get(policy.scope, "program")
         history = self._restart_history.setdefault(counted_as, [])
         restarts = [at for at, _ in history]
         decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping)
