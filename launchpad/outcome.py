@@ -63,8 +63,8 @@ class Outcome:
 
     def headline(self) -> str:
         """One line: which worker, in which phase, why."""
-        is_elsewhere = self.raised_in not in ("", self.worker)
-        origin = f" (it began in {self.raised_in})" if is_elsewhere else ""
+        is_of_another = self.raised_in not in ("", self.worker)
+        origin = f" (it began in {self.raised_in})" if is_of_another else ""
         return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
 
 

@@ -170,7 +170,8 @@ def _process_of(
 ) -> PythonProcess:
     """What a process gets of its group's resources, which `source` sets, and of `local_resources`."""
     # The text in a user's program that sets something → what it sets.
-    sources = {source: resources, f"local_resources[{label!r}]": process}
+    sources: dict[str, Resources | PythonProcess] = {source: resources}
+    sources[f"local_resources[{label!r}]"] = process
     env: dict[str, str] = {}
     origin: dict[str, str] = {}
     for source, given in sources.items():
