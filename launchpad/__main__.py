@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from launchpad.cli import logs, plan, ps, stacks, stop
 from launchpad.cli.runs import CommandError
-from launchpad.errors import LaunchError
+from launchpad.errors import DefinitionError, LaunchError
 
 _RUN = (
     "RUN is a program's name, the id of a run or its beginning, or a pid; if only one program runs, it may be"
@@ -30,15 +30,10 @@ def main(arguments: Sequence[str]) -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module in (
-        ("ps", ps),
-        ("logs", logs),
-        ("stop", stop),
-        ("stacks", stacks),
-        ("plan", plan),
-    ):
+    for module in (ps, logs, stop, stacks, plan):
         summary = (module.__doc__ or "").split("\n")[0]
         epilog = "" if module is plan else _RUN
+        name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
         command.usage = plan.USAGE if module is plan else None
         for flags, argument in module.ARGUMENTS.items():
@@ -52,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options.command(options)
         sys.stdout.flush()
-    except (CommandError, LaunchError) as error:
+    except (CommandError, DefinitionError, LaunchError) as error:
         print(f"launchpad: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `… | head` has ended

@@ -10,11 +10,14 @@ Launching never writes into an Address of the program, so that one program can r
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from launchpad import context
+from launchpad.context import LaunchedAddress, RunContext
+from launchpad.courier.errors import WorkerFailed
 from launchpad.errors import NotRunningError
 
 COURIER, PORT = "courier", "port"
@@ -57,7 +60,7 @@ class Address:
         me = context.try_current()
         if me is not None and self.name:
             return me.endpoint(self.name)
-        return self._published().where()
+        return self.place().where()
 
     def lookup(self) -> str | Callable[[], str]:
         """What a courier client takes: an endpoint, or, where servers move, a function that returns it.
@@ -65,15 +68,19 @@ class Address:
         Raises:
             NotRunningError: outside a running program.
         """
+        place = self.place()
+        return place.where if place.can_move else place.where()
+
+    def place(self) -> LaunchedAddress:
+        """Where it is, as the calling thread sees it; raises as `lookup` does."""
         me = context.try_current()
         if me is not None and self.name:
-            return AddressLookup(self.name) if me.can_move else me.endpoint(self.name)
-        launched = self._published()
-        return launched.where if launched.can_move else launched.where()
-
-    def _published(self) -> context.LaunchedAddress:
-        launched = context.find_published(self.uid)
-        if launched is not None:
+            worker = self.name.partition("/")[0]
+            find = functools.partial(me.endpoint, self.name)
+            where = AddressLookup(self.name) if me.can_move else find
+            check = functools.partial(_worker_failure, me, worker)
+            return LaunchedAddress(where, me.can_move, worker, check)
+        if (launched := context.launched.get(self.uid)) is not None:
             return launched
         owner = self.owner or "a node that was not added to a program"
         raise NotRunningError(
@@ -90,7 +97,8 @@ class Address:
 class AddressLookup:
     """The present endpoint of an address, as known to the calling worker; empty while it is not known.
 
-    It is pickled with clients, and then uses the context of the worker that has received them.
+    It is pickled with clients, and then uses the context of the worker that has received them. Clients are
+    equal if these are.
     """
 
     name: str
@@ -98,6 +106,17 @@ class AddressLookup:
     def __call__(self) -> str:
         me = context.try_current()
         return "" if me is None else me.endpoints.get(self.name, "")
+
+
+def _worker_failure(me: RunContext, worker: str) -> Exception | None:
+    """Whether the worker of a server has ended: polled by a client that waits for the server."""
+    why = me.gone_reason(worker)
+    if not why and me.stop_event.is_set():  # a server that is not up by now does not start any more
+        why = f"{worker} does not serve, and {me.name} was asked to stop"
+    if why:
+        return WorkerFailed(why, server=worker)
+    me.note_waiting(worker)
+    return None
 
 
 def get_port_from_address(address: str) -> int:

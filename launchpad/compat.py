@@ -11,33 +11,21 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from launchpad.context import RunContext as LaunchContext
-from launchpad.context import current as get_context
+from launchpad import context
 from launchpad.errors import DefinitionError
 from launchpad.program import Program
 from launchpad.resources import PythonProcess
 from launchpad.stopping import stop
 
-__all__ = [
-    "MEANINGLESS",
-    "AbstractAddressBuilder",
-    "LaunchContext",
-    "SimpleLocalAddressBuilder",
-    "get_context",
-    "make_program_stopper",
-    "without_meaningless",
-]
+LaunchContext = context.RunContext
+get_context = context.current
 
 MEANINGLESS = ("serialize_py_nodes", "controller_xm_requirements")
 """Options of a launch that do nothing: nodes are always serialised, and XManager is not supported."""
 
 
 def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[str, Any]:
-    """The options of a launch that are for its launch type.
-
-    Raises:
-        DefinitionError: an option was given that would have had an effect in dm-launchpad.
-    """
+    """The options for the launch type; DefinitionError: one that would have had an effect in dm-launchpad."""
     if xm_resources is not None or options.get("controller_xm_requirements") is not None:
         raise DefinitionError(
             "xm_resources and controller_xm_requirements mean nothing here; leave them out"

@@ -269,7 +269,7 @@ def inherit() -> None:
 
 @dataclass(frozen=True)
 class LaunchedAddress:
-    """The endpoint of an address, as known in the launching script.
+    """The endpoint of an address, as known in the launching script or in a worker.
 
     Attributes:
         where: Returns the present endpoint.
@@ -284,8 +284,8 @@ class LaunchedAddress:
     failure_check: Callable[[], Exception | None]
 
 
-# What the launching script can reach, in each program that runs now, by the uid of the address.
-_launched: dict[str, LaunchedAddress] = {}
+launched: dict[str, LaunchedAddress] = {}
+"""What the launching script can reach, in each program that it has launched and that still runs, by uid."""
 
 
 @contextlib.contextmanager
@@ -294,15 +294,10 @@ def published(addresses: Mapping[str, LaunchedAddress]) -> Iterator[None]:
 
     Those that another launch has published over meanwhile stay.
     """
-    _launched.update(addresses)
+    launched.update(addresses)
     try:
         yield
     finally:
         for uid, address in addresses.items():
-            if _launched.get(uid) is address:
-                del _launched[uid]
-
-
-def find_published(uid: str) -> LaunchedAddress | None:
-    """The address with this uid, if a program that this process launched and that still runs has it."""
-    return _launched.get(uid)
+            if launched.get(uid) is address:
+                del launched[uid]

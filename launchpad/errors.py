@@ -19,6 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from launchpad.outcome import Outcome
 
 
@@ -28,6 +30,24 @@ class LaunchpadError(Exception):
 
 class DefinitionError(LaunchpadError, ValueError):
     """The program's description has a mistake; it is found before anything starts."""
+
+
+def did_you_mean(
+    given: str, known: Iterable[str], shown: Callable[[str], str] = str, *, cutoff: float = 0.6
+) -> str:
+    """A question to end an error's text with, ` Did you mean run?`; empty if nothing known is near enough."""
+    import difflib
+
+    near = difflib.get_close_matches(given, list(known), 1, cutoff)
+    return f" Did you mean {shown(near[0])}?" if near else ""
+
+
+def refuse_unless(of: object, rules: Iterable[tuple[str, bool, str]]) -> None:
+    """DefinitionError for the first rule that is broken: attribute, whether it is good, what is expected."""
+    for name, is_good, expected in rules:
+        if not is_good:
+            given = f"{type(of).__name__}({name}={getattr(of, name)!r})"
+            raise DefinitionError(f"{given}: expected {expected}")
 
 
 class PayloadError(DefinitionError):

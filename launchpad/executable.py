@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from launchpad import user_code
+
 Run = Callable[[], None]
 
 
@@ -54,5 +56,4 @@ class Code:
     @property
     def name(self) -> str:
         """Its name as in the source: `Learner`."""
-        name = getattr(self.function, "__qualname__", None) or repr(self.function)
-        return str(name).rpartition("<locals>.")[2]
+        return user_code.name_of(self.function)

@@ -52,26 +52,16 @@ def check_command_line(*, chooses: bool) -> None:
         raise SystemExit(0)
     for argument in given:
         name = argument.partition("=")[0].lstrip("-")
-        if (
-            chooses
-            and argument.startswith("-")
-            and name.startswith("lp")
-            and name not in flags.FLAGS
-        ):
-            import difflib
+        looks_like_one = argument.startswith("-") and name.startswith("lp")
+        if chooses and looks_like_one and name not in flags.FLAGS:
+            from launchpad.errors import DefinitionError, did_you_mean
 
-            from launchpad.errors import DefinitionError
-
-            for near in difflib.get_close_matches(name, [flag.name for flag in _ALL], 1, 0.8):
-                raise DefinitionError(f"there is no flag {argument}. Did you mean --{near}?")
+            if hint := did_you_mean(name, [flag.name for flag in _ALL], "--{}".format, cutoff=0.8):
+                raise DefinitionError(f"there is no flag {argument}.{hint}")
 
 
 def read(holder: flags.FlagHolder[Any]) -> Any:
-    """A flag's value, whether or not absl has parsed the command line.
-
-    Raises:
-        ValueError: what the command line gives is not a value of this flag.
-    """
+    """A flag's value, whether or not absl has parsed the command line; ValueError: it cannot have it."""
     value = given(holder)
     if value is not None:
         return value

@@ -114,6 +114,5 @@ def _box(label: str) -> str:
 def handles_in(node: Node[Any], name: str) -> Iterator[Found]:
     """The handles among a node's arguments, each with the path to it."""
     for where, value in node.arguments().items():
-        for found in walk(value, f"{name}.{where}", stop_at=(Handle,)):
-            if isinstance(found.value, Handle):
-                yield found
+        found = walk(value, f"{name}.{where}", stop_at=(Handle,))
+        yield from (each for each in found if isinstance(each.value, Handle))

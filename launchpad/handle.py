@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from launchpad import user_code
+from launchpad.courier.codec import by_value
 
 ClientT = TypeVar("ClientT", covariant=True)
 T = TypeVar("T")
@@ -95,7 +98,6 @@ class Deferred(Dereferenceable[T]):
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
     def dereference(self) -> T:
-        """Builds the value."""
         return self.fn(*self.args, **self.kwargs)
 
     def __repr__(self) -> str:
@@ -105,3 +107,31 @@ class Deferred(Dereferenceable[T]):
 def maybe_dereference(value: Any) -> Any:
     """What a handle or Deferred stands for; anything else as it is."""
     return value.dereference() if isinstance(value, Dereferenceable) else value
+
+
+class ClientPickler(by_value.Pickler):
+    """Handles and Deferreds become, where they are unpickled, the clients and values they stand for."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Handle):
+            state = {name: value for name, value in vars(obj).items() if name != "node"}
+            return _dereferenced, (type(obj), state)
+        if isinstance(obj, Deferred):
+            return _built, (obj.fn, obj.args, obj.kwargs)
+        return super().reducer_override(obj)
+
+
+building: ContextVar[Callable[[Callable[[], Any]], Any]] = ContextVar(
+    "launchpad_building", default=lambda build: build()
+)
+"""What calls the function of a Deferred that is unpickled."""
+
+
+def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:
+    handle = kind.__new__(kind)
+    handle.__dict__.update(state)
+    return handle.dereference()
+
+
+def _built(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return building.get()(functools.partial(fn, *args, **kwargs))

@@ -22,11 +22,7 @@ _MAX_WAIT_S = 1.0
 
 
 class Interruption:
-    """Raises `Stopped` in a worker's thread at most once, and only where user code runs.
-
-    Attributes:
-        raise_in_thread: Raises `Stopped` in that thread; the backend provides it.
-    """
+    """Raises `Stopped` in a worker's thread, by the backend, at most once, and only where user code runs."""
 
     def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
         self.raise_in_thread = raise_in_thread

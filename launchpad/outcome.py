@@ -63,18 +63,13 @@ class Outcome:
 
     def headline(self) -> str:
         """One line: which worker, in which phase, why."""
-        origin = (
-            f" (it began in {self.raised_in})" if self.raised_in not in ("", self.worker) else ""
-        )
+        is_of_another = self.raised_in not in ("", self.worker)
+        origin = f" (it began in {self.raised_in})" if is_of_another else ""
         return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
 
 
 def exit_status(ended: Outcome) -> int:
-    """The exit code of a script whose program ended because of this outcome.
-
-    Example:
-        sys.exit(exit_status(failure.outcome))
-    """
+    """The exit code of a script whose program ended because of this outcome."""
     if ended.out_of_memory:
         return OUT_OF_MEMORY
     if ended.hung:

@@ -173,11 +173,7 @@ class Program(Opaque):
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
 
     def _open_group(
-        self,
-        label: str,
-        resources: Resources | None,
-        restart: RestartPolicy | None,
-        main: bool,
+        self, label: str, resources: Resources | None, restart: RestartPolicy | None, main: bool
     ) -> None:
         _check_label(label)
         if restart is not None and not isinstance(restart, RestartPolicy):
@@ -229,8 +225,6 @@ def _line_of_caller() -> str:
     """`file.py:12`, the nearest line outside this package."""
     here = __name__.partition(".")[0]
     frame = sys._getframe(1)
-    while (
-        frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == here
-    ):
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == here:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

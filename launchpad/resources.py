@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad.errors import DefinitionError
+from launchpad.errors import refuse_unless
 
 PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = PLACEMENTS = (
     "pack",
@@ -65,14 +65,12 @@ class Resources:
     def __post_init__(self) -> None:
         gpus = self.gpus if _is_number(self.gpus) else -1
         is_gpu_name = isinstance(self.accelerator, str) and self.accelerator != "" and gpus > 0
+        cpus_are_good = self.cpus is None or (_is_number(self.cpus) and self.cpus > 0)
+        memory_is_good = self.memory is None or _bytes_in(self.memory) > 0
         is_dict = {name: isinstance(getattr(self, name), Mapping) for name in ("env", "labels")}
         labels = self.labels.values() if is_dict["labels"] else ()
         rules = (
-            (
-                "cpus",
-                self.cpus is None or (_is_number(self.cpus) and self.cpus > 0),
-                "more than 0, or None for no limit",
-            ),
+            ("cpus", cpus_are_good, "more than 0, or None for no limit"),
             (
                 "gpus",
                 gpus == int(gpus) >= 0 or SMALLEST_SHARE <= gpus < 1,
@@ -80,7 +78,7 @@ class Resources:
             ),
             (
                 "memory",
-                self.memory is None or _bytes_in(self.memory) > 0,
+                memory_is_good,
                 "bytes, or text with a unit such as '500MB' or '4GiB', more than 0",
             ),
             (
@@ -98,10 +96,7 @@ class Resources:
             ),
             ("placement", self.placement in ("", *PLACEMENTS), f"one of {', '.join(PLACEMENTS)}"),
         )
-        for name, is_good, expected in rules:
-            if not is_good:
-                value = getattr(self, name)
-                raise DefinitionError(f"Resources({name}={value!r}): expected {expected}")
+        refuse_unless(self, rules)
 
     @property
     def memory_bytes(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from launchpad.errors import DefinitionError
+from launchpad.errors import DefinitionError, refuse_unless
 
 NEVER, ON_FAILURE, ALWAYS = MODES = ("never", "on_failure", "always")
 WORKER, GROUP, PROGRAM = SCOPES = ("worker", "group", "program")
@@ -60,24 +60,17 @@ class RestartPolicy:
             ("mode", self.mode in MODES, f"one of {', '.join(MODES)}"),
             ("scope", self.scope in SCOPES, f"one of {', '.join(SCOPES)}"),
             ("max_restarts", _is_at_least_0(self.max_restarts), "0 or more"),
-            (
-                "within_s",
-                _is_at_least_0(self.within_s) and self.within_s != 0,
-                "seconds, more than 0",
-            ),
+            ("within_s", _is_more_than_0(self.within_s), "seconds, more than 0"),
             ("backoff", _is_at_least_0(self.backoff), "seconds, 0 or more"),
             ("start_timeout_s", timeout_s is None or _is_number(timeout_s), "seconds or None"),
             ("stop_grace_s", grace_s is None or _is_number(grace_s), "seconds or None"),
             (
                 "start_timeout_s",
-                timeout_s is None or (_is_at_least_0(timeout_s) and timeout_s != 0),
+                timeout_s is None or _is_more_than_0(timeout_s),
                 "seconds, more than 0, or None",
             ),
         )
-        for name, is_good, expected in rules:
-            if not is_good:
-                value = getattr(self, name)
-                raise DefinitionError(f"RestartPolicy({name}={value!r}): expected {expected}")
+        refuse_unless(self, rules)
 
     def delay_s(self, n_before: int) -> float:
         """How long a restart waits that has had `n_before` others before it within the window."""
@@ -101,6 +94,10 @@ def _is_number(value: object) -> bool:
 
 def _is_at_least_0(value: object) -> bool:
     return _is_number(value) and value >= 0  # type: ignore[operator]
+
+
+def _is_more_than_0(value: object) -> bool:
+    return _is_at_least_0(value) and value != 0
 
 
 NO_RESTARTS = RestartPolicy(mode=NEVER)

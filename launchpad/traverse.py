@@ -19,30 +19,9 @@ from typing import Any
 
 Step = tuple[str, Any]
 
-_ATOMS: frozenset[type] = frozenset(
-    {
-        int,
-        float,
-        complex,
-        bool,
-        str,
-        bytes,
-        bytearray,
-        memoryview,
-        range,
-        slice,
-        type(None),
-        type,
-        type(...),
-    }
-    | {
-        types.ModuleType,
-        types.BuiltinFunctionType,
-        types.CodeType,
-        types.GetSetDescriptorType,
-        property,
-    }
-)
+_VALUES = (int, float, complex, bool, str, bytes, bytearray, memoryview, range, slice)
+_OF_CODE = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.GetSetDescriptorType)
+_ATOMS = frozenset[type]((type, type(None), type(...), property, *_VALUES, *_OF_CODE))
 
 
 class Opaque:

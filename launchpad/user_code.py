@@ -20,7 +20,7 @@ from typing import Any
 
 from launchpad import context
 from launchpad.courier.server.event_loop import EventLoop
-from launchpad.errors import DefinitionError, Stopped
+from launchpad.errors import DefinitionError, Stopped, did_you_mean
 
 Function = Callable[..., Any]
 
@@ -37,9 +37,6 @@ def check_arguments(
 
     Not looked at are decorators, which may add arguments, as configuration libraries do, and what says itself
     what it takes (`__signature__`), as pydantic's models do, which take other names, too.
-
-    Args:
-        may_lack_some: More may be set later.
     """
     kinds = function.__mro__ if isinstance(function, type) else (function, type(function))
     if any("__signature__" in getattr(each, "__dict__", {}) for each in kinds):
@@ -51,11 +48,9 @@ def check_arguments(
     try:
         (signature.bind_partial if may_lack_some else signature.bind)(*args, **kwargs)
     except TypeError as error:
-        import difflib
-
         unknown = [name for name in kwargs if name not in signature.parameters]
-        near = difflib.get_close_matches(unknown[0], signature.parameters) if unknown else []
-        hint = f" Did you mean {near[0]}?" if near and "unexpected" in str(error) else ""
+        is_unknown = bool(unknown) and "unexpected" in str(error)
+        hint = did_you_mean(unknown[0], signature.parameters) if is_unknown else ""
         raise DefinitionError(
             f"{node} cannot be called so: {error}.{hint} It is {name_of(function)}{_shown(signature)}."
         ) from None
@@ -96,25 +91,17 @@ def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
         )
     if run is not None or not is_needed or _may_get_run(kind):
         return
-    import difflib
-
     methods = [name for name in dir(kind) if not name.startswith("_")]
-    near = difflib.get_close_matches("run", methods, cutoff=0.5)
-    hint = f"Did you mean {near[0]}? " if near else ""
+    hint = did_you_mean("run", methods, cutoff=0.5)
     raise DefinitionError(
-        f"{node}: {kind.__qualname__} has no run(), so its worker would do nothing, and never end. {hint}"
-        "Give it one; a class whose methods others call is an lp.CourierNode; for one that works from"
+        f"{node}: {kind.__qualname__} has no run(), so its worker would do nothing, and never end.{hint}"
+        " Give it one; a class whose methods others call is an lp.CourierNode; for one that works from"
         " its constructor on, call disable_run() of the node."
     )
 
 
 def until_done(function: Function, loop: EventLoop) -> Callable[[], None]:
-    """What calls the function, and returns when all of it has run.
-
-    Args:
-        function: It takes no arguments.
-        loop: Where a coroutine, or whatever else can be awaited, runs.
-    """
+    """What calls the function, and returns when all of it has run; what can be awaited runs on the loop."""
 
     def run() -> None:
         result = function()

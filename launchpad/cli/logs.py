@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launchpad.cli import runs
@@ -43,13 +43,15 @@ def run(options: argparse.Namespace) -> None:
         # Before the lines are read, so that the last ones of the run are among them.
         is_last = not options.follow or runs.has_ended(one)
         for worker, tail in tails.items():
-            tail.show(prefixes[worker], is_last)
+            for lines in tail.new(is_last):
+                _print(prefixes[worker], lines)
         sys.stdout.flush()
         if is_last:
             break
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
-        tail.show_rest(prefixes[worker])
+        if rest := tail.rest():  # the last line, if no newline ended it
+            _print(prefixes[worker], [rest])
 
 
 def _chosen(wanted: str | None) -> RunRecord:
@@ -74,20 +76,16 @@ class _FollowingDetached:
     def __init__(self, one: RunRecord, worker: str) -> None:
         self._detached, self._worker = runs.detached_runs()[one.run_id], worker
         self._shown = 0
-        self._rest = ""
+        self._rest = b""
 
-    def show(self, prefix: str, is_last: bool) -> None:
-        """Prints what is new."""
+    def new(self, is_last: bool) -> Iterator[Sequence[bytes]]:
         text = self._detached.logs(self._worker, self._shown)
         self._shown += len(text)
-        *lines, self._rest = (self._rest + text).split("\n")
-        if lines:
-            sys.stdout.write(_text(prefix, [line.encode() for line in lines]))
+        *lines, self._rest = (self._rest + text.encode()).split(b"\n")
+        yield lines
 
-    def show_rest(self, prefix: str) -> None:
-        """Prints the last line, if no newline ended it."""
-        if self._rest:
-            sys.stdout.write(_text(prefix, [self._rest.encode()]))
+    def rest(self) -> bytes:
+        return self._rest
 
 
 class _Following:
@@ -98,29 +96,27 @@ class _Following:
         self._tail: Tail | None = None
         self._checked_at = 0.0
 
-    def show(self, prefix: str, is_last: bool) -> None:
-        """Prints what is new; looks for new attempts once a second, as that goes through all files."""
+    def new(self, is_last: bool) -> Iterator[Sequence[bytes]]:
+        """Looks for new attempts only once a second, as that goes through all files."""
         now = time.monotonic()
         if is_last or now > self._checked_at + _ATTEMPTS_S:
             self._checked_at = now
             for attempt in self._files.attempts(self._worker):
                 log = self._files.path(self._worker, attempt)
-                if self._tail is None:
-                    self._tail = Tail(log)
+                self._tail = self._tail or Tail(log)
                 self._tail.follow(log)
         while self._tail is not None and self._tail.has_more():
-            if lines := self._tail.lines():
-                sys.stdout.write(_text(prefix, lines))
+            yield self._tail.lines()
 
-    def show_rest(self, prefix: str) -> None:
-        """Prints the last line, if no newline ended it."""
-        rest = self._tail.remainder() if self._tail is not None else b""
-        if rest:
-            sys.stdout.write(_text(prefix, [rest]))
+    def rest(self) -> bytes:
+        return self._tail.remainder() if self._tail is not None else b""
 
 
-def _text(prefix: str, lines: Sequence[bytes]) -> str:
-    """The lines; for a terminal without control sequences, else as they are."""
+def _print(prefix: str, lines: Sequence[bytes]) -> None:
+    """Prints lines: on a terminal without control sequences, else as they are."""
+    if not lines:
+        return
     if terminal.is_terminal(sys.stdout):
-        return terminal.prefixed(prefix, lines)
-    return "".join(f"{prefix}{line.decode(errors='replace')}\n" for line in lines)
+        sys.stdout.write(terminal.prefixed(prefix, lines))
+    else:
+        sys.stdout.writelines(f"{prefix}{line.decode(errors='replace')}\n" for line in lines)

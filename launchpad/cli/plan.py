@@ -19,7 +19,6 @@ from absl import flags
 
 import launchpad
 from launchpad.cli.runs import CommandError
-from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.launch import plan
 from launchpad.program import Program
 
@@ -64,8 +63,6 @@ def run(options: argparse.Namespace) -> None:
                 what = f"a {type(program).__name__}, and no lp.Program"
                 raise CommandError(f"{options.program} gives {what}")
             print(plan(program, options.launch_type, **given).shown())
-        except (DefinitionError, LaunchError) as error:
-            raise CommandError(str(error)) from error
         except _LaunchCalled:
             raise CommandError(
                 f"{options.program} launches a program, where it should return one: name a function"

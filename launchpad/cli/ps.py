@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
+from launchpad.errors import LaunchError
 from launchpad.launch.devices.device import listed
+from launchpad.launch.plan import aligned
 from launchpad.launch.rundir.record import RunRecord
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
@@ -66,7 +68,7 @@ def _count_workers(one: RunRecord) -> str:
     try:
         with runs.connected(one) as client:
             counts = Counter(row["state"] for row in client.status())
-    except CommandError:
+    except (CommandError, LaunchError):
         return f"{len(one.workers)}, does not answer"
     return ", ".join(f"{count} {state}" for state, count in counts.most_common())
 
@@ -82,9 +84,7 @@ def _show(
         header = [*header, "GPUS"]
         rows = [[*row, listed(ids) or "-"] for row, ids in zip(rows, gpus, strict=True)]
     if not sys.stdout.isatty():
-        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-        for row in (header, *rows):
-            print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+        print(*aligned([header, *rows]), sep="\n")
         return
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

@@ -24,11 +24,7 @@ class CommandError(Exception):
 
 
 def find(wanted: str | None) -> RunRecord:
-    """The run that is meant, among those that have not ended.
-
-    Raises:
-        CommandError: there is none, or more than one.
-    """
+    """The run that is meant, among those that have not ended; CommandError if there is not just one."""
     runs = candidates(wanted)
     if not runs:
         raise CommandError("no program of yours runs on this machine now")
@@ -87,11 +83,7 @@ def matching(runs: Sequence[RunRecord], wanted: str | None) -> list[RunRecord]:
 def only(
     found: Sequence[RunRecord], wanted: str | None, all_runs: Sequence[RunRecord]
 ) -> RunRecord:
-    """The one that was found.
-
-    Raises:
-        CommandError: none, or more than one; it lists those that there are.
-    """
+    """The one that was found; else a CommandError, which lists those that there are."""
     if len(found) == 1:
         return found[0]
     listed = "".join(
@@ -104,11 +96,7 @@ def only(
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:
-    """The workers of a group, or the one of that name; all for None.
-
-    Raises:
-        CommandError: there is no such group or worker.
-    """
+    """The workers of a group, or the one of that name; all for None. CommandError if there is none."""
     if label is None:
         return list(run.workers)
     found = run.named(label)
@@ -124,19 +112,15 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
 def connected(run: RunRecord) -> Iterator[Any]:
     """A client of the run's control endpoint, or an object with the same methods for a detached run.
 
-    Raises:
-        CommandError: it ends just now, or does not answer.
+    CommandError, or LaunchError for a detached run: it ends just now, or does not answer.
     """
     if is_detached(run):
         detached = detached_runs()[run.run_id]
-        try:
-            yield SimpleNamespace(
-                status=lambda: [asdict(row) for row in detached.status()],
-                stop=lambda at_once: detached.stop(at_once=at_once),
-                stacks=detached.stacks,
-            )
-        except LaunchError as error:
-            raise CommandError(str(error)) from error
+        yield SimpleNamespace(
+            status=lambda: [asdict(row) for row in detached.status()],
+            stop=lambda at_once: detached.stop(at_once=at_once),
+            stacks=detached.stacks,
+        )
         return
     try:
         with control_server.connected(Path(run.runtime)) as client:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,11 @@ class WorkerPlan:
         whole = f"{self.group}-{self.replica_index}"
         return whole if self.name.startswith(f"{whole}.") else ""
 
+    def grace_s(self, usual_s: float) -> float:
+        """How long it may take to stop, by its policy, else the usual; negative: as long as it takes."""
+        own_s = self.restart.stop_grace_s
+        return usual_s if own_s is None else own_s
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but the payload, which is given by its size."""
         plain = {
@@ -109,9 +114,7 @@ class LaunchPlan:
     @property
     def endpoints(self) -> dict[str, str]:
         """Address name → endpoint, of all workers."""
-        return {
-            name: endpoint for worker in self.workers for name, endpoint in worker.endpoints.items()
-        }
+        return {name: at for worker in self.workers for name, at in worker.endpoints.items()}
 
     def worker(self, name: str) -> WorkerPlan:
         """The worker with this name; KeyError if there is none."""
@@ -145,10 +148,7 @@ class LaunchPlan:
         return str(self)
 
     def __str__(self) -> str:
-        columns = {
-            "WORKER": [w.name for w in self.workers],
-            "NODE": [w.kind for w in self.workers],
-        }
+        columns = {"WORKER": [w.name for w in self.workers], "NODE": [w.kind for w in self.workers]}
         lists = {
             "ENDPOINTS": [tuple(w.endpoints.values()) for w in self.workers],
             "CALLS": [w.calls for w in self.workers],
@@ -165,14 +165,14 @@ class LaunchPlan:
                 for w in self.workers
             ]
         rows = [tuple(columns), *zip(*columns.values(), strict=True)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            f"plan of program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
-        ]
-        for row in rows:
-            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append("  " + "  ".join(padded).rstrip())
-        return "\n".join(lines)
+        what = f"program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
+        return "\n  ".join([f"plan of {what}", *aligned(rows)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table as lines, with columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def seed_of(program: str, worker: str) -> int:

@@ -8,7 +8,6 @@ A package adds one of its own with an entry point in its pyproject.toml; nothing
 
 from __future__ import annotations
 
-import difflib
 import enum
 import importlib
 import os
@@ -17,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from launchpad import flags
-from launchpad.errors import DefinitionError, LaunchError
+from launchpad.errors import DefinitionError, LaunchError, did_you_mean
 from launchpad.launch.backends.backend import Backend
 
 if TYPE_CHECKING:
@@ -72,10 +71,9 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
     target = _BUILT_IN.get(name) or _third_party().get(name)
     if target is None:
         known = sorted({*_BUILT_IN, *_third_party()})
-        close = difflib.get_close_matches(name, known, 1)
-        meant = f" Did you mean {close[0]!r}?" if close else ""
         raise DefinitionError(
-            f"there is no launch type {name!r}; there are {', '.join(known)}.{meant}"
+            f"there is no launch type {name!r}; there are {', '.join(known)}."
+            f"{did_you_mean(name, known, shown=repr)}"
         )
     module, _, attribute = target.partition(":")
     try:

@@ -27,7 +27,7 @@ from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision.progress import Progress
-from launchpad.launch.supervision.runner import AddWorker, EndAwaited, Inbox, Runner, StopRequest
+from launchpad.launch.supervision.runner import EndAwaited, Inbox, Runner, StopRequest
 from launchpad.launch.supervision.worker_state import State
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
@@ -61,21 +61,12 @@ class Running:
 
     @classmethod
     def start(
-        cls,
-        plan: LaunchPlan,
-        backend: Backend,
-        run: RunDirectory,
-        output: Output,
-        grace_s: float,
+        cls, plan: LaunchPlan, backend: Backend, run: RunDirectory, output: Output, grace_s: float
     ) -> Running:
         """Starts a planned program, for `lp.launch`. When that fails, nothing of it is left.
 
-        Args:
-            plan: As planned; its devices and its endpoints become final here.
-            grace_s: How long a worker may take to stop, see `Supervisor`.
-
-        Raises:
-            LaunchError: the backend could not start, or there is no room for another thread or socket.
+        The plan's devices and endpoints become final here. LaunchError: the backend could not start, or there
+        is no room for another thread or socket.
         """
         inbox: Inbox = Inbox()
         undo = contextlib.ExitStack()
@@ -171,10 +162,8 @@ class Running:
         if raise_error:
             if self.failure() is not None:
                 self._runner.wait_for()
-            if self.is_done:
-                self.is_reported = True
-            failed = self.failure()
-            if failed is not None:
+            self.is_reported = self.is_reported or self.is_done
+            if (failed := self.failure()) is not None:
                 raise failed
 
     def note_if_endless(self) -> None:
@@ -297,7 +286,7 @@ class Running:
         own = self._runner.own
         if name in self._runner.supervisor.workers or name in own:
             raise ValueError(f"program {self.plan.program!r} has a worker {name!r} already")
-        self._runner.inbox.put(AddWorker(own.add(name, function)))
+        self._runner.inbox.put(own.add(name, function))
 
     def crash(self, worker: str, why: str) -> str:
         """Makes a worker fail that is no process of this host, for `lp.testing.KillWorkers`.

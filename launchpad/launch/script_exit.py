@@ -14,7 +14,7 @@ does, and C++ answers that with `terminate` (exit code 134). So with such thread
 too, if it is known with which code: what `sys.exit` was given, or 0 where its last line was reached.
 
 Python 3.12.0 and 3.12.1 forbid new threads as soon as the last line has run, while programs in threads need
-them (python/cpython#113964, fixed in 3.12.2). So there, and only there, `call_before` watches for the end of
+them (python/cpython#113964, fixed in 3.12.2). So there, and only there, launchpad watches for the end of
 the main module's code through `sys.monitoring` (PEP 669), and programs are waited for at that point.
 """
 
@@ -30,7 +30,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -66,15 +65,16 @@ def _script_frame() -> FrameType | None:
     return None
 
 
-def call_before(at_end: Callable[[BaseException | None], None]) -> None:
-    """Calls `at_end` in the main thread when the script's code ends, with what ended it.
-
-    Does nothing where there is no script: at an interactive prompt, under a test runner's own main.
-    """
+def _wait_before_it_is_too_late() -> None:
+    """Has programs waited for in the main thread when the script's code ends, if there is a script."""
     frame = _script_frame()
     if frame is None:
         return
     script = frame.f_code
+
+    def at_end(error: BaseException | None) -> None:
+        wait_for_all(None if isinstance(error, SystemExit) else error)
+
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     returns, unwinds = monitoring.events.PY_RETURN, monitoring.events.PY_UNWIND
     monitoring.use_tool_id(_TOOL, "launchpad")
@@ -99,15 +99,12 @@ def _open_runs() -> list[Running]:
 def wait_for_all(error: BaseException | None = None, given_to_exit: object = "") -> None:
     """Waits for all that run, reports each failure as it comes, and arranges the exit code.
 
-    Args:
-        error: What ended the script, where the interpreter has not noted it yet.
-        given_to_exit: What the script called `sys.exit` with last, if it did.
+    `error` ended the script, where the interpreter has not noted it yet; the other was given to `sys.exit`.
     """
     global _exit_code, _given_to_exit
     _given_to_exit = given_to_exit
-    if (
-        _file is not None
-    ):  # the interpreter has taken it away; inspect and multiprocessing ask for it
+    if _file is not None:
+        # The interpreter has taken it away; inspect and multiprocessing ask for it.
         vars(sys.modules["__main__"]).setdefault("__file__", _file)
     # The interpreter keeps the exception that has ended a script where a debugger looks for it.
     error, code_of_signal = error or getattr(sys, "last_value", None), _exit_code
@@ -198,13 +195,12 @@ def _exit() -> None:
         _exit_now(code)
 
 
-def _left_threads() -> list[threading.Thread]:
-    """Threads that workers, threads themselves, have left running."""
-    return [
-        thread
+def _left_threads() -> bool:
+    """Whether workers, threads themselves, have left threads running."""
+    return any(
+        thread.daemon and getattr(thread, "launchpad_context", None) is not None
         for thread in threading.enumerate()
-        if thread.daemon and getattr(thread, "launchpad_context", None) is not None
-    ]
+    )
 
 
 def _code_of_script() -> int | None:
@@ -255,4 +251,4 @@ def _in_forked_child() -> None:
 os.register_at_fork(after_in_child=_in_forked_child)
 atexit.register(_at_exit)
 if IS_TOO_LATE:
-    call_before(lambda error: wait_for_all(None if isinstance(error, SystemExit) else error))
+    _wait_before_it_is_too_late()

@@ -65,37 +65,29 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def arguments(self) -> dict[str, Any]:
-        """The target."""
         return {"target": self._target}
 
     def create_handle(self) -> CourierHandle[T]:
-        """A handle like the target's."""
         return CourierHandle(self, self._address)
 
     def to_executable(self) -> Executable:
-        """The cache and its server."""
         return ServeCache(self._target, self._address, self._refresh_s, self._stale_s)
 
     def __repr__(self) -> str:
         return f"CacherNode({self._target.node!r})"
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A result of the target. Its age is counted from `called_at`, when the target was called."""
-
-    value: Any
-    called_at: float
-
-
 @dataclass
 class Entry:
-    """The last answer for one key, and the call to the target that is pending, if there is one."""
+    """The last answer for one key, and the call to the target that is pending, if there is one.
+
+    `answer` is its value, and when the target was called: from then on its age is counted.
+    """
 
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    answer: Answer | None = None
+    answer: tuple[Any, float] | None = None
     pending: Future[Any] | None = None
     last_error: BaseException | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -135,9 +127,10 @@ class Cache:
         if pending is not None:
             return _check(pending.result(), method)
         assert answer is not None
-        age = self._clock() - answer.called_at
+        value, called_at = answer
+        age = self._clock() - called_at
         if age <= self._stale_s:
-            return answer.value
+            return value
         raise StaleError(
             f"the cached answer of {method}() is {age * 1000:.0f} ms old, more than the"
             f" {self._stale_s * 1000:.0f} ms allowed; the last refresh"
@@ -171,7 +164,7 @@ class Cache:
                 entry.pending = None
                 try:
                     value = _check(done.result(), entry.method)
-                    entry.answer, entry.last_error = Answer(value, called_at), None
+                    entry.answer, entry.last_error = (value, called_at), None
                 except BaseException as error:  # a cancelled call too
                     entry.last_error = error
 
@@ -203,17 +196,14 @@ class ServeCache(Serving):
     stale_s: float
 
     def open(self) -> None:
-        """Starts the server and the refreshing thread."""
         cache = Cache(self.target, self.refresh_s, self.stale_s)
         me = context.current()
         with me.interruption.forbidden():
             self._server = new_server(self.address)
             self._server.bind_fallback(cache.call, lambda: list_methods(self.target))
             start(self._server, self.address)
-            refresher = threading.Thread(
-                target=cache.refresh_until, args=(me.stop_event,), daemon=True
-            )
-            refresher.start()
+            refresh = cache.refresh_until
+            threading.Thread(target=refresh, args=(me.stop_event,), daemon=True).start()
 
     def close(self) -> None:
         """Stops serving and refreshing; the thread ends with the worker."""

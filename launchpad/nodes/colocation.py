@@ -35,7 +35,6 @@ class Colocation(UnservedNode):
             raise ValueError(f"{type(self).__name__} needs at least one node")
 
     def members(self) -> tuple[Node[Any], ...]:
-        """The nodes in it."""
         return self._nodes
 
     def __repr__(self) -> str:
@@ -63,7 +62,6 @@ class MultiThreadingColocation(Colocation):
         self._first = return_on_first_completed
 
     def to_executable(self) -> Executable:
-        """Its nodes, as threads."""
         return RunColocated([node.to_executable() for node in self._nodes], self._first)
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from launchpad import context, user_code
+from launchpad import context
 from launchpad.address import COURIER, Address
-from launchpad.courier import Client, Server, WorkerFailed
+from launchpad.courier import Client, Server
 from launchpad.courier.client.client import T
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.typed import CourierClient
 from launchpad.courier.server.decorators import idempotent_methods, warn_of_shadowed_methods
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.events import Bound
-from launchpad.executable import Code, Executable, Run
+from launchpad.executable import Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
-from launchpad.nodes.python import RunnableNode, call_hook
+from launchpad.nodes.python import BuildObject, RunnableNode, call_hook
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})
@@ -39,7 +38,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         super().__init__(node)
         self._address = address
         self._idempotent = tuple(idempotent)
-        self._client_kwargs = _checked_client(dict(client_kwargs or {}), "courier_client_kwargs")
+        self._client_kwargs = _checked_client(client_kwargs, "courier_client_kwargs")
 
     def set_client_kwargs(self, **kwargs: Any) -> None:
         """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`, `compress`."""
@@ -56,18 +55,11 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         Raises:
             NotRunningError: outside a running program.
         """
-        me, address = context.try_current(), self._address
-        worker: str | None = None
-        failure_check: Callable[[], Exception | None] | None = None
-        if me is not None and address.name:
-            worker = address.name.partition("/")[0]
-            failure_check = functools.partial(_worker_failure, me, worker)
-        elif (launched := context.find_published(address.uid)) is not None:
-            worker, failure_check = launched.worker, launched.failure_check
+        place = self._address.place()
         client = Client(
-            address.lookup(),
-            name=worker,
-            failure_check=failure_check,
+            self._address.lookup(),
+            name=place.worker,
+            failure_check=place.failure_check,
             **self.client_options[1],
         )
         return cast("CourierClient[T]", client)
@@ -105,12 +97,8 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         super().__init__(constructor, *args, **kwargs)
         if isinstance(constructor, type):
             warn_of_shadowed_methods(constructor)
-        self._server_kwargs = _checked(
-            dict(courier_kwargs or {}), _SERVER_OPTIONS, "courier_kwargs"
-        )
-        self._client_kwargs = _checked_client(
-            dict(courier_client_kwargs or {}), "courier_client_kwargs"
-        )
+        self._server_kwargs = _checked(courier_kwargs, _SERVER_OPTIONS, "courier_kwargs")
+        self._client_kwargs = _checked_client(courier_client_kwargs, "courier_client_kwargs")
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def configure(self, *args: Any, **kwargs: Any) -> None:
@@ -118,13 +106,11 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         self._args, self._kwargs = args, kwargs
 
     def create_handle(self) -> CourierHandle[T]:
-        """A handle; may be made before the node is in a program."""
         kind = self._code.function
         may_repeat = idempotent_methods(kind) if isinstance(kind, type) else ()
         return CourierHandle(self, self._address, self._client_kwargs, may_repeat)
 
     def to_executable(self) -> Executable:
-        """The construction, the server and the run."""
         return ServeObject(
             self._code, self._args, self._kwargs, self._runs, self._address, self._server_kwargs
         )
@@ -136,36 +122,26 @@ class Serving(Executable):
     _server: Server | None = None
 
     def abandon(self) -> None:
-        """Gives up the calls that run."""
         if self._server is not None:
             self._server.stop(0.0)
 
     def close(self) -> None:
-        """Stops serving."""
         if self._server is not None:
             self._server.stop()
 
 
 @dataclass
-class ServeObject(Serving):
+class ServeObject(Serving, BuildObject):
     """Builds an object, serves it at an address, runs it."""
 
-    constructor: Code
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    runs: bool
     address: Address
     server_kwargs: Mapping[str, Any]
-    _built: object = field(default=None, init=False)
 
     def open(self) -> Run | None:
         """Builds the object, then serves it: no call reaches one that is half built."""
         with context.current().interruption.forbidden():
             server = new_server(self.address, self.server_kwargs)
-        built = self.constructor(*self.args, **self.kwargs)
-        if context.current().attempt > 1:
-            call_hook(built, "restore", server.event_loop)
-        self._built = built
+        built = self.build(server.event_loop)
         with context.current().interruption.forbidden():
             server.bind_object(built)
             if not self.runs and callable(switched_off := getattr(built, "run", None)):
@@ -175,8 +151,7 @@ class ServeObject(Serving):
                 hook(server)
             start(server, self.address)
             self._server = server
-        run = getattr(built, "run", None) if self.runs else None
-        return user_code.until_done(run, server.event_loop) if callable(run) else None
+        return self.run_on(server.event_loop)
 
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""
@@ -205,26 +180,15 @@ def start(server: Server, address: Address) -> None:
         me.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
 
 
-def _worker_failure(me: context.RunContext, worker: str) -> Exception | None:
-    """Whether the worker of a server has ended: polled by a client that waits for the server."""
-    why = me.gone_reason(worker)
-    if not why and me.stop_event.is_set():  # a server that is not up by now does not start any more
-        why = f"{worker} does not serve, and {me.name} was asked to stop"
-    if why:
-        return WorkerFailed(why, server=worker)
-    me.note_waiting(worker)
-    return None
-
-
-def _checked_client(options: dict[str, Any], what: str) -> dict[str, Any]:
+def _checked_client(given: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
     """The options of a client; ValueError or TypeError also for what a call would raise it."""
-    Options(options.get("call_timeout"))
-    return _checked(options, _CLIENT_OPTIONS, what)
+    Options((given or {}).get("call_timeout"))
+    return _checked(given, _CLIENT_OPTIONS, what)
 
 
-def _checked(options: dict[str, Any], allowed: frozenset[str], what: str) -> dict[str, Any]:
+def _checked(given: Mapping[str, Any] | None, allowed: frozenset[str], what: str) -> dict[str, Any]:
     """The options, none of them unknown."""
-    unknown = sorted(set(options) - allowed)
-    if unknown:
+    options = dict(given or {})
+    if unknown := sorted(set(options) - allowed):
         raise TypeError(f"unknown {what} {unknown}; there are {sorted(allowed)}")
     return options

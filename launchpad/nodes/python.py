@@ -16,7 +16,7 @@ from launchpad import context, user_code
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError
 from launchpad.executable import Code, Executable, Run
-from launchpad.handle import Deferred, Dereferenceable, Handle
+from launchpad.handle import ClientPickler, Handle
 from launchpad.nodes.base import HandleT, Node
 from launchpad.resources import PythonProcess
 
@@ -38,7 +38,6 @@ class UnservedNode(Node[PyHandle]):
     """A node that serves no calls."""
 
     def create_handle(self) -> PyHandle:
-        """A handle that marks the node and cannot be dereferenced."""
         return PyHandle(self)
 
 
@@ -95,7 +94,6 @@ class PyNode(UnservedNode, ConstructorNode[PyHandle]):
         super().check_definition(is_final=is_final)
 
     def to_executable(self) -> Executable:
-        """The call."""
         return CallFunction(self._code, self._args, self._kwargs)
 
 
@@ -136,7 +134,9 @@ class RunnableNode(ConstructorNode[HandleT]):
         Raises:
             NotRunningError: the program of the handles is not running.
         """
-        function, args, kwargs = _with_clients((self._code.function, self._args, self._kwargs), {})
+        with io.BytesIO() as file:
+            ClientPickler(file, protocol=5).dump((self._code.function, self._args, self._kwargs))
+            function, args, kwargs = pickle.loads(file.getvalue())
         return function(*args, **kwargs)
 
     _construct_instance = construct  # the name that dm-launchpad gives it
@@ -155,94 +155,62 @@ class PyClassNode(UnservedNode, RunnableNode[PyHandle]):
     _needs_run = True
 
     def to_executable(self) -> Executable:
-        """The construction and the run."""
         return BuildObject(self._code, self._args, self._kwargs, self._runs)
 
 
 @dataclass
-class CallFunction(Executable):
-    """Calls a function once."""
+class Calling(Executable):
+    """What all that call a function or a class have in common."""
 
     function: Code
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     _loop: EventLoop | None = field(default=None, init=False)
 
-    def open(self) -> Run:
-        """Nothing to build."""
-        self._loop = EventLoop(context.current().name)
-        call = functools.partial(self.function, *self.args, **self.kwargs)
-        return user_code.until_done(call, self._loop)
-
     def close(self) -> None:
-        """Ends what the function has left on the event loop."""
+        """Ends what has been left on the event loop."""
         if self._loop is not None:
             self._loop.close()
 
 
+class CallFunction(Calling):
+    """Calls a function once."""
+
+    def open(self) -> Run:
+        self._loop = EventLoop(context.current().name)
+        call = functools.partial(self.function, *self.args, **self.kwargs)
+        return user_code.until_done(call, self._loop)
+
+
 @dataclass
-class BuildObject(Executable):
+class BuildObject(Calling):
     """Builds an object and runs it."""
 
-    constructor: Code
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
     runs: bool
     _built: object = field(default=None, init=False)
-    _loop: EventLoop | None = field(default=None, init=False)
 
     def open(self) -> Run | None:
-        """Builds the object."""
         self._loop = EventLoop(context.current().name)
-        built = self.constructor(*self.args, **self.kwargs)
-        if context.current().attempt > 1:
-            call_hook(built, "restore", self._loop)
-        self._built = built
-        run = getattr(built, "run", None) if self.runs else None
-        return user_code.until_done(run, self._loop) if callable(run) else None
+        self.build(self._loop)
+        return self.run_on(self._loop)
 
     def save(self) -> None:
         """Lets the object save itself."""
         assert self._loop is not None
         call_hook(self._built, "save", self._loop)
 
-    def close(self) -> None:
-        """Ends what the object has left on the event loop."""
-        if self._loop is not None:
-            self._loop.close()
+    def build(self, loop: EventLoop) -> Any:
+        """Builds the object; one that was there before restores what it knew."""
+        built = self.function(*self.args, **self.kwargs)
+        if context.current().attempt > 1:
+            call_hook(built, "restore", loop)
+        self._built = built
+        return built
 
-
-def _with_clients(value: Any, made: dict[Dereferenceable[Any], Any]) -> Any:
-    """A copy, as a worker gets it: with clients for handles and the values of Deferreds.
-
-    Each of these once; `made` has those that there are.
-    """
-    from launchpad.courier.codec import by_value
-
-    found: list[Dereferenceable[Any]] = []
-
-    class WithoutHandles(by_value.Pickler):
-        def persistent_id(self, obj: Any) -> int | None:
-            if not isinstance(obj, Dereferenceable):
-                return None
-            found.append(obj)
-            return len(found) - 1
-
-    class WithClients(pickle.Unpickler):
-        def persistent_load(self, pid: int) -> Any:
-            each = found[pid]
-            if each not in made:
-                if isinstance(each, Deferred):
-                    fn, args, kwargs = _with_clients((each.fn, each.args, each.kwargs), made)
-                    made[each] = fn(*args, **kwargs)
-                else:
-                    made[each] = each.dereference()
-            return made[each]
-
-    with io.BytesIO() as file:
-        WithoutHandles(file, protocol=5).dump(value)
-        file.seek(0)
-        return WithClients(file).load()
+    def run_on(self, loop: EventLoop) -> Run | None:
+        """What runs the object, if it has a `run` that is not switched off."""
+        run = getattr(self._built, "run", None) if self.runs else None
+        return user_code.until_done(run, loop) if callable(run) else None
 
 
 def call_hook(built: object, name: str, loop: EventLoop) -> None:

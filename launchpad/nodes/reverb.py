@@ -77,16 +77,13 @@ class ReverbNode(Node[ReverbHandle]):
         self._address = self.allocate_address(Address("reverb"))
 
     def arguments(self) -> dict[str, Any]:
-        """The two functions, for their closures."""
         checkpointer = None if self._checkpointer is None else self._checkpointer.function
         return {"priority_tables_fn": self._tables.function, "checkpoint_ctor": checkpointer}
 
     def create_handle(self) -> ReverbHandle:
-        """A handle; may be made before the node is in a program."""
         return ReverbHandle(self, self._address)
 
     def to_executable(self) -> Executable:
-        """The server."""
         return ServeTables(self._tables, self._checkpointer, self._minutes, self._address)
 
     def __repr__(self) -> str:
@@ -102,10 +99,9 @@ class ServeTables(Executable):
     minutes: float | None
     address: Address
     _server: Any = None
-    _writing: _RegularWrites | None = None
+    _writing: threading.Thread | None = None
 
     def open(self) -> Run | None:
-        """Starts the server."""
         reverb = _reverb()
         make = self.checkpointer or reverb.checkpointers.default_checkpointer
         tables, checkpointer = list(self.tables()), make()
@@ -113,35 +109,26 @@ class ServeTables(Executable):
             port = get_port_from_address(self.address.resolve())
             self._server = reverb.Server(tables=tables, port=port, checkpointer=checkpointer)
         if self.minutes is not None:
-            self._writing = _RegularWrites(self._server.localhost_client(), self.minutes)
+            self._client, self._is_over = self._server.localhost_client(), threading.Event()
+            every_s = (60 * self.minutes,)
+            self._writing = threading.Thread(
+                target=self._write_regularly, args=every_s, name="reverb-checkpoints", daemon=True
+            )
             self._writing.start()
         return None
 
     def close(self) -> None:
         """Writes the tables once more, where they are written at all, and stops the server."""
         if self._writing is not None:
-            self._writing.end()
+            self._is_over.set()
+            self._writing.join()
+            self._write()
         if self._server is not None:
             self._server.stop()
 
-
-class _RegularWrites(threading.Thread):
-    """Has a server's tables written every so many minutes, and at the end."""
-
-    def __init__(self, client: Any, minutes: float) -> None:
-        super().__init__(name="reverb-checkpoints", daemon=True)
-        self._client, self._every_s = client, 60 * minutes
-        self._is_over = threading.Event()
-
-    def run(self) -> None:
-        while not self._is_over.wait(self._every_s):
+    def _write_regularly(self, every_s: float) -> None:
+        while not self._is_over.wait(every_s):
             self._write()
-
-    def end(self) -> None:
-        """Returns when they have been written."""
-        self._is_over.set()
-        self.join()
-        self._write()
 
     def _write(self) -> None:
         print(f"tables written to {self._client.checkpoint()}", flush=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from launchpad import context
@@ -36,50 +36,32 @@ class RunColocated(Executable):
 
     executables: list[Executable]
     return_on_first_completed: bool
-    _group: ThreadGroup | None = field(default=None, init=False)
+    _threads: list[NodeThread] = field(default_factory=list, init=False)
 
     def open(self) -> Run | None:
         """Opens all; the run methods of those that have one are then run together."""
-        self._group = ThreadGroup(self.executables)
-        run = functools.partial(self._group.run, self.return_on_first_completed)
-        return run if self._group.open() else None
-
-    def save(self) -> None:
-        """Lets all save themselves."""
-        for executable in self.executables:
-            executable.save()
-
-    def abandon(self) -> None:
-        """Stops serving in all of them."""
-        for executable in self.executables:
-            executable.abandon()
-
-    def close(self) -> None:
-        """Stops those that still run, and closes all."""
-        if self._group is not None:
-            self._group.close()
-
-
-class ThreadGroup:
-    """The threads of one worker, as seen by the worker's own thread."""
-
-    def __init__(self, executables: Sequence[Executable]) -> None:
         context.inherit()
         self._me = context.current()
         self._changed = threading.Condition()
         self._errors: list[BaseException] = []
         self._own_errors: list[BaseException] = []
-        self._threads = [NodeThread(each, self._me, self._on_end) for each in executables]
+        self._threads = [NodeThread(each, self._me, self._on_end) for each in self.executables]
         # so the worker's own thread is never interrupted
         self._me.add_stop_handler(functools.partial(self._on_end, None))
-
-    def open(self) -> bool:
-        """Opens all; whether any of them has something to run."""
         self._together(self._threads, NodeThread.open, first=False)
-        return any(node_thread.has_run for node_thread in self._threads)
+        return self._run if any(node_thread.has_run for node_thread in self._threads) else None
 
-    def run(self, first: bool) -> None:
-        """Calls all runs, until all or the `first` have ended; servers then go on serving."""
+    def save(self) -> None:
+        for executable in self.executables:
+            executable.save()
+
+    def abandon(self) -> None:
+        for executable in self.executables:
+            executable.abandon()
+
+    def _run(self) -> None:
+        """Calls all runs, until all or the first have ended; servers then go on serving."""
+        first = self.return_on_first_completed
         runners = [node_thread for node_thread in self._threads if node_thread.has_run]
         self._together(runners, NodeThread.run, first)
         if len(runners) < len(self._threads) and not first:
@@ -88,6 +70,8 @@ class ThreadGroup:
 
     def close(self) -> None:
         """Interrupts those that still run, waits a moment for them, and closes all, the last one first."""
+        if not self._threads:  # it was not opened
+            return
         errors = []
         self._interrupt(lambda: not self._busy())
         for node_thread in self._busy():
@@ -149,13 +133,7 @@ class ThreadGroup:
 
 
 class NodeThread:
-    """One executable and the thread that it runs in.
-
-    Args:
-        executable: What runs.
-        worker: The context of the worker that it is a part of.
-        on_end: Called in that thread when a call has ended, with what it raised.
-    """
+    """One executable and the thread that it runs in, where `on_end` is called with what a call raised."""
 
     def __init__(
         self,
@@ -197,7 +175,6 @@ class NodeThread:
                 self.executable.close()
 
     def run(self) -> None:
-        """Runs it."""
         assert self._run is not None
         self.context.phase = "run"
         self._run()

@@ -221,9 +221,14 @@ def throttle(
     if not 0 < share < 1:
         raise ValueError(f"share is how much of the time it runs, between 0 and 1, not {share!r}")
     pid, is_over = _process_of(running, worker), threading.Event()
-    thread = threading.Thread(
-        target=_throttle, args=(pid, share * period_s, period_s, is_over), name="launchpad-throttle"
-    )
+
+    def alternate() -> None:
+        while not is_over.wait(share * period_s):
+            _send(pid, signal.SIGSTOP)
+            is_over.wait((1 - share) * period_s)
+            _send(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=alternate, name="launchpad-throttle")
     thread.start()
     try:
         yield
@@ -248,13 +253,6 @@ class _KillDecision:
                 return True
             self._due_s, self._kills = next(self._draws, (math.inf, False))
         return False
-
-
-def _throttle(pid: int, runs_s: float, period_s: float, is_over: threading.Event) -> None:
-    while not is_over.wait(runs_s):
-        _send(pid, signal.SIGSTOP)
-        is_over.wait(period_s - runs_s)
-        _send(pid, signal.SIGCONT)
 
 
 def _process_of(running: Running, worker: str) -> int:

@@ -50,9 +50,7 @@ def _inventory() -> set[str]:
         import psutil
 
         theirs = psutil.Process().net_connections("tcp6")
-        descriptors -= {
-            str(each.fd) for each in theirs if each.raddr and "::ffff:" in each.raddr.ip
-        }
+        descriptors -= {str(e.fd) for e in theirs if e.raddr and "::ffff:" in e.raddr.ip}
     for fd in descriptors:
         with contextlib.suppress(OSError):
             target = os.readlink(f"/dev/fd/{fd}")
@@ -75,9 +73,8 @@ def _inventory() -> set[str]:
 
 def _descendants() -> set[str]:
     """The processes below this one. To find them psutil reads all of /proc; most often there are none."""
-    listings = [
-        *Path("/proc/self/task").glob("*/children")
-    ]  # none where the kernel has no such file
+    # None where the kernel has no such file.
+    listings = list(Path("/proc/self/task").glob("*/children"))
     if listings and not any(map(_text, listings)):
         return set()
     import psutil
@@ -99,11 +96,8 @@ def _segments() -> list[Path]:
     ours = []
     for path in folder.glob("*"):
         with contextlib.suppress(OSError):  # removed meanwhile
-            if (
-                path.is_file()
-                and not path.name.startswith("sem.")
-                and path.stat().st_uid == os.getuid()
-            ):
+            is_semaphore = path.name.startswith("sem.")
+            if path.is_file() and not is_semaphore and path.stat().st_uid == os.getuid():
                 ours.append(path)
     all_maps = Path("/proc").glob("[0-9]*/maps") if ours else ()
     used = "".join(_text(maps) for maps in all_maps if maps.parent.name != str(os.getpid()))

@@ -41,11 +41,7 @@ def run(
         TimeoutError: it did not end in time; it has been stopped.
     """
     running = launch(
-        program,
-        launch_type,
-        local_resources=local_resources,
-        restart=restart,
-        resources=resources,
+        program, launch_type, local_resources=local_resources, restart=restart, resources=resources
     )
     try:
         running.wait(timeout_s)

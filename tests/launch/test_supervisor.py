@@ -256,7 +256,7 @@ def test_a_negative_grace_period_never_kills() -> None:
 def test_a_grace_period_of_zero_kills_at_once() -> None:
     watcher = running(worker("a-0"), grace_s=0.0)
 
-    assert watcher.stop("why", 1.0) == [StopWorker("a-0"), KillWorker("a-0")]
+    assert watcher.stop("why", 1.0) == [StopWorker("a-0"), KillWorker("a-0", at_once=True)]
 
 
 def test_stop_asked_by_a_worker_stops_the_program_well() -> None:

@@ -39,11 +39,7 @@ _expected = FlagValues()
 
 
 def capture(script: str) -> bytes:
-    """The values in this process, pickled; those that cannot be pickled are left out.
-
-    Args:
-        script: What absl calls the launching script: its `sys.argv[0]`.
-    """
+    """The values in this process, pickled, as far as they can be; to absl `script` is its `sys.argv[0]`."""
     import cloudpickle
 
     known, captured = flags.FLAGS, FlagValues()

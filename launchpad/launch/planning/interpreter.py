@@ -25,21 +25,11 @@ HASH_SEED = "PYTHONHASHSEED"
 
 
 @dataclass(frozen=True)
-class WarningFilter:
-    """An entry of `warnings.filters`; `category` is the name of a built-in class."""
-
-    action: Any
-    message: str
-    category: str
-    module: str
-    line: int
-
-
-@dataclass(frozen=True)
 class InterpreterSettings:
     """Plain data, for another process.
 
     Attributes:
+        warning_filters: Entries of `warnings.filters`, with text for patterns and for the category its name.
         log_format: Format, format of dates and style of the root logger; None: it has no such handler.
         uses_absl: Whether its handler is absl's, as under `absl.app.run`.
     """
@@ -47,7 +37,7 @@ class InterpreterSettings:
     hash_seed: str
     flags: tuple[str, ...]
     recursion_limit: int
-    warning_filters: tuple[WarningFilter, ...]
+    warning_filters: tuple[tuple[Any, str, str, str, int], ...]
     log_level: int
     log_format: tuple[str | None, str | None, str] | None
     uses_absl: bool
@@ -71,14 +61,11 @@ class InterpreterSettings:
         )
 
     def apply(self) -> None:
-        """Sets what can be set in an interpreter that runs."""
         sys.setrecursionlimit(self.recursion_limit)
         warnings.resetwarnings()
-        for each in self.warning_filters:
-            category = getattr(builtins, each.category)
-            warnings.filterwarnings(
-                each.action, each.message, category, each.module, each.line, append=True
-            )
+        for action, message, name, module, line in self.warning_filters:
+            category = getattr(builtins, name)
+            warnings.filterwarnings(action, message, category, module, line, append=True)
         root = logging.getLogger()
         root.setLevel(self.log_level)
         if self.uses_absl:
@@ -92,14 +79,14 @@ class InterpreterSettings:
             root.addHandler(handler)
 
 
-def _filters() -> list[WarningFilter]:
+def _filters() -> list[tuple[Any, str, str, str, int]]:
     found = []
     filters: list[Any] = list(warnings.filters)
     for action, message, category, module, line in filters:
         name = category.__name__
         if getattr(builtins, name, None) is category:
             text, where = (getattr(each, "pattern", each) or "" for each in (message, module))
-            found.append(WarningFilter(action, text, name, where, line))
+            found.append((action, text, name, where, line))
     return found
 
 

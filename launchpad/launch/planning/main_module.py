@@ -41,7 +41,6 @@ class MainModule:
 
     @classmethod
     def of_script(cls) -> MainModule:
-        """This process's."""
         main = vars(sys.modules["__main__"])
         names = ("__file__", "__package__", "__doc__")
         members = [

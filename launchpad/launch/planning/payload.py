@@ -17,15 +17,13 @@ import io
 import pickle
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.address import Address
-from launchpad.courier.codec import by_value
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
-from launchpad.handle import Deferred, Handle
+from launchpad.handle import ClientPickler, Handle, building
 from launchpad.launch.planning import absl_flags
 from launchpad.nodes.base import Node
 from launchpad.program import Program
@@ -53,11 +51,7 @@ class Packer:
     code: dict[int, bytes] = field(default_factory=dict)
 
     def pack(self, node: Node[Any], name: str, label: str) -> bytes:
-        """The executable of a node as bytes.
-
-        Raises:
-            PayloadError: naming the worker, the part of an argument that cannot be pickled, and what to do.
-        """
+        """The executable of a node as bytes; PayloadError, with the part of it that cannot be pickled."""
         executable = node.to_executable()
         if not isinstance(executable, Executable):
             raise DefinitionError(
@@ -131,46 +125,44 @@ class Packer:
             candidates = (Found(c, step, here, here.depth + 1) for step, c in _parts(here.value))
 
 
-Building = Callable[[], contextlib.AbstractContextManager[None]]
-
-_building: ContextVar[Building] = ContextVar("launchpad_building", default=contextlib.nullcontext)
-
-
-def load(payload: bytes, building: Building = contextlib.nullcontext) -> Executable:
+def load(
+    payload: bytes,
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Executable:
     """The executable, in the worker: with clients for handles and the values of Deferreds.
 
-    Args:
-        payload: What `Packer.pack` gave.
-        building: Entered around each Deferred's function: there user code runs, that may call other nodes.
-
-    Raises:
-        BuildFailed: a Deferred raised.
+    `around` is entered around each Deferred's function: there user code runs, that may call other nodes.
+    BuildFailed: it raised.
     """
-    token = _building.set(building)
+
+    def build(function: Callable[[], Any]) -> Any:
+        try:
+            absl_flags.refresh()
+            with around():
+                return function()
+        except Exception as error:
+            raise BuildFailed(error) from error
+
+    token = building.set(build)
     try:
         executable = pickle.loads(payload)
     finally:
-        _building.reset(token)
+        building.reset(token)
     assert isinstance(executable, Executable)
     return executable
 
 
-class _Pickler(by_value.Pickler):
+class _Pickler(ClientPickler):
     into_main = True
     packer: Packer
 
     def reducer_override(self, obj: Any) -> Any:
         """Replaces the objects of the table above; all others are pickled as cloudpickle does."""
-        if isinstance(obj, Handle):
-            if id(obj) not in self.packer.edges:
-                raise DefinitionError(
-                    f"{obj!r} is hidden where the graph cannot see it (a global variable, or the state of a"
-                    " C object). Pass it to the node as an argument."
-                )
-            state = {name: value for name, value in vars(obj).items() if name != "node"}
-            return _dereferenced, (type(obj), state)
-        if isinstance(obj, Deferred):
-            return _built, (obj.fn, obj.args, obj.kwargs)
+        if isinstance(obj, Handle) and id(obj) not in self.packer.edges:
+            raise DefinitionError(
+                f"{obj!r} is hidden where the graph cannot see it (a global variable, or the state of a"
+                " C object). Pass it to the node as an argument."
+            )
         if isinstance(obj, Address):
             name = self.packer.address_names.get(obj.uid)
             if name is None:
@@ -197,30 +189,14 @@ class _Pickler(by_value.Pickler):
         return super().reducer_override(obj)
 
 
-def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:
-    handle = kind.__new__(kind)
-    handle.__dict__.update(state)
-    return handle.dereference()
-
-
-def _built(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        absl_flags.refresh()
-        with _building.get()():
-            return fn(*args, **kwargs)
-    except Exception as error:
-        raise BuildFailed(error) from error
-
-
 def _loaded_code(code: bytes) -> Code:
     return Code(pickle.loads(code))
 
 
 def qualified(cls: type) -> str:
     """A class as a person would write it: `ValueError`, `queue.Empty`."""
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    name = cls.__qualname__
+    return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
 def _parts(value: Any) -> Iterator[Step]:

@@ -54,55 +54,6 @@ class WorkerDraft:
     restart: RestartPolicy = NO_RESTARTS
 
 
-@dataclass(frozen=True)
-class GroupSettings:
-    """What the workers of one group get: environment variables, flags, a Python and resources."""
-
-    env: dict[str, str]
-    args: tuple[str, ...]
-    python: str
-    resources: Resources
-
-    @classmethod
-    def of(
-        cls,
-        group: Group,
-        processes: Mapping[str, PythonProcess],
-        at_launch: Mapping[str, Resources],
-    ) -> GroupSettings:
-        """Those of the group and of its launch together.
-
-        Raises:
-            DefinitionError: something is set by two sources.
-        """
-        label = group.label
-        process = processes.get(label, PythonProcess())
-        resources = at_launch.get(label, group.resources)
-        # The text in a user's program that sets something → what it sets.
-        sources: dict[str, Resources | PythonProcess] = {
-            f"resources={{{label!r}: …}} at launch"
-            if label in at_launch
-            else f"program.group({label!r}, resources=…)": resources,
-            f"local_resources[{label!r}]": process,
-        }
-        env: dict[str, str] = {}
-        origin: dict[str, str] = {}
-        for source, given in sources.items():
-            for name, value in given.env.items():
-                if name in env:
-                    values = {origin[name]: env[name], source: str(value)}
-                    raise _set_twice(f"the environment variable {name}", label, values)
-                env[name], origin[name] = str(value), source
-        if resources.gpus and VISIBLE in env:
-            of_gpus = f"Resources(gpus={resources.gpus:g})"
-            values = {origin[VISIBLE]: env[VISIBLE], of_gpus: "the GPUs it gets"}
-            raise _set_twice(f"the environment variable {VISIBLE}", label, values)
-        pythons = {source: given.python for source, given in sources.items() if given.python}
-        if len(pythons) > 1:
-            raise _set_twice("the Python", label, pythons)
-        return cls(env, process.argv(), next(iter(pythons.values()), ""), resources)
-
-
 def setup(program: Program) -> list[WorkerDraft]:
     """The workers of a program, in the order in which its groups were opened."""
     workers: list[WorkerDraft] = []
@@ -145,11 +96,7 @@ def plan(
     restart: Restart = None,
     resources: Mapping[str, Resources] | None = None,
 ) -> LaunchPlan:
-    """The plan of a program on a backend.
-
-    Raises:
-        DefinitionError: a mistake in the program, with the node's label and the path to it.
-    """
+    """The plan of a program on a backend, as `lp.plan` describes it."""
     of_program = compat.of_groups(local_resources, program)
     processes = _checked("local_resources", of_program, PythonProcess, program)
     at_launch = _checked("resources", resources, Resources, program)
@@ -166,21 +113,25 @@ def plan(
     packer = Packer(uids, edges)
     plans = []
     for worker in workers:
-        settings = GroupSettings.of(worker.group, processes, at_launch)
+        label, given = worker.group.label, worker.group.resources
+        source = f"program.group({label!r}, resources=…)"
+        if label in at_launch:
+            given, source = at_launch[label], f"resources={{{label!r}: …}} at launch"
+        process = _process_of(label, source, given, processes.get(label, PythonProcess()))
         plans.append(
             WorkerPlan(
                 name=worker.name,
-                group=worker.group.label,
+                group=label,
                 replica_index=worker.replica_index,
                 num_replicas=worker.num_replicas,
                 kind=repr(worker.node),
                 seed=seed_of(program.name, worker.name),
                 calls=tuple(dict.fromkeys(target for _, target in calls[worker.name])),
                 endpoints={n: backend.endpoint(n, kind) for _, n, kind in worker.addresses},
-                env=settings.env,
-                args=settings.args,
-                python=settings.python,
-                resources=settings.resources,
+                env=process.env,
+                args=process.argv(),
+                python=process.python,
+                resources=given,
                 main=worker.group.main,
                 restart=worker.restart,
                 stops_last=all(node.stops_last for _, node in worker.nodes),
@@ -213,6 +164,31 @@ def _checked(
         if not isinstance(value, kind):
             raise DefinitionError(f"{name}[{label!r}] must be lp.{kind.__name__}(…), got {value!r}")
     return dict(given or {})
+
+
+def _process_of(
+    label: str, source: str, resources: Resources, process: PythonProcess
+) -> PythonProcess:
+    """What a process gets of its group's resources, which `source` sets, and of `local_resources`."""
+    # The text in a user's program that sets something → what it sets.
+    sources: dict[str, Resources | PythonProcess] = {source: resources}
+    sources[f"local_resources[{label!r}]"] = process
+    env: dict[str, str] = {}
+    origin: dict[str, str] = {}
+    for source, given in sources.items():
+        for name, value in given.env.items():
+            if name in env:
+                values = {origin[name]: env[name], source: str(value)}
+                raise _set_twice(f"the environment variable {name}", label, values)
+            env[name], origin[name] = str(value), source
+    if resources.gpus and VISIBLE in env:
+        of_gpus = f"Resources(gpus={resources.gpus:g})"
+        values = {origin[VISIBLE]: env[VISIBLE], of_gpus: "the GPUs it gets"}
+        raise _set_twice(f"the environment variable {VISIBLE}", label, values)
+    pythons = {source: given.python for source, given in sources.items() if given.python}
+    if len(pythons) > 1:
+        raise _set_twice("the Python", label, pythons)
+    return PythonProcess(process.args, env, next(iter(pythons.values()), ""))
 
 
 def _set_twice(what: str, label: str, values: Mapping[str, str]) -> DefinitionError:

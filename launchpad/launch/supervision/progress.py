@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from launchpad.launch.supervision.worker_state import State, WorkerState
 
-_SLOW_START_S = 3.0
-_SLOW_RESTART_S = 3.0
+_SLOW_START_S = _SLOW_RESTART_S = 3.0
 _SLOW_STOP_S = 2.0
 _OLD_ENOUGH_S = 10.0
 """A worker that ends in a program younger than this is not mentioned: all will be over soon."""
@@ -28,15 +27,7 @@ _RARER = 1.5
 
 @dataclass
 class Progress:
-    """Looks at the workers and gives what is new, in lines.
-
-    Example:
-        progress = Progress(runner.states)
-        for line in progress(time.monotonic()): …
-
-    Args:
-        workers: Gives the workers as they are now.
-    """
+    """Looks at the workers and gives what is new, in lines."""
 
     workers: Callable[[], Sequence[WorkerState]]
     _began: float | None = None
@@ -53,7 +44,7 @@ class Progress:
         stopping = [w for w in workers if w.state is State.STOPPING]
         if stopping:
             is_due = self._stopping.is_due(now, len(stopping))
-            return [f"still stopping: {_named(stopping)}"] if is_due else []
+            return [f"still stopping: {named(stopping)}"] if is_due else []
         lines, age_s, count = [], now - self._began, len(workers)
         total = f"{count} worker{'s' * (count != 1)}"
 
@@ -61,15 +52,13 @@ class Progress:
         back = [w for w in workers if ready.get(w.name, 0) > self._ready.get(w.name, 1)]
         self._ready |= ready
         if back:
-            lines.append(
-                f"ready again: {_named(back, lambda w: f'{w.name} (attempt {w.attempt})')}"
-            )
+            lines.append(f"ready again: {named(back, lambda w: f'{w.name} (attempt {w.attempt})')}")
 
         late = [w for w in workers if w.state in (State.PENDING, State.STARTING) and w.attempt <= 1]
         if late and self._starting.is_due(now, len(late)):
             lines.append(
                 f"{count - len(late)} of {total} {'is' if count - len(late) == 1 else 'are'} ready"
-                f" after {age_s:.0f} s; still starting: {_named(late)}"
+                f" after {age_s:.0f} s; still starting: {named(late)}"
             )
         if not late and self._starting.has_printed:
             self._starting = _Throttle(float("inf"))
@@ -79,14 +68,14 @@ class Progress:
         if not waiting:
             self._restarting = _Throttle(_SLOW_RESTART_S)
         elif self._restarting.is_due(now, len(waiting)):
-            lines.append(f"restarting: {_named(waiting, lambda w: _with_next_start(w, now))}")
+            lines.append(f"restarting: {named(waiting, lambda w: _with_next_start(w, now))}")
 
         over = [w for w in workers if w.state is State.ENDED and w.name not in self._ended]
         self._ended |= {w.name for w in over}
         left = sum(w.state is not State.ENDED for w in workers)
         if over and left and age_s > _OLD_ENOUGH_S:
             is_are = "is" if left == 1 else "are"
-            lines.append(f"ended: {_named(over)}; {left} of {total} {is_are} left")
+            lines.append(f"ended: {named(over)}; {left} of {total} {is_are} left")
         return lines
 
 
@@ -116,7 +105,7 @@ def _with_next_start(worker: WorkerState, now: float) -> str:
     return worker.name if next_start is None else f"{worker.name} {next_start.shown(now)}"
 
 
-def _named(
+def named(
     workers: Sequence[WorkerState], shown: Callable[[WorkerState], str] = lambda w: w.name
 ) -> str:
     """The names of some, and how many more there are."""

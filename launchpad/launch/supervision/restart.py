@@ -1,7 +1,6 @@
 """Whether a worker that has ended is started again. Pure: its restarts so far and the time go in.
 
-Also here: what is said of a worker that is not started again, and a restart under way, of one worker or of
-all that are restarted with it.
+Also here: what is said of a worker that is not started again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from launchpad import outcome
-from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
@@ -65,15 +63,7 @@ def decide(
     *,
     is_stopping: bool = False,
 ) -> Decision:
-    """What to do about a worker that has ended.
-
-    Args:
-        policy: The policy of its group.
-        ended: How it ended.
-        restarts: When (monotonic seconds) its scope was restarted before.
-        now: The same clock.
-        is_stopping: Whether the program is stopping.
-    """
+    """What to do about a worker that has ended, whose scope was restarted before at these times."""
     if ended.kind == STOPPED:
         return Decision(RestartAction.LEAVE, Reason.REQUESTED)
     if ended.kind == SUCCEEDED and (policy.mode != ALWAYS or is_stopping):
@@ -112,18 +102,3 @@ def given_up(
         ended = replace(ended, kind=outcome.FAILED, cause=cause)
     hint = "; ".join(filter(None, (ended.hint, hint)))
     return replace(ended, hint=hint, earlier=tuple(failure.headline() for failure in earlier))
-
-
-@dataclass(eq=False)
-class PendingRestart:
-    """Running members are stopped; when all have ended and it is time, all are started.
-
-    Attributes:
-        members: In the order in which they are started.
-        due_at: The earliest time for it, monotonic seconds.
-        stop: How running members are stopped.
-    """
-
-    members: Sequence[WorkerState]
-    due_at: float
-    stop: Shutdown

@@ -59,18 +59,14 @@ class StopRequest:
 
 
 @dataclasses.dataclass(frozen=True)
-class AddWorker:
-    """The script adds a worker."""
-
-    plan: WorkerPlan
-
-
-@dataclasses.dataclass(frozen=True)
 class EndAwaited:
     """The script waits for the end of the program, for as long as it takes."""
 
 
-Inbox = queue.SimpleQueue[Event | StopRequest | AddWorker | EndAwaited]
+Message = Event | StopRequest | EndAwaited | WorkerPlan
+"""What is reported or requested; a plan is that of a worker which the script adds."""
+
+Inbox = queue.SimpleQueue[Message]
 
 
 class Runner:
@@ -79,7 +75,6 @@ class Runner:
     Args:
         workers: The workers of the backend; they report to the inbox.
         undo: Closed when the program has ended.
-        grace_s: How long a worker may take to stop, see `Supervisor`.
 
     Attributes:
         thread: Not started yet.
@@ -107,8 +102,6 @@ class Runner:
         self.done = threading.Event()
         self.crash: BaseException | None = None
         self.has_grace = grace_s > 0
-        own = any(worker.restart.stop_grace_s for worker in plan.workers)
-        self._kills_at_once = grace_s == 0 and not own
         self.inbox = inbox
         self._directory, self._output, self._undo = run, output, undo
         self._changed = threading.Condition()
@@ -120,7 +113,6 @@ class Runner:
         return os.getpid() == self._pid
 
     def states(self) -> list[WorkerState]:
-        """The state of each worker now."""
         with self._changed:
             return list(self.supervisor.workers.values())
 
@@ -144,10 +136,7 @@ class Runner:
     ) -> bool:
         """Until the program has ended, or all workers of these groups, or the first of them.
 
-        False when the time is up.
-
-        Raises:
-            NotRunningError: this is a forked child of the launching process.
+        False when the time is up. NotRunningError: this is a forked child of the launching process.
         """
         if not self.is_here:
             raise NotRunningError(
@@ -199,13 +188,13 @@ class Runner:
                 self.done.set()
                 self._changed.notify_all()
 
-    def _decide(self, message: Event | StopRequest | AddWorker | EndAwaited) -> list[Command]:
+    def _decide(self, message: Message) -> list[Command]:
         """What to do about a message, with the lock held."""
         now = time.monotonic()
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
-        if isinstance(message, AddWorker):
-            return self.supervisor.add(message.plan, now)
+        if isinstance(message, WorkerPlan):
+            return self.supervisor.add(message, now)
         if isinstance(message, StopRequest):
             if message.note:
                 self._output.note(message.note)
@@ -233,9 +222,9 @@ class Runner:
                     self.workers_of(worker).start(worker, attempt)
                 case StopWorker(worker, restarts):
                     self.workers_of(worker).request_stop(worker, restarts=restarts)
-                case KillWorker(worker, why):
-                    if self._kills_at_once and self.supervisor.is_stopping:
-                        self.workers.skip_grace()  # as the user has wanted it from the start
+                case KillWorker(worker, why, at_once):
+                    if at_once:
+                        self.workers.skip_grace()
                     else:
                         self._output.note(f"{worker} {why}; it is ended by force")
                     self.workers_of(worker).kill(worker)

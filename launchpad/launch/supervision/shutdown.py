@@ -9,7 +9,7 @@ over. A worker that has not ended when its grace period is over is killed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from launchpad.launch.supervision.worker_state import Command, KillWorker, StopWorker, WorkerState
 
@@ -21,12 +21,11 @@ class Shutdown:
     """Stops some workers. Pure: `tick` gives what is due.
 
     Args:
-        members: Gives the workers that are to end; called each time, since they end one by one.
+        members: The workers that are to end.
         groups: Their groups, the last to start first.
         now: When it begins, monotonic seconds.
-        grace_s: How long a worker may take whose policy has no stop_grace_s; 0 kills at once, a negative
-            number never kills.
-        restarts: Whether they are started again.
+        grace_s: How long a worker may take whose policy has no stop_grace_s; see `Supervisor`.
+        restart_at: When they are started again, if all have ended by then; None: they are not.
 
     Attributes:
         at_once: Whether workers that still run are killed at the next tick.
@@ -34,25 +33,29 @@ class Shutdown:
 
     def __init__(
         self,
-        members: Callable[[], Iterable[WorkerState]],
+        members: Collection[WorkerState],
         groups: Sequence[str],
         now: float,
         grace_s: float,
-        *,
-        restarts: bool = False,
+        restart_at: float | None = None,
     ) -> None:
-        self._members = members
-        self._last = {worker.plan.group for worker in members() if worker.plan.stops_last}
+        self.members, self.restart_at = members, restart_at
+        self._last = {worker.plan.group for worker in members if worker.plan.stops_last}
         self._groups = sorted(groups, key=self._last.__contains__)
         self._began, self._grace_s = now, grace_s
-        self._restarts = restarts
+        has_grace = any(worker.plan.restart.stop_grace_s for worker in members)
+        self._kills_at_once = grace_s == 0 and not has_grace and restart_at is None
         self.at_once = False
         self._next_at = now
 
+    @property
+    def running(self) -> list[WorkerState]:
+        """The workers that have not ended."""
+        return [worker for worker in self.members if worker.is_alive]
+
     def tick(self, now: float) -> list[Command]:
-        """What is due."""
         commands: list[Command] = []
-        running = [worker for worker in self._members() if worker.is_alive]
+        running = self.running
         while self._groups:
             stops_last = self._groups[0] in self._last
             if now < self._ask_at() and any(
@@ -65,19 +68,18 @@ class Shutdown:
                 if worker.plan.group == group:
                     worker.move("ask")
                     worker.asked = True
-                    commands.append(StopWorker(worker.name, self._restarts))
+                    commands.append(StopWorker(worker.name, self.restart_at is not None))
             self._next_at = now + _ORDERLY_S
         for worker in running:
             kill_at = self._kill_at(worker)
             if not worker.killed and kill_at is not None and now >= kill_at:
                 worker.killed = True
-                commands.append(KillWorker(worker.name))
+                commands.append(KillWorker(worker.name, at_once=self._kills_at_once))
         return commands
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no worker ends before."""
-        running = [worker for worker in self._members() if worker.is_alive]
-        times = [t for w in running if (t := self._kill_at(w)) is not None and not w.killed]
+        times = [t for w in self.running if (t := self._kill_at(w)) is not None and not w.killed]
         if self._groups and (ask_at := self._ask_at()) < math.inf:
             times.append(ask_at)
         return min(times, default=None)
@@ -93,6 +95,5 @@ class Shutdown:
         """When its grace period is over, monotonic seconds; None: never."""
         if self.at_once:
             return self._began
-        own = worker.plan.restart.stop_grace_s
-        grace_s = self._grace_s if own is None else own
+        grace_s = worker.plan.grace_s(self._grace_s)
         return self._began + grace_s if grace_s >= 0 else None

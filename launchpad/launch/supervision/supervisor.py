@@ -11,22 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launchpad import outcome
-from launchpad.events import (
-    Done,
-    Ended,
-    Event,
-    Exiting,
-    ProcessStarted,
-    Ready,
-    StopRequested,
-    Waiting,
-)
+from launchpad import events, outcome
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.supervision.progress import named
 from launchpad.launch.supervision.restart import (
     START_TIMEOUT,
     Decision,
-    PendingRestart,
     RestartAction,
     decide,
     given_up,
@@ -72,13 +62,12 @@ class Supervisor:
         self._grace_s = grace_s
         self._groups = list(plan.groups)[::-1]
         self._stop: Shutdown | None = None
-        self._restarting: list[PendingRestart] = []
+        self._restarting: list[Shutdown] = []
         self._restart_history: dict[str, list[tuple[float, Outcome]]] = {}
         self._gone: dict[str, str] = {}
         self._is_awaited = self._has_noted_endless = False
 
     def start_all(self, now: float = 0.0) -> list[Command]:
-        """Starts all workers."""
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
 
     def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Command]:
@@ -89,42 +78,37 @@ class Supervisor:
         self._groups.insert(0, plan.group)
         return self._start_attempt(self.workers[plan.name], now)
 
-    def on(self, report: Event, now: float) -> list[Command]:
+    def on(self, report: events.Event, now: float) -> list[Command]:
         """What to do about a report that arrived at `now`. One about an earlier attempt changes nothing."""
         commands: list[Command] = []
+        about = report.outcome if isinstance(report, events.Ended) else report
+        worker = self.workers[about.worker]
+        is_late = worker.attempt != getattr(about, "attempt", worker.attempt)
         match report:
-            case ProcessStarted(name, attempt, pid):
-                worker = self.workers[name]
-                if attempt == worker.attempt and worker.is_alive:
-                    worker.pid = pid
-            case Ready(name, attempt, runs):
-                worker = self.workers[name]
-                if attempt == worker.attempt and worker.is_alive:
-                    worker.runs, worker.ready_by = runs, None
-                    worker.move("ready")
-                    commands = self._stop_if_done(now)
-            case Done(name, attempt):
-                if attempt == self.workers[name].attempt:
-                    self.workers[name].is_done = True
-                    commands = self._stop_if_done(now)
-            case Exiting(name, attempt):
-                worker = self.workers[name]
-                if attempt == worker.attempt and worker.is_alive:
-                    worker.ready_by = None
-                    own = worker.plan.restart.stop_grace_s
-                    grace_s = self._grace_s if own is None else own
-                    worker.exit_by = now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
-            case Waiting(name, other):
-                self.workers[name].waits_for[other] = now
-                deadlock = self._deadlock(self.workers[name], now)
+            case events.Waiting(on=other):
+                worker.waits_for[other] = now
+                deadlock = self._deadlock(worker, now)
                 if deadlock is not None:
                     commands = self._fail(deadlock, now)
-            case StopRequested(name):
+            case events.StopRequested(name):
                 commands = self.stop(f"{name} called lp.stop()", now)
-            case Ended(ended):
-                worker = self.workers[ended.worker]
-                if ended.attempt == worker.attempt and worker.is_alive:
-                    commands = self._on_ended(worker, ended, now)
+            case events.Done() if not is_late:
+                worker.is_done = True
+                commands = self._stop_if_done(now)
+            case _ if is_late or not worker.is_alive:
+                pass
+            case events.ProcessStarted(pid=pid):
+                worker.pid = pid
+            case events.Ready(runs=runs):
+                worker.runs, worker.ready_by = runs, None
+                worker.move("ready")
+                commands = self._stop_if_done(now)
+            case events.Exiting():
+                worker.ready_by = None
+                grace_s = worker.plan.grace_s(self._grace_s)
+                worker.exit_by = now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
+            case events.Ended(ended):
+                commands = self._on_ended(worker, ended, now)
         return commands + self.tick(now)
 
     def stop(self, reason: str, now: float, at_once: bool = False) -> list[Command]:
@@ -136,7 +120,7 @@ class Supervisor:
                     worker.move("give up")
                     worker.next_start = None
             self._restarting.clear()
-            self._stop = Shutdown(self.workers.values, self._groups, now, self._grace_s)
+            self._stop = Shutdown(self.workers.values(), self._groups, now, self._grace_s)
         if at_once:
             self._stop.at_once = True
         return self.tick(now)
@@ -153,12 +137,11 @@ class Supervisor:
                 due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
             if worker.exit_by is not None and now >= worker.exit_by and not worker.killed:
                 worker.killed = worker.is_cut_off = True
-                due.append(
-                    KillWorker(worker.name, "has done its work, and its process does not exit")
-                )
+                why = "has done its work, and its process does not exit"
+                due.append(KillWorker(worker.name, why))
         for restarting in tuple(self._restarting):
-            if now < restarting.due_at or any(w.is_alive for w in restarting.members):
-                due += restarting.stop.tick(now)
+            if now < (restarting.restart_at or 0.0) or restarting.running:
+                due += restarting.tick(now)
             else:
                 self._restarting.remove(restarting)
                 due += [c for w in restarting.members for c in self._start_attempt(w, now)]
@@ -171,13 +154,11 @@ class Supervisor:
         alive = [worker for worker in self.workers.values() if not worker.killed]
         times = [time for worker in alive for time in (worker.ready_by, worker.exit_by)]
         for restarting in self._restarting:
-            is_stopping = any(worker.is_alive for worker in restarting.members)
-            times.append(restarting.stop.wake_at() if is_stopping else restarting.due_at)
+            times.append(restarting.wake_at() if restarting.running else restarting.restart_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the end has begun."""
         return self._stop is not None
 
     @property
@@ -213,9 +194,8 @@ class Supervisor:
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")
             return []
-        counted_as = {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}.get(
-            policy.scope, "program"
-        )
+        scopes = {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}
+        counted_as = scopes.get(policy.scope, "program")
         history = self._restart_history.setdefault(counted_as, [])
         restarts = [at for at, _ in history]
         decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping)
@@ -256,13 +236,12 @@ class Supervisor:
         for other in [r for r in self._restarting if any(m in r.members for m in members)]:
             self._restarting.remove(other)
             members = [w for w in self.workers.values() if w in members or w in other.members]
-            due_at = max(due_at, other.due_at)
+            due_at = max(due_at, other.restart_at or 0.0)
         next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
         for member in members:
             member.move("restart")
             member.next_start = next_start
-        stop = Shutdown(lambda: members, self._groups, now, self._grace_s, restarts=True)
-        self._restarting.append(PendingRestart(members, due_at, stop))
+        self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, due_at))
 
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
         count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
@@ -331,12 +310,10 @@ class Supervisor:
         if may_end:
             return []
         self._has_noted_endless = True
-        names = ", ".join(worker.name for worker in alive[:3])
-        names += f" and {len(alive) - 3} more" if len(alive) > 3 else ""
         which = "worker of a main group" if has_main else "worker"
         return [
             PrintNote(
-                f"no {which} has a run() that could end ({names}): this program runs until it is"
+                f"no {which} has a run() that could end ({named(alive)}): this program runs until it is"
                 " stopped, by Ctrl-C, lp.stop() or running.stop()"
             )
         ]

@@ -102,7 +102,6 @@ class WorkerState:
 
     @property
     def name(self) -> str:
-        """The name of the worker."""
         return self.plan.name
 
     @property
@@ -117,7 +116,6 @@ class WorkerState:
         return next_state is not None
 
     def next_attempt(self, now: float) -> None:
-        """A new attempt begins."""
         self.move("start")
         self.next_start = None
         self.attempt += 1
@@ -149,8 +147,8 @@ class StopWorker:
 class KillWorker:
     """End this worker by force.
 
-    `why` completes `learner-0 …`. `at_once`: without time to write its stacks into its log; the backend sets
-    it when the user has asked for an immediate end.
+    `why` completes `learner-0 …`. `at_once`: without time to write its stacks into its log, as the user wants
+    it: no worker has a grace period, or, set by the backend, the user has asked for an immediate end.
     """
 
     worker: str
