@@ -857,6 +857,7 @@ def test_sound_11_a_thread_left_in_c_does_not_change_the_exit_code(
     body = f"""
 import atexit, ctypes
 def work():
+    lp.stop_event()  # so that it is not interrupted, before there is a thread in C
     libc = ctypes.CDLL(None)
     libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
     is_left = threading.Thread(target=libc.pause, daemon=True)
