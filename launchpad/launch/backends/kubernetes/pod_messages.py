@@ -52,7 +52,6 @@ class PodCommands:
     repeats: int = 0
 
     def text(self) -> str:
-        """The text of the annotation."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
@@ -73,7 +72,6 @@ def written(report: PodMessage) -> bytes:
 class Stacks:
     """The stacks of a worker's threads, as requested; `number`: of which request."""
 
-    worker: str
     number: int
     text: str
 
@@ -82,7 +80,6 @@ class Stacks:
 class StateChunk:
     """A part of a worker's packed state directory, in base64. `count`: how many parts there are."""
 
-    worker: str
     index: int
     count: int
     content: str
@@ -111,11 +108,11 @@ def report_in(line: bytes) -> PodMessage | None:
         return None
 
 
-def state_chunks(worker: str, content: bytes) -> list[StateChunk]:
+def state_chunks(content: bytes) -> list[StateChunk]:
     """The messages with a state directory, none of them too long for a line."""
     pieces = [content[i : i + _PIECE] for i in range(0, len(content), _PIECE)]
     return [
-        StateChunk(worker, i, len(pieces), base64.b64encode(piece).decode())
+        StateChunk(i, len(pieces), base64.b64encode(piece).decode())
         for i, piece in enumerate(pieces)
     ]
 

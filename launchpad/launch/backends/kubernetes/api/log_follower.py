@@ -24,11 +24,8 @@ _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 class LogFollower:
     """A thread that reads until the pod has reported how its worker has ended: its last message.
 
-    Without such a message, until the log has ended and the pod, as `is_over` says, has, too.
-
-    Args:
-        on_report: Called with each report; in this thread.
-        on_end: Called at the end; in this thread.
+    Without such a message, until the log has ended and the pod, as `is_over` says, has, too. `on_report` and
+    `on_end` are called in this thread.
 
     Attributes:
         thread: May be blocked by an open connection for a while after the end.

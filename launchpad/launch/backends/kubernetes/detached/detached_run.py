@@ -46,7 +46,6 @@ class DetachedRun:
     """One run. `Detached` calls its methods by name.
 
     Args:
-        name: The name of the run.
         workers: Name → group.
         launcher: The name of its launcher pod's objects; empty if it was launched from elsewhere.
         is_asked: Whether the launcher pod could answer requests when this object was created.
@@ -88,8 +87,8 @@ class DetachedRun:
             elif failures := [each for each in ended.failures if each.worker == worker]:
                 state, attempt, cause = failures[0].kind, failures[0].attempt, failures[0].cause
             else:
-                states = [state for state, those in ended.states.items() if worker in those]
-                state = states[0] if states else "ended"
+                states = (state for state, those in ended.states.items() if worker in those)
+                state = next(states, "ended")
             rows.append(WorkerStatus(worker, group, state, attempt, cause, ""))
         return rows
 
