@@ -49,7 +49,6 @@ class ActorHandle:
             self.log = None
 
     def lost(self, error: BaseException) -> Outcome:
-        """The end of the attempt when the actor has died."""
         kind, phase, host = outcome.LOST, "run", self.ready.ip if self.ready is not None else ""
         if self.killed:
             kind, cause = outcome.STOPPED, "killed when it did not stop"
