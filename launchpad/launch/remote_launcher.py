@@ -21,10 +21,9 @@ from launchpad.launch.running import Running
 
 
 class RemoteLauncher:
-    """Runs one program. Its methods, those that `Detached` calls by name, may be called from any thread.
+    """Runs one program, and prints to `stream` what a script would; nowhere if that is None.
 
-    Args:
-        stream: Where it prints what a script would; nowhere if None.
+    Its methods, those that `Detached` calls by name, may be called from any thread.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

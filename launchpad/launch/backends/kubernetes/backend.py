@@ -141,16 +141,10 @@ class ClusterPlan(LaunchPlan):
             manifest.contents(_MADE_AT_LAUNCH, workers),
         )
         run = Run(self.program, name, self.settings, places)
-        jobs = [manifest.job(run, worker, 1) for worker in workers]
-        return [
-            manifest.root(run, first),
-            manifest.service(run),
-            *manifest.others(run, others),
-            *jobs,
-        ]
+        shared = [manifest.root(run, first), manifest.service(run), *manifest.others(run, others)]
+        return shared + [manifest.job(run, worker, 1) for worker in workers]
 
     def to_yaml(self) -> str:
-        """The manifests as YAML."""
         import yaml
 
         return str(yaml.safe_dump_all(self.manifests(), sort_keys=False))

@@ -54,8 +54,7 @@ def make(
 ) -> Run:
     """Creates the Service and the Secrets with what pods are given; all of them, or none.
 
-    Args:
-        submitter: The launching script; this one by default.
+    The launching script is this one by default.
 
     Raises:
         LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are

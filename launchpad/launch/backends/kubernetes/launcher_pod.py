@@ -48,14 +48,7 @@ _EXISTS = 409
 
 
 class LauncherPod:
-    """Runs one program.
-
-    Args:
-        name: The name of the pod in which this runs.
-
-    Attributes:
-        launcher: Runs the program; it has the exit status of the container.
-    """
+    """Runs one program, in the pod of this name. Its `launcher` has the exit status of the container."""
 
     def __init__(self, cluster: Cluster, name: str, spec: LauncherSpec) -> None:
         self._cluster, self._name, self._spec = cluster, name, spec
@@ -164,11 +157,7 @@ class LauncherPod:
                     self._cluster.patch("Pod", self._name, {"annotations": texts})
 
     def _annotate(self, annotation: str, content: Any) -> None:
-        """Writes an annotation of this pod; again while the cluster does not answer, up to a minute.
-
-        Raises:
-            ClusterError: it was not written.
-        """
+        """Writes an annotation of this pod; again, for a minute, if there is no answer; then ClusterError."""
         texts = {annotation: launcher_state.written(content)}
         write = partial(self._cluster.patch, "Pod", self._name, {"annotations": texts})
         retry = RetryWindow()

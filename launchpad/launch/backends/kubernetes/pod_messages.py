@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -87,10 +87,11 @@ class StateChunk:
 
 PodMessage = Event | Stacks | StateChunk
 
-_MESSAGES: dict[str, type[Any]] = {
+_MESSAGES: dict[str, Callable[..., PodMessage]] = {
     kind.__name__: kind
     for kind in (Ready, Done, Exiting, Waiting, StopRequested, WorkerNote, Stacks, StateChunk)
 }
+_MESSAGES[Ended.__name__] = lambda outcome: Ended(outcome_of(outcome))
 
 
 def report_in(line: bytes) -> PodMessage | None:
@@ -99,11 +100,7 @@ def report_in(line: bytes) -> PodMessage | None:
         return None
     try:
         data = json.loads(line.removeprefix(MARK))
-        kind = data.pop("message")
-        if kind == Ended.__name__:
-            return Ended(outcome_of(data["outcome"]))
-        message: PodMessage = _MESSAGES[kind](**data)
-        return message
+        return _MESSAGES[data.pop("message")](**data)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -164,6 +161,6 @@ def outcome_in(message: str) -> Outcome | None:
 
 def outcome_of(data: Mapping[str, Any]) -> Outcome:
     """The end of an attempt that was sent as JSON."""
-    known = {each.name: data[each.name] for each in fields(Outcome) if each.name in data}
-    lists: dict[str, Any] = {k: tuple(v) for k, v in known.items() if isinstance(v, list)}
-    return Outcome(**{**known, **lists})
+    known: dict[str, Any] = {f.name: data[f.name] for f in fields(Outcome) if f.name in data}
+    known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+    return Outcome(**known)

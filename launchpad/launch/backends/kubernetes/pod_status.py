@@ -55,12 +55,11 @@ def has_started(pod: PodObject) -> bool:
 def why_pending(pod: PodObject) -> str:
     """Why it does not start, as the scheduler or the kubelet reports; empty if nothing is wrong."""
     waiting = _state(pod).get("waiting", {})
-    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-        return ": ".join(filter(None, (waiting["reason"], waiting.get("message", ""))))
-    for each in pod.get("status", {}).get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return ": ".join(filter(None, (each.get("reason", ""), each.get("message", ""))))
-    return ""
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        conditions = pod.get("status", {}).get("conditions", ())
+        refused = (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "False"))
+        waiting = next(refused, {})
+    return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
 
 
 def cannot_start(pod: PodObject) -> bool:

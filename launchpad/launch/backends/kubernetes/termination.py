@@ -49,7 +49,6 @@ class Terminator:
     """Ends the attempts of a launch. Methods are called in the thread of its actions.
 
     Args:
-        actions: The thread, which also does what is due later.
         end: Called with an attempt that is over without a report of its pod, and its outcome.
     """
 
@@ -173,14 +172,16 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
     raise Unreachable(f"it is still there after {_GONE_S:g} s")
 
 
-def is_gone(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> bool:
-    """Whether nothing is left of a run that was deleted; removes the pods that run no more."""
+def is_gone(
+    cluster: Cluster, run: str, ended: Set[str] = frozenset(), *, is_late: bool = False
+) -> bool:
+    """Whether nothing is left of a run that was deleted; removes pods that run no more; late, all of them."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={run}")
     for pod in pods:
         name = pod["metadata"]["name"]
         is_deleted = "deletionTimestamp" in pod["metadata"]
         is_idle = pod_status.is_over(pod) or (is_deleted and not pod_status.has_started(pod))
-        if name in ended or is_idle:  # a kubelet may take minutes to remove it
+        if is_late or name in ended or is_idle:  # a kubelet may take minutes to remove it
             cluster.delete("Pod", name, grace_s=0)
     return not pods and not is_there(cluster, run)
 

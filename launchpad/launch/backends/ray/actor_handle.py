@@ -43,7 +43,6 @@ class ActorHandle:
         cluster.load().kill(self.actor, no_restart=True)
 
     def close_log(self) -> None:
-        """No more is printed by this attempt."""
         if self.log is not None:
             self.log.close()
             self.log = None

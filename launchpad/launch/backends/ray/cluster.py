@@ -122,11 +122,7 @@ def project(folder: Path) -> dict[str, Any]:
 
 
 class _RayConnection:
-    """A connection of our own, and the thread to which Ray ties what it starts.
-
-    Raises:
-        LaunchError: there is none; the text says why.
-    """
+    """A connection of our own, and the thread to which Ray ties what it starts."""
 
     def __init__(self) -> None:
         self._opened, self._is_over = Future[None](), threading.Event()

@@ -70,9 +70,8 @@ def _too_little(
     nodes: Sequence[ClusterNode],
 ) -> str:
     """There is less of something in all, or on any node, than is asked for."""
-    for name in sorted(
-        {name for group in bundle_groups for bundle in group.bundles for name in bundle}
-    ):
+    names = {name for group in bundle_groups for bundle in group.bundles for name in bundle}
+    for name in sorted(names):
         total, terms = 0.0, []
         for group in bundle_groups:
             asked = [bundle[name] for bundle in group.bundles if bundle.get(name)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.plan import WorkerPlan
+from launchpad.resources import PACK, STRICT_PACK
 
 PENDING_S = 60.0
 """How long a group waits for room that others have now."""
@@ -61,11 +62,10 @@ def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
         first = members[0]
         chooses = first.resources.labels or first.resources.placement
         if bundles[0] or chooses or first.colocation:
+            placement = STRICT_PACK if first.colocation else first.resources.placement or PACK
             group = BundleGroup(
                 name=name,
-                strategy="STRICT_PACK"
-                if first.colocation
-                else (first.resources.placement or "pack").upper(),
+                strategy=placement.upper(),
                 workers=tuple(member.name for member in members),
                 bundles=tuple(bundle or _LEAST for bundle in bundles),
                 labels=first.resources.labels,

@@ -105,14 +105,11 @@ class WorkerActor:
     async def open(
         self, plan: LaunchPlan, origin: LauncherInfo, state: str, keys: RunSecrets
     ) -> ActorReady:
-        """Prepares the node.
+        """Prepares the node, or raises LaunchError, whose text says why it cannot.
 
         Args:
             plan: Of this one worker.
             state: Where it keeps what its next attempt is to find.
-
-        Raises:
-            LaunchError: it cannot be; the text says why.
         """
         (planned,) = plan.workers
         sys.path += [p for p in origin.path if p not in sys.path and os.path.isdir(p)]
@@ -174,8 +171,7 @@ class WorkerActor:
             self._has_update.clear()
             tail, log = self._tail, bytearray()
             while tail is not None and len(log) < _MAX_LOG_BYTES and (lines := tail.lines()):
-                for line in lines:
-                    log += line + b"\n"
+                log += b"".join(line + b"\n" for line in lines)
             if tail is not None and tail.has_more():
                 return ActorUpdate(self._attempt, bytes(log), [])
             reports, self._reports = self._reports, []

@@ -195,14 +195,11 @@ class RayWorkers(Workers):
             for delay_s, gives_up in (_REPORT_AFTER_S, False), (placement_group.PENDING_S, True):
                 self._call_later(delay_s, self._on_still_waiting, worker, attempt, placed, gives_up)
         else:
-            options = (
-                placed.options(worker) if placed is not None else placement_group.SPREAD_OPTIONS
-            )
+            options = placement_group.SPREAD_OPTIONS if placed is None else placed.options(worker)
             made = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
             handle = self._handles[worker] = ActorHandle(worker, made.remote(versions()), attempt)
-            plan = LaunchPlan(
-                self._plan.program, self._plan.launch_type, (self._plan.worker(worker),)
-            )
+            own = (self._plan.worker(worker),)
+            plan = LaunchPlan(self._plan.program, self._plan.launch_type, own)
             state = str(self._run.state(worker))
             self._call_actor(handle, "open", plan, self._origin, state, self._keys)
 

@@ -48,13 +48,12 @@ class LogFollower:
         self.thread.start()
 
     def _follow(self) -> None:
-        """Reads by one connection after the other, and skips lines that an earlier one has brought."""
         last, n_last = "", 0
         is_last_try = False
         try:
             while not is_last_try:
                 is_last_try = self.is_over.is_set()
-                # a log continues from a full second, and lines share timestamps
+                # a log continues from a full second, and lines share timestamps: some are known
                 begun_at, n_known = last, n_last
                 # out of reach, not found, nonsense: while there is a pod there is another try
                 with contextlib.suppress(Exception):

@@ -21,7 +21,7 @@ RIGHTS = (
     ("Pod", "list watch patch delete"),
     ("Pod/log", "get"),
 )
-"""What a launch needs: kinds, and verbs."""
+"""What a launch needs: kinds, and verbs. Of Secrets it reads and deletes those of its own run alone."""
 
 DETACHED = (
     ("Secret", "list get delete"),

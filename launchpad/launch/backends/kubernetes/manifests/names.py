@@ -96,8 +96,7 @@ class Run:
                 {
                     "apiVersion": "v1",
                     "kind": "Secret",
-                    "name": self.owner.name,
-                    "uid": self.owner.uid,
+                    **vars(self.owner),
                     "controller": False,
                     "blockOwnerDeletion": True,
                 }

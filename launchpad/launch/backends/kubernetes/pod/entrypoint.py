@@ -72,11 +72,7 @@ class ReadinessPort:
     _listener: socket.socket | None = None
 
     def open(self) -> None:
-        """Opens the port, until the process ends.
-
-        Raises:
-            OSError: another process has it.
-        """
+        """Opens the port, until the process ends; OSError if another process has it."""
         if self._listener is None:
             self._listener = socket.create_server(("", READY_PORT))
             self._listener.setblocking(False)
@@ -96,13 +92,7 @@ _POLL_S = 0.05
 
 
 class WorkerPod:
-    """One attempt of one worker.
-
-    Args:
-        mounted: The folder with what the pod is given.
-        writable: The folder into which it may write.
-        state: The worker's state directory.
-    """
+    """One attempt of one worker, with three folders: what the pod is given, where it may write, its state."""
 
     def __init__(self, attempt: int, mounted: Path, writable: Path, state: Path) -> None:
         self._attempt, self._mounted, self._writable = attempt, mounted, writable
