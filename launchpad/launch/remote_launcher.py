@@ -7,8 +7,7 @@ python -m launchpad, Detached ── status, stop, logs, stacks ──▶ Remote
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from launchpad.errors import LaunchError, ProgramFailed
@@ -20,15 +19,11 @@ from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.running import Running
 
-LINGER_S = 60.0
-"""How long it still answers after the program has ended; then it ends, too."""
-
 
 class RemoteLauncher:
-    """Runs one program. Its methods may be called from any thread.
+    """Runs one program, and prints to `stream` what a script would; nowhere if that is None.
 
-    Args:
-        stream: Where it prints what a script would; nowhere if None.
+    Its methods, those that `Detached` calls by name, may be called from any thread.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -53,20 +48,16 @@ class RemoteLauncher:
         return self._record
 
     def status(self) -> list[WorkerStatus]:
-        """A row for each worker."""
         return self._begun().status()
 
     def stop(self, at_once: bool = False) -> None:
-        """Asks the program to stop; does not wait."""
         self._begun().ask_to_stop(at_once)
 
     def stacks(self, workers: Sequence[str]) -> dict[str, str]:
-        """Worker → what its threads are doing."""
         running = self._begun()
         return {worker: running.stacks(worker) for worker in workers}
 
     def logs(self, worker: str, offset: int = 0) -> str:
-        """What a worker has printed, in all attempts, from a character on."""
         return self._begun().logs(worker)[offset:]
 
     def wait(self, timeout_s: float) -> bool:
@@ -78,19 +69,10 @@ class RemoteLauncher:
         return True
 
     def failure(self) -> ProgramFailed | LaunchError | None:
-        """What has ended the program badly."""
         return self._begun().failure()
 
     def exit_status(self) -> int:
-        """The exit code for how it has ended."""
         return self._begun().exit_status()
-
-    def linger(self, leave: Callable[[], object]) -> None:
-        """Waits until the program has ended, and clients could ask how; then calls `leave`."""
-        while not self.wait(3600.0):
-            continue
-        time.sleep(LINGER_S)
-        leave()
 
     def _begun(self) -> Running:
         if self._running is None:

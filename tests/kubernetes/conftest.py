@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.client import Cluster
 from launchpad.launch.backends.kubernetes.settings import Settings
 
 
 @pytest.fixture
-def api(pods_run_this: None) -> Iterator[Api]:
+def api(pods_run_this: None) -> Iterator[Cluster]:
     """The cluster's API, for looking."""
-    api = Api(Settings.of({}).namespace)
+    api = Cluster(Settings.of({}).namespace)
     yield api
     api.close()

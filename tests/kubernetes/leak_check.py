@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from launchpad.launch.backends.kubernetes import termination
-from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.client import Cluster
 
 KINDS = ("Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
 
 
-def what_is_left(api: Api) -> list[str]:
+def what_is_left(api: Cluster) -> list[str]:
     """The objects with a run's label, in the namespace of these tests."""
     return [
         f"{kind} {each['metadata']['name']}"
@@ -17,7 +17,7 @@ def what_is_left(api: Api) -> list[str]:
     ]
 
 
-def end_all(api: Api) -> None:
+def end_all(api: Cluster) -> None:
     """Of a test that has failed, so that the next one finds nothing."""
     for root in api.list("Secret", "launchpad/role=root")[0]:
         name = root["metadata"]["name"]

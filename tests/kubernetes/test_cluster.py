@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.client import Cluster
 from tests.helpers import pod_nodes
 from tests.kubernetes.leak_check import what_is_left
 from tests.waiting import until
@@ -50,7 +50,7 @@ def single(function: Any, *arguments: Any, **resources: Any) -> lp.Program:
     return program
 
 
-def pod_of(api: Api, worker: str) -> dict[str, Any]:
+def pod_of(api: Cluster, worker: str) -> dict[str, Any]:
     """The pod that runs of a worker; this host runs one program at a time."""
 
     def found() -> Any:
@@ -61,7 +61,7 @@ def pod_of(api: Api, worker: str) -> dict[str, Any]:
     return pod
 
 
-def test_a_call_goes_from_pod_to_pod_and_nothing_is_left(api: Api) -> None:
+def test_a_call_goes_from_pod_to_pod_and_nothing_is_left(api: Cluster) -> None:
     with launched(server_and_caller(1)) as running:
         running.wait(DEADLINE_S)
 
@@ -69,7 +69,7 @@ def test_a_call_goes_from_pod_to_pod_and_nothing_is_left(api: Api) -> None:
     assert what_is_left(api) == []
 
 
-def test_a_failure_is_reported_as_anywhere_else(api: Api) -> None:
+def test_a_failure_is_reported_as_anywhere_else(api: Cluster) -> None:
     with launched(single(pod_nodes.raises)) as running, pytest.raises(lp.ProgramFailed) as caught:
         running.wait(DEADLINE_S)
 
@@ -95,7 +95,7 @@ def test_f22_f28_a_worker_killed_by_a_signal_is_named_and_its_clients_find_it_in
         assert "reached attempt 2" in running.logs("caller")
 
 
-def test_a_container_killed_from_outside_is_named_and_comes_back(api: Api) -> None:
+def test_a_container_killed_from_outside_is_named_and_comes_back(api: Cluster) -> None:
     with launched(server_and_caller(2)) as running:
         until(lambda: "reached attempt 1" in running.logs("caller"))
         kill_container(pod_of(api, "server-0")["metadata"]["uid"])
@@ -104,7 +104,7 @@ def test_a_container_killed_from_outside_is_named_and_comes_back(api: Api) -> No
         running.wait(DEADLINE_S)
 
 
-def test_a_pod_that_was_deleted_is_named_and_comes_back(api: Api) -> None:
+def test_a_pod_that_was_deleted_is_named_and_comes_back(api: Cluster) -> None:
     with launched(server_and_caller(2)) as running:
         until(lambda: "reached attempt 1" in running.logs("caller"))
         api.delete("Pod", pod_of(api, "server-0")["metadata"]["name"])
@@ -147,7 +147,7 @@ def test_an_image_that_is_not_there_is_named() -> None:
         running.wait(DEADLINE_S)
 
 
-def test_a_stop_leaves_nothing(api: Api) -> None:
+def test_a_stop_leaves_nothing(api: Cluster) -> None:
     with launched(single(pod_nodes.waits)) as running:
         until(lambda: "waiting" in running.logs("one"))
         running.stop()

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.client import Cluster
 from tests.helpers import pod_nodes
 from tests.kubernetes.leak_check import what_is_left
 from tests.waiting import until
@@ -25,12 +25,12 @@ def program(kind: object) -> lp.Program:
     return program
 
 
-def kubectl(api: Api, *arguments: str) -> str:
+def kubectl(api: Cluster, *arguments: str) -> str:
     command = ["kubectl", "-n", api.namespace, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_a_failure_is_raised_and_stays_in_the_log_until_the_rest_is_stopped(api: Api) -> None:
+def test_a_failure_is_raised_and_stays_in_the_log_until_the_rest_is_stopped(api: Cluster) -> None:
     left = lp.launch(program(pod_nodes.raises), "kubernetes", detach=True)
 
     with pytest.raises(lp.ProgramFailed, match="ValueError: boom") as failed:
@@ -46,7 +46,7 @@ def test_a_failure_is_raised_and_stays_in_the_log_until_the_rest_is_stopped(api:
 
 
 def test_a_supervisor_whose_pod_is_deleted_stops_its_program_and_launches_no_other(
-    api: Api,
+    api: Cluster,
 ) -> None:
     left = lp.launch(program(pod_nodes.waits), "kubernetes", detach=True)
     until(lambda: "waiting" in left.logs("one-0"))
@@ -60,7 +60,7 @@ def test_a_supervisor_whose_pod_is_deleted_stops_its_program_and_launches_no_oth
     until(lambda: what_is_left(api) == [])
 
 
-def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Api) -> None:
+def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Cluster) -> None:
     left = lp.launch(program(pod_nodes.waits), "kubernetes", detach=True)
     until(lambda: "waiting" in left.logs("one-0"))
     assert "in waits" in left.stacks(["one-0"])["one-0"]
@@ -82,6 +82,6 @@ for process in pathlib.Path("/proc").glob("[0-9]*"):
 """
 
 
-def _job(api: Api) -> str:
+def _job(api: Cluster) -> str:
     (job,) = api.list("Job", SUPERVISOR)[0]
     return str(job["metadata"]["name"])

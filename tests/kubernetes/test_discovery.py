@@ -16,7 +16,6 @@ from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.detached import detached_run, runs
-from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.backends.launch_origin import RunSecrets
 from launchpad.launch.detached import Detached
@@ -52,7 +51,7 @@ class Left:
 
     def start(self, worker: str, attempt: int = 1) -> None:
         """Has it a Job, and so a pod."""
-        self._jobs.create(PodAttempt(AttemptFacts(worker, attempt)), self._plan.worker(worker), b"")
+        self._jobs.create(PodAttempt(worker, attempt), self._plan.worker(worker), b"")
 
 
 @pytest.fixture(autouse=True)

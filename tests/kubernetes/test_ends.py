@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.client import Cluster
 from tests.kubernetes.leak_check import end_all, what_is_left
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]
@@ -51,7 +51,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, places: None, api: Api) -> Iterator[Start]:
+def start(tmp_path: Path, places: None, api: Cluster) -> Iterator[Start]:
     """Starts a script; what it prints can be read. Ends what a test leaves that has failed."""
     started: list[subprocess.Popen[str]] = []
 
@@ -113,7 +113,7 @@ def killed(process: subprocess.Popen[str]) -> str:
     return run_id
 
 
-def test_a_stop_by_the_script_leaves_nothing(start: Start, api: Api) -> None:
+def test_a_stop_by_the_script_leaves_nothing(start: Start, api: Cluster) -> None:
     process = start("running.stop()\nprint('stopped', flush=True)")
     output, _ = process.communicate(timeout=DEADLINE_S)
 
@@ -122,7 +122,7 @@ def test_a_stop_by_the_script_leaves_nothing(start: Start, api: Api) -> None:
     assert what_is_left(api) == []
 
 
-def test_a_worker_that_fails_leaves_nothing(start: Start, api: Api) -> None:
+def test_a_worker_that_fails_leaves_nothing(start: Start, api: Cluster) -> None:
     process = start("", second="raises", waits_for="first")
     output, _ = process.communicate(timeout=DEADLINE_S)
 
@@ -133,7 +133,7 @@ def test_a_worker_that_fails_leaves_nothing(start: Start, api: Api) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_script_leaves_nothing(
-    start: Start, api: Api, number: signal.Signals
+    start: Start, api: Cluster, number: signal.Signals
 ) -> None:
     process = start("running.wait()")
     run_id_of(process)
@@ -145,7 +145,7 @@ def test_a_signal_to_the_script_leaves_nothing(
     assert what_is_left(api) == []
 
 
-def test_f48_a_second_ctrl_c_leaves_nothing(start: Start, api: Api) -> None:
+def test_f48_a_second_ctrl_c_leaves_nothing(start: Start, api: Cluster) -> None:
     process = start("running.wait()", second="never_stops", notice_s=1000)
     run_id_of(process)
     assert process.stdout is not None
@@ -161,7 +161,7 @@ def test_f48_a_second_ctrl_c_leaves_nothing(start: Start, api: Api) -> None:
 
 
 def test_f51_a_run_whose_launcher_was_killed_goes_on_until_it_is_stopped_and_leaves_nothing(
-    start: Start, api: Api
+    start: Start, api: Cluster
 ) -> None:
     process = start("running.wait()")
     run_id = killed(process)
@@ -183,7 +183,7 @@ def test_f51_a_run_whose_launcher_was_killed_goes_on_until_it_is_stopped_and_lea
 
 
 def test_a_worker_that_never_stops_is_stopped_by_force_when_its_launcher_was_killed(
-    start: Start, api: Api
+    start: Start, api: Cluster
 ) -> None:
     run_id = killed(start("running.wait()", second="never_stops", notice_s=1000))
 
@@ -193,7 +193,7 @@ def test_a_worker_that_never_stops_is_stopped_by_force_when_its_launcher_was_kil
 
 
 def test_a_run_whose_launcher_still_runs_is_listed_once_and_stopped_by_it(
-    start: Start, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, api: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = start("running.wait()")
     run_id = run_id_of(process)

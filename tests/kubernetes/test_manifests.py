@@ -315,19 +315,17 @@ def test_contents_are_packed_in_few_secrets_and_each_is_found_again(
 ) -> None:
     contents = {f"worker.{i}": os.urandom(size) for i, size in enumerate(sizes)}
 
-    packing = packed_secrets.pack_secrets({"shared": b"for all"}, contents)
+    secret_files, places = packed_secrets.pack_secrets({"shared": b"for all"}, contents)
 
-    filled = [sum(map(len, box.values())) for box in packing.secret_files]
-    assert packing.secret_files[0]["shared"] == b"for all"
+    filled = [sum(map(len, box.values())) for box in secret_files]
+    assert secret_files[0]["shared"] == b"for all"
     assert max(filled) <= packed_secrets.PART_BYTES
     assert len(filled) <= 2 + 2 * sum(sizes) // packed_secrets.PART_BYTES
     for name, content in contents.items():
         folder = tmp_path / name
         folder.mkdir()
-        for i, (box, file) in enumerate(packing.places[name]):
-            (folder / packed_secrets.file_name("it", i)).write_bytes(
-                packing.secret_files[box][file]
-            )
+        for i, (box, file) in enumerate(places[name]):
+            (folder / packed_secrets.file_name("it", i)).write_bytes(secret_files[box][file])
         assert packed_secrets.unpacked(folder, "it") == content
 
 

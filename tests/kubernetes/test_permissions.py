@@ -12,7 +12,7 @@ from launchpad.launch.backends.kubernetes.api import permissions
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Manifest
 from tests.kubernetes.fake_cluster import FakeCluster
 
-NEEDED = (("create", "Job"), ("list", "Pod"), ("get", "Pod/log"))
+NEEDED = (("Job", "create"), ("Pod", "list"), ("Pod/log", "get"))
 
 
 class Asked(FakeCluster):
@@ -87,4 +87,4 @@ def test_a_cluster_that_does_not_tell_its_rules_is_asked_for_each_right() -> Non
 
     permissions.check(cluster, NEEDED)
 
-    assert cluster.asked == list(NEEDED)
+    assert cluster.asked == [(verb, kind) for kind, verb in NEEDED]

@@ -24,7 +24,7 @@ FAILED = Outcome("a-0", outcome.FAILED, "run", 2, "ValueError: boom", "ValueErro
         Waiting("a-0", "b-0"),
         StopRequested("a-0", "enough"),
         WorkerNote("a-0", "the disk is full\nreally: ü"),
-        Stacks("a-0", 3, 'File "x.py", line 1\n'),
+        Stacks(3, 'File "x.py", line 1\n'),
         Ended(FAILED),
     ],
 )

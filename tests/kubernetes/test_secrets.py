@@ -8,7 +8,7 @@ import json
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.client import Cluster
 from tests.helpers import pod_nodes
 from tests.helpers.leaked_secrets import assert_in_none, files_below, forms_of_secrets, of_processes
 from tests.waiting import until
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 KINDS = ("Job", "Pod", "Service")
 
 
-def test_what_is_secret_stands_in_secrets_only(api: Api) -> None:
+def test_what_is_secret_stands_in_secrets_only(api: Cluster) -> None:
     password = b"the password of the user's own"
     program = lp.Program("secret")
     key = "a key in the environment"

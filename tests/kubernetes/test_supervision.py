@@ -292,7 +292,7 @@ def test_what_an_attempt_has_left_is_given_to_the_next_and_kept_with_the_logs(
     failed = Outcome("loop-0", outcome.FAILED, cause="ValueError: boom")
     with launched(cluster, program_of(RESTARTS)) as running:
         pod = begin(cluster)
-        for piece in pod_messages.state_chunks("loop-0", archives.packed(tmp_path)):
+        for piece in pod_messages.state_chunks(archives.packed(tmp_path)):
             cluster.report(pod, piece)
         cluster.report(pod, Ended(failed))
         cluster.end(pod, exit_code=1)

@@ -12,18 +12,17 @@ from launchpad.launch.backends.kubernetes.manifests.names import STATE, Run
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
 from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, StateChunk
-from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
+from launchpad.launch.backends.kubernetes.pod_status import NO_REASON, AttemptFacts
 from launchpad.launch.plan import WorkerPlan
 
 _EXISTS = 409
 
 
 @dataclass
-class PodAttempt:
+class PodAttempt(AttemptFacts):
     """What is recorded of one attempt.
 
     Attributes:
-        facts: What the launcher itself has recorded.
         pod: Its pod as the cluster has it; empty while there is none, and so is `pod_name`.
         follower: Reads its log, once it runs.
         is_read: All of its log was read.
@@ -34,7 +33,6 @@ class PodAttempt:
         was_deleted: Its pod was deleted, not necessarily by the launcher.
     """
 
-    facts: AttemptFacts
     pod: dict[str, Any] = field(default_factory=dict)
     pod_name: str = ""
     follower: LogFollower | None = None
@@ -54,14 +52,9 @@ class Jobs:
     _run: Run
 
     def create(self, attempt: PodAttempt, plan: WorkerPlan, state: bytes) -> None:
-        """Creates the attempt's Job, and the Secrets with its state.
-
-        Args:
-            state: What the attempt before has left, packed; or nothing.
-        """
-        number = attempt.facts.attempt
+        """Creates the attempt's Job, and the Secrets with its state, which the attempt before has left."""
         parts = packed_secrets.packed(state) if state else []
-        job = manifest.job(self._run, plan, number, len(parts))
+        job = manifest.job(self._run, plan, attempt.number, len(parts))
         template = job["spec"]["template"]
         # the state directory is deleted with the pod, unless a patch has put a volume there
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
@@ -70,7 +63,7 @@ class Jobs:
         carries = all("emptyDir" in volume for volume in there)
         attempt.commands = replace(attempt.commands, carries=carries)
         template["metadata"]["annotations"][names.COMMANDS] = attempt.commands.text()
-        for each in (*manifest.state(self._run, plan, number, parts), job):
+        for each in (*manifest.state(self._run, plan, attempt.number, parts), job):
             try:
                 self._cluster.create(each)
             except ApiError as error:  # 409: created by a call whose answer was lost
@@ -79,8 +72,7 @@ class Jobs:
 
     def delete(self, attempt: PodAttempt) -> None:
         """Deletes the Job, and so its pod; a pod that is deleted alone would be replaced by the Job."""
-        facts = attempt.facts
-        self._cluster.delete("Job", names.job_name(self._run.name, facts.worker, facts.attempt))
+        self._cluster.delete("Job", names.job_name(self._run.name, attempt.worker, attempt.number))
 
     def send_commands(self, attempt: PodAttempt) -> None:
         """Writes them into the annotation of its pod."""
@@ -89,8 +81,8 @@ class Jobs:
 
 
 def why_no_pod(cluster: Cluster, job: str) -> str:
-    """Why the cluster creates no pod, a quota or a webhook, say: its last warning; empty if there is none."""
+    """Why the cluster creates no pod, a quota or a webhook, say: its last warning, if there is one."""
     found = cluster.events("Job", job)
     bad = [each for each in found if each.get("type") == "Warning" and each.get("message")]
     bad.sort(key=lambda each: str(each.get("lastTimestamp")))
-    return f"{bad[-1].get('reason', '')}: {bad[-1]['message']}" if bad else ""
+    return f"{bad[-1].get('reason', '')}: {bad[-1]['message']}" if bad else NO_REASON

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from launchpad.address import COURIER
 from launchpad.errors import DefinitionError
 from launchpad.events import Event
 from launchpad.launch.backends.backend import Backend, Workers
-from launchpad.launch.backends.kubernetes.api.client import Manifest
+from launchpad.launch.backends.kubernetes.api.client import Cluster, Manifest
 from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.detached import runs
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import FIRST_PORT, Run
 from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
+from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
-
-_P = TypeVar("_P", bound=LaunchPlan)
 
 _RUN_ID = "00000000"
 """Stands for what a launch chooses at random."""
@@ -84,20 +84,15 @@ class Kubernetes(Backend):
         ]
 
     def finished(self, plan: LaunchPlan) -> LaunchPlan:
-        """The plan with its manifests."""
         return ClusterPlan(**vars(plan), settings=self._settings)
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-        """The plan with the name of the run in its addresses."""
         chosen = self.submitter.run if self.submitter is not None else ""
         return named(plan, chosen or names.run_name(plan.program, run.runtime.name))
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
         """Has a launcher pod in the cluster launch and supervise it."""
-        from launchpad.launch.backends.kubernetes.api.http_client import Api
-        from launchpad.launch.backends.kubernetes.detached import runs
-
-        cluster = Api(self._settings.namespace)
+        cluster = Cluster(self._settings.namespace)
         try:
             return runs.launch(cluster, plan, self._settings, grace_s)
         except BaseException:
@@ -111,19 +106,12 @@ class Kubernetes(Backend):
         """
         if not os.environ.get("KUBECONFIG") and not os.environ.get(FILE):
             return []
-        from launchpad.launch.backends.kubernetes.api.http_client import Api
-        from launchpad.launch.backends.kubernetes.detached import runs
-
-        return runs.find(Api(Settings.of({}).namespace))
+        return runs.find(Cluster(Settings.of({}).namespace))
 
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Creates what all pods share."""
-        from launchpad.launch.backends.kubernetes.api.http_client import Api
-        from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
-
-        cluster = Api(self._settings.namespace)
+        cluster = Cluster(self._settings.namespace)
         try:
             return KubernetesWorkers(plan, run, report, self._settings, cluster, self.submitter)
         except BaseException:
@@ -148,16 +136,15 @@ class ClusterPlan(LaunchPlan):
         """The objects of a launch in the order of their creation; without what is secret or random."""
         name = names.run_name(self.program, _RUN_ID)
         workers = named(self, name).workers
-        first = dict.fromkeys(packed_secrets.FILES, _MADE_AT_LAUNCH)
-        packing = packed_secrets.pack_secrets(first, manifest.contents(_MADE_AT_LAUNCH, workers))
-        run = Run(self.program, name, self.settings, packing.places)
-        first, *secret_files = packing.secret_files
-        jobs = [manifest.job(run, worker, 1) for worker in workers]
-        others = manifest.others(run, secret_files)
-        return [manifest.root(run, first), manifest.service(run), *others, *jobs]
+        (first, *others), places = packed_secrets.pack_secrets(
+            dict.fromkeys(packed_secrets.FILES, _MADE_AT_LAUNCH),
+            manifest.contents(_MADE_AT_LAUNCH, workers),
+        )
+        run = Run(self.program, name, self.settings, places)
+        shared = [manifest.root(run, first), manifest.service(run), *manifest.others(run, others)]
+        return shared + [manifest.job(run, worker, 1) for worker in workers]
 
     def to_yaml(self) -> str:
-        """The manifests as YAML."""
         import yaml
 
         return str(yaml.safe_dump_all(self.manifests(), sort_keys=False))
@@ -165,7 +152,7 @@ class ClusterPlan(LaunchPlan):
     shown = to_yaml
 
 
-def named(plan: _P, service: str) -> _P:
+def named(plan: LaunchPlan, service: str) -> LaunchPlan:
     """The plan with the name of the run in its addresses."""
     workers = [
         replace(w, endpoints={n: e.replace("{service}", service) for n, e in w.endpoints.items()})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from launchpad import flags
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes.api import permissions
-from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Unreachable
+from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
@@ -40,7 +40,6 @@ class Submitter:
 
     @classmethod
     def here(cls, settings: Settings) -> Submitter:
-        """This process."""
         code = archives.zipped(folder_of_script()) if settings.send_code else b""
         return cls(LauncherInfo.here(), code, flags.termination_notice_s())
 
@@ -55,8 +54,7 @@ def make(
 ) -> Run:
     """Creates the Service and the Secrets with what pods are given; all of them, or none.
 
-    Args:
-        submitter: The launching script; this one by default.
+    The launching script is this one by default.
 
     Raises:
         LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are
@@ -69,22 +67,20 @@ def make(
     config = RunConfig(
         plan.program, plan.launch_type, keys, submitter.origin, plan.endpoints, grace_s
     )
-    packing = packed_secrets.pack_secrets(
+    (first, *others), places = packed_secrets.pack_secrets(
         config.files(), manifest.contents(submitter.code, plan.workers)
     )
-    name = submitter.run or names.run_name(plan.program, directory.runtime.name)
     run = Run(
         plan.program,
-        name,
+        submitter.run or names.run_name(plan.program, directory.runtime.name),
         settings,
-        packing.places,
+        places,
         submitter.owner,
         grace_s,
         python_flags=submitter.origin.interpreter.flags,
         hash_seed=submitter.origin.interpreter.hash_seed,
     )
     uid = ""
-    first, *others = packing.secret_files
     try:
         root = manifest.root(run, first, json.dumps(record.left_behind(directory, plan)))
         uid = cluster.create(root)["metadata"]["uid"]
@@ -93,9 +89,9 @@ def make(
             cluster.create(each)
     except BaseException as error:
         if uid:
-            with contextlib.suppress(ApiError, Unreachable):
+            with contextlib.suppress(ClusterError):
                 cluster.delete("Secret", run.name)
-        if isinstance(error, (ApiError, Unreachable)):
+        if isinstance(error, ClusterError):
             raise LaunchError(f"the cluster does not take this program: {error}") from error
         raise
     return run

@@ -25,13 +25,7 @@ from typing import Any, NoReturn
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backends.kubernetes import pod_messages
-from launchpad.launch.backends.kubernetes.api.client import (
-    ApiError,
-    Cluster,
-    RetryWindow,
-    Unreachable,
-)
-from launchpad.launch.backends.kubernetes.api.http_client import Api
+from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, RetryWindow
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.backend import Kubernetes
 from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
@@ -54,18 +48,11 @@ _EXISTS = 409
 
 
 class LauncherPod:
-    """Runs one program.
-
-    Args:
-        name: The name of the pod in which this runs.
-
-    Attributes:
-        launcher: Runs the program; it has the exit status of the container.
-    """
+    """Runs one program, in the pod of this name. Its `launcher` has the exit status of the container."""
 
     def __init__(self, cluster: Cluster, name: str, spec: LauncherSpec) -> None:
         self._cluster, self._name, self._spec = cluster, name, spec
-        self._object_name = launcher_manifests.name(spec.run)
+        self._object_name = launcher_manifests.name(spec.submitter.run)
         self.launcher = RemoteLauncher(sys.stdout)
         self._readiness = ReadinessPort()
         self._is_terminated = threading.Event()
@@ -76,12 +63,12 @@ class LauncherPod:
 
         Raises:
             LaunchError: it could not be launched.
-            ApiError, Unreachable: the record could not be written into the cluster; the program was stopped.
+            ClusterError: the record could not be written into the cluster; the program was stopped.
         """
         signal.signal(signal.SIGTERM, lambda *_: self._is_terminated.set())
         spec = self._spec
         backend = Kubernetes(**vars(spec.settings))
-        backend.submitter = replace(spec.submitter, run=spec.run, owner=self._owner())
+        backend.submitter = replace(spec.submitter, owner=self._owner())
         record = self.launcher.begin(spec.plan, backend, spec.submitter.notice_s)
         try:
             self._annotate(launcher_state.LAUNCHED, {**record, "workers": {}})
@@ -93,7 +80,8 @@ class LauncherPod:
         states: dict[str, list[str]] = {}
         for row in self.launcher.status():
             states.setdefault(row.state, []).append(row.worker)
-        program, failure = spec.plan.program, self.launcher.failure()
+        failure = self.launcher.failure()
+        ended = ProgramEnded(spec.plan.program, (), str(failure or ""), states)
         if isinstance(failure, ProgramFailed):
             # logs are in this pod, which ends now; what workers have printed stays in this pod's own log
             where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
@@ -101,10 +89,8 @@ class LauncherPod:
                 replace(each, log_path=where if each.log_path else "")
                 for each in (failure.outcome, *failure.consequences)
             ]
-            ended = ProgramEnded(program, failures, states=states)
-        else:
-            ended = ProgramEnded(program, (), "" if failure is None else str(failure), states)
-        with contextlib.suppress(ApiError, Unreachable):  # the termination message has it, too
+            ended = replace(ended, failures=failures, why="")
+        with contextlib.suppress(ClusterError):  # the termination message has it, too
             self._annotate(launcher_state.ENDED, asdict(ended))
         return ended.failure()
 
@@ -119,11 +105,11 @@ class LauncherPod:
             owner = Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
             run = replace(launcher_manifests.run_of(self._spec, {}), owner=owner)
             cluster.create(manifest.secret(run, f"{run.name}-begun", {}))
-        except (ApiError, Unreachable) as error:
-            if isinstance(error, ApiError) and error.status == _EXISTS:
+        except ClusterError as error:
+            if error.status == _EXISTS:
                 raise LaunchError(
-                    f"{self._spec.run} was launched already, by a pod that is gone, and is not launched"
-                    f" again; what may be left of it goes with `kubectl delete job {name} -n"
+                    f"{self._spec.submitter.run} was launched already, by a pod that is gone, and is not"
+                    f" launched again; what may be left of it goes with `kubectl delete job {name} -n"
                     f" {cluster.namespace}`"
                 ) from error
             raise LaunchError(f"the supervisor cannot use its cluster: {error}") from error
@@ -167,22 +153,16 @@ class LauncherPod:
             if current != published:
                 published = current
                 texts = {launcher_state.STACKS: launcher_state.written(published)}
-                with contextlib.suppress(ApiError, Unreachable):
+                with contextlib.suppress(ClusterError):
                     self._cluster.patch("Pod", self._name, {"annotations": texts})
 
     def _annotate(self, annotation: str, content: Any) -> None:
-        """Writes an annotation of this pod; again while the cluster does not answer, up to a minute.
-
-        Raises:
-            ApiError, Unreachable: it was not written.
-        """
+        """Writes an annotation of this pod; again, for a minute, if there is no answer; then ClusterError."""
         texts = {annotation: launcher_state.written(content)}
         write = partial(self._cluster.patch, "Pod", self._name, {"annotations": texts})
-        retry, is_written = RetryWindow(), False
-        while not is_written:
-            is_written = retry.call(lambda: write() is None, otherwise=False)
-            if not is_written:
-                time.sleep(_AGAIN_S)
+        retry = RetryWindow()
+        while pause_s := retry.call(write, otherwise=_AGAIN_S):
+            time.sleep(pause_s)
 
 
 def main() -> NoReturn:
@@ -193,13 +173,11 @@ def main() -> NoReturn:
     failure: Exception | None
     code = outcome.NOT_THERE
     try:
-        if differs := packed_secrets.differences(mounted):
-            raise LaunchError(
-                f"{packed_secrets.VERSION_MISMATCH.format(differs)}; {packed_secrets.VERSION_HINT}"
-            )
+        if differs := packed_secrets.mismatch(mounted):
+            raise LaunchError(f"{differs}; {packed_secrets.VERSION_HINT}")
         spec: Any = pickle.loads(packed_secrets.unpacked(mounted, launcher_manifests.SPEC))
         assert isinstance(spec, LauncherSpec)
-        cluster = Api(os.environ[launcher_manifests.NAMESPACE])
+        cluster = Cluster(os.environ[launcher_manifests.NAMESPACE])
         pod = LauncherPod(cluster, os.environ[launcher_manifests.POD_NAME], spec)
         failure = pod.run()
         code = pod.launcher.exit_status()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -52,7 +52,6 @@ class PodCommands:
     repeats: int = 0
 
     def text(self) -> str:
-        """The text of the annotation."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
@@ -73,7 +72,6 @@ def written(report: PodMessage) -> bytes:
 class Stacks:
     """The stacks of a worker's threads, as requested; `number`: of which request."""
 
-    worker: str
     number: int
     text: str
 
@@ -82,7 +80,6 @@ class Stacks:
 class StateChunk:
     """A part of a worker's packed state directory, in base64. `count`: how many parts there are."""
 
-    worker: str
     index: int
     count: int
     content: str
@@ -90,10 +87,11 @@ class StateChunk:
 
 PodMessage = Event | Stacks | StateChunk
 
-_MESSAGES: dict[str, type[Any]] = {
+_MESSAGES: dict[str, Callable[..., PodMessage]] = {
     kind.__name__: kind
     for kind in (Ready, Done, Exiting, Waiting, StopRequested, WorkerNote, Stacks, StateChunk)
 }
+_MESSAGES[Ended.__name__] = lambda outcome: Ended(outcome_of(outcome))
 
 
 def report_in(line: bytes) -> PodMessage | None:
@@ -102,20 +100,16 @@ def report_in(line: bytes) -> PodMessage | None:
         return None
     try:
         data = json.loads(line.removeprefix(MARK))
-        kind = data.pop("message")
-        if kind == Ended.__name__:
-            return Ended(outcome_of(data["outcome"]))
-        message: PodMessage = _MESSAGES[kind](**data)
-        return message
+        return _MESSAGES[data.pop("message")](**data)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def state_chunks(worker: str, content: bytes) -> list[StateChunk]:
+def state_chunks(content: bytes) -> list[StateChunk]:
     """The messages with a state directory, none of them too long for a line."""
     pieces = [content[i : i + _PIECE] for i in range(0, len(content), _PIECE)]
     return [
-        StateChunk(worker, i, len(pieces), base64.b64encode(piece).decode())
+        StateChunk(i, len(pieces), base64.b64encode(piece).decode())
         for i, piece in enumerate(pieces)
     ]
 
@@ -167,6 +161,6 @@ def outcome_in(message: str) -> Outcome | None:
 
 def outcome_of(data: Mapping[str, Any]) -> Outcome:
     """The end of an attempt that was sent as JSON."""
-    known = {each.name: data[each.name] for each in fields(Outcome) if each.name in data}
-    lists: dict[str, Any] = {k: tuple(v) for k, v in known.items() if isinstance(v, list)}
-    return Outcome(**{**known, **lists})
+    known: dict[str, Any] = {f.name: data[f.name] for f in fields(Outcome) if f.name in data}
+    known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+    return Outcome(**known)

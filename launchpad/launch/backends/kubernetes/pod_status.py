@@ -23,7 +23,7 @@ NO_REASON = "the cluster does not say why"
 _IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class AttemptFacts:
     """What the launcher itself has recorded of an attempt.
 
@@ -34,7 +34,7 @@ class AttemptFacts:
     """
 
     worker: str
-    attempt: int
+    number: int
     reported: Outcome | None = None
     asked: bool = False
     killed: bool = False
@@ -55,12 +55,11 @@ def has_started(pod: PodObject) -> bool:
 def why_pending(pod: PodObject) -> str:
     """Why it does not start, as the scheduler or the kubelet reports; empty if nothing is wrong."""
     waiting = _state(pod).get("waiting", {})
-    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-        return ": ".join(filter(None, (waiting["reason"], waiting.get("message", ""))))
-    for each in pod.get("status", {}).get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return ": ".join(filter(None, (each.get("reason", ""), each.get("message", ""))))
-    return ""
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        conditions = pod.get("status", {}).get("conditions", ())
+        refused = (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "False"))
+        waiting = next(refused, {})
+    return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
 
 
 def cannot_start(pod: PodObject) -> bool:
@@ -71,28 +70,22 @@ def cannot_start(pod: PodObject) -> bool:
 def not_begun(
     facts: AttemptFacts, pod: PodObject, asked: str, max_wait_s: float, why_no_pod: str = NO_REASON
 ) -> Outcome:
-    """The end of an attempt whose pod has not started in time.
-
-    Args:
-        asked: The resources that it asks for, as text.
-        why_no_pod: Why it has no pod, if it has none.
-    """
-    if not pod:
-        cause = f"the cluster has made no pod for it in {max_wait_s:g} s: {why_no_pod}"
-        hint = "`kubectl describe job` and `kubectl describe quota` tell more"
-        return Outcome(facts.worker, outcome.FAILED, "start", facts.attempt, cause, hint=hint)
+    """The end of an attempt whose pod has not started in time; `asked`: the resources that it asks for."""
     why = why_pending(pod) or NO_REASON
     reason = why.partition(":")[0]
     waited = "" if reason in _CANNOT_START else f" for {max_wait_s:g} s"
     cause = f"its pod was pending{waited}: {why}"
-    if reason == "Unschedulable":
+    if not pod:
+        cause = f"the cluster has made no pod for it in {max_wait_s:g} s: {why_no_pod}"
+        hint = "`kubectl describe job` and `kubectl describe quota` tell more"
+    elif reason == "Unschedulable":
         cause += f" (it asks for {asked or 'nothing in particular'})"
         hint = "ask for less, or add nodes; `kubectl describe nodes` tells what they have, and who has it now"
     elif reason in _IMAGE:
         hint = "see the image's name, and whether the cluster may pull it"
     else:
         hint = "`kubectl describe pod` tells more; a longer pending_timeout_s waits longer"
-    return Outcome(facts.worker, outcome.FAILED, "start", facts.attempt, cause, hint=hint)
+    return Outcome(facts.worker, outcome.FAILED, "start", facts.number, cause, hint=hint)
 
 
 def is_clear(facts: AttemptFacts, was_deleted: bool) -> bool:
@@ -109,7 +102,7 @@ def ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
     """The end of an attempt whose pod is over, or is not there any more."""
     ended = _ending(facts, pod, was_deleted)
     host = pod.get("spec", {}).get("nodeName", "") or ended.host
-    return replace(ended, worker=facts.worker, attempt=facts.attempt, host=host)
+    return replace(ended, worker=facts.worker, attempt=facts.number, host=host)
 
 
 def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
@@ -158,7 +151,7 @@ def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
 
 def _outcome(facts: AttemptFacts, kind: str, cause: str, **more: Any) -> Outcome:
     phase = "run" if facts.is_ready else "init"
-    return replace(Outcome(facts.worker, kind, phase, facts.attempt, cause), **more)
+    return replace(Outcome(facts.worker, kind, phase, facts.number, cause), **more)
 
 
 def _state(pod: PodObject) -> Mapping[str, Any]:

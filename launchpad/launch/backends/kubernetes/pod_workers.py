@@ -26,22 +26,14 @@ from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import LocalAddressView
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.kubernetes import create_run, pod_messages, pod_status, termination
-from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Unreachable
+from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, why_no_pod
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
-from launchpad.launch.backends.kubernetes.manifests.names import (
-    ATTEMPT,
-    COMMANDS,
-    RUN,
-    WORKER,
-    grace_s,
-)
 from launchpad.launch.backends.kubernetes.pod_inputs import archives
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks, StateChunk
-from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.termination import Terminator
 from launchpad.launch.backends.launch_origin import RunSecrets
@@ -70,14 +62,9 @@ _REASON = 300
 
 
 class KubernetesWorkers(Workers):
-    """The workers of one launch. Creates what all its pods share; no code of the user's runs yet.
+    """The workers of one launch. Creates what all its pods share, by `create_run.make`, which may refuse.
 
-    Args:
-        submitter: The launching script; this one by default.
-
-    Raises:
-        LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are
-            missing.
+    No code of the user's runs yet.
     """
 
     def __init__(
@@ -107,33 +94,27 @@ class KubernetesWorkers(Workers):
         self._terminator = Terminator(cluster, self._jobs, self._actions, report, self._end)
         self._informer = PodInformer(
             cluster,
-            f"{RUN}={self._run.name}",
+            f"{names.RUN}={self._run.name}",
             lambda *event: self._actions.do(self._on_pod, *event),
             lambda text: report(WorkerNote(plan.workers[0].name, text)),
         )
         self._actions.begin()
 
     def start(self, worker: str, attempt: int) -> None:
-        """Creates its Job."""
         self._actions.do(self._start, worker, attempt)
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Requests a stop: by SIGTERM, or by an annotation if its state is to be saved."""
         self._actions.do(
             self._if_running, worker, partial(self._terminator.request_stop, restarts=restarts)
         )
 
     def kill(self, worker: str) -> None:
-        """Has its pod kill it, so that its stacks are in its log; deletes the pod if it does not."""
         self._actions.do(self._if_running, worker, self._terminator.kill)
 
     def skip_grace(self) -> None:
-        """Lets all later kills delete pods without a grace."""
         self._terminator.skips_grace = True
 
     def announce_gone(self, worker: str, why: str) -> None:
-        """Sends all running workers why it will not answer any more."""
-
         def announce() -> None:
             self._gone[worker] = why[:_REASON]
             for attempt in self._attempts.values():
@@ -147,7 +128,6 @@ class KubernetesWorkers(Workers):
         return self._view.places
 
     def stacks(self, worker: str) -> str:
-        """The stacks that faulthandler writes in its process."""
         attempt = self._attempts.get(worker)
         if attempt is None or not attempt.pod_name:
             return ""
@@ -162,9 +142,7 @@ class KubernetesWorkers(Workers):
     def crash(self, worker: str, why: str) -> str:
         """Has its pod send SIGKILL to its process."""
         attempt = self._attempts.get(worker)
-        if attempt is None or attempt.is_over or attempt.follower is None:
-            return ""
-        if attempt.facts.reported is not None:
+        if attempt is None or attempt.is_over or attempt.follower is None or attempt.reported:
             return ""
         self._actions.do(self._terminator.send_commands, attempt, {"crash": True})
         return "SIGKILL"
@@ -178,16 +156,15 @@ class KubernetesWorkers(Workers):
 
     def _start(self, worker: str, number: int) -> None:
         before = self._attempts.get(worker)
-        attempt = self._attempts[worker] = PodAttempt(
-            AttemptFacts(worker, number), commands=PodCommands(gone=dict(self._gone))
-        )
+        commands = PodCommands(gone=dict(self._gone))
+        attempt = self._attempts[worker] = PodAttempt(worker, number, commands=commands)
         try:
             if before is not None:  # what is left of it must not answer in place of this one
                 self._jobs.delete(before)
                 if before.pod_name and not pod_status.is_over(before.pod):
                     self._cluster.delete("Pod", before.pod_name, grace_s=0)
             self._jobs.create(attempt, self._plan.worker(worker), self._states.get(worker, b""))
-        except (ApiError, Unreachable) as error:
+        except ClusterError as error:
             cause = f"the cluster does not take its pod: {error}"
             self._end(attempt, Outcome(worker, outcome.FAILED, "start", number, cause))
         else:
@@ -201,27 +178,27 @@ class KubernetesWorkers(Workers):
 
     def _on_pod(self, kind: str, pod: dict[str, Any]) -> None:
         labels = pod["metadata"]["labels"]
-        worker = self._by_label.get(labels.get(WORKER, ""), "")
+        worker = self._by_label.get(labels.get(names.WORKER, ""), "")
         attempt = self._attempts.get(worker)
         if attempt is None or attempt.is_over:
             return
-        facts, before = attempt.facts, attempt.pod.get("metadata", {}).get("uid", "")
-        if labels.get(ATTEMPT) != str(facts.attempt):
+        if labels.get(names.ATTEMPT) != str(attempt.number):
             return
+        before = attempt.pod.get("metadata", {}).get("uid", "")
         if before and before != pod["metadata"]["uid"]:
             # the Job has replaced a pod that was deleted
             self._terminator.delete_pod(attempt, name=pod["metadata"]["name"])
             return
         attempt.pod, attempt.pod_name = pod, pod["metadata"]["name"]
-        if not before and attempt.commands.text() != pod["metadata"]["annotations"][COMMANDS]:
+        if not before and attempt.commands.text() != pod["metadata"]["annotations"][names.COMMANDS]:
             self._terminator.send_commands(attempt, {})  # the commands of the time without a pod
         is_deleted = kind == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if is_deleted and not attempt.was_deleted:
-            max_wait_s = grace_s(self._plan.worker(worker), self._run.grace_s)
-            self._terminator.on_deleted(attempt, max_wait_s)
+            grace_s = names.grace_s(self._plan.worker(worker), self._run.grace_s)
+            self._terminator.on_deleted(attempt, grace_s)
         if pod_status.has_started(pod) and attempt.follower is None:
             log = LogWriter(
-                self._directory.log(worker, facts.attempt),
+                self._directory.log(worker, attempt.number),
                 self._directory.rotation,
                 lambda text: self._report(WorkerNote(worker, text)),
             )
@@ -249,49 +226,47 @@ class KubernetesWorkers(Workers):
 
     def _on_report(self, attempt: PodAttempt, report: Any) -> None:
         if isinstance(report, Ended):
-            attempt.facts = replace(attempt.facts, reported=report.outcome)
+            attempt.reported = report.outcome
         elif isinstance(report, StateChunk):
             attempt.state.append(report)
         elif isinstance(report, Stacks):
             with self._has_stacks:
-                self._stacks[attempt.facts.worker] = report
+                self._stacks[attempt.worker] = report
                 self._has_stacks.notify_all()
         elif not attempt.is_over:
-            facts = attempt.facts
             if isinstance(report, Waiting) and report.on not in self._attempts:
                 return
             if isinstance(report, Ready):
-                attempt.facts = replace(facts, is_ready=True)
+                attempt.is_ready = True
                 ip = attempt.pod["status"].get("podIP", "")
                 host = f"[{ip}]" if ":" in ip else ip
                 places = {}
-                for name, endpoint in self._plan.worker(facts.worker).endpoints.items():
+                for name, endpoint in self._plan.worker(attempt.worker).endpoints.items():
                     scheme = "tcp:" if endpoint.startswith("tcp:") else ""
                     places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
                 self._view.follow(places)
             # of this worker, whatever name the report has: a pod reports for no other
             numbered = isinstance(report, (Ready, Done, Exiting))
-            mine = {"attempt": facts.attempt} if numbered else {}
-            self._report(replace(report, worker=facts.worker, **mine))
+            mine = {"attempt": attempt.number} if numbered else {}
+            self._report(replace(report, worker=attempt.worker, **mine))
 
     def _report_no_pod(self, attempt: PodAttempt) -> None:
         if not attempt.is_over and not attempt.pod_name:
-            worker, why = attempt.facts.worker, self._why_no_pod(attempt)
+            worker, why = attempt.worker, self._why_no_pod(attempt)
             self._report(WorkerNote(worker, f"{worker} has no pod yet: {why}"))
 
     def _why_no_pod(self, attempt: PodAttempt) -> str:
-        facts = attempt.facts
-        job = names.job_name(self._run.name, facts.worker, facts.attempt)
+        job = names.job_name(self._run.name, attempt.worker, attempt.number)
         try:
-            return why_no_pod(self._cluster, job) or pod_status.NO_REASON
-        except (ApiError, Unreachable) as error:
+            return why_no_pod(self._cluster, job)
+        except ClusterError as error:
             return str(error)
 
     def _give_up(self, attempt: PodAttempt) -> None:
         """Ends an attempt whose pod has not started."""
         if attempt.is_over or pod_status.has_started(attempt.pod):
             return
-        own = self._plan.worker(attempt.facts.worker).resources
+        own = self._plan.worker(attempt.worker).resources
         asked, of_all = own.asked(), [w for w in self._plan.workers if w.resources.gpus]
         if own.gpus and len(of_all) > 1:
             total = shortage.demand(
@@ -301,13 +276,13 @@ class KubernetesWorkers(Workers):
             asked = f"{asked}, and its program for {total}"
         why = "" if attempt.pod_name else self._why_no_pod(attempt)
         max_wait_s = self._settings.pending_timeout_s
-        ended = pod_status.not_begun(attempt.facts, attempt.pod, asked, max_wait_s, why)
+        ended = pod_status.not_begun(attempt, attempt.pod, asked, max_wait_s, why)
         self._terminator.delete_job(attempt)
         self._end(attempt, ended)
 
     def _on_read(self, attempt: PodAttempt) -> None:
         attempt.is_read = True
-        is_clear = pod_status.is_clear(attempt.facts, attempt.was_deleted)
+        is_clear = pod_status.is_clear(attempt, attempt.was_deleted)
         if is_clear or pod_status.is_over(attempt.pod):
             self._finish(attempt)
         else:
@@ -318,7 +293,7 @@ class KubernetesWorkers(Workers):
         if attempt.is_over:
             return
         if attempt.state:
-            worker = attempt.facts.worker
+            worker = attempt.worker
             try:
                 content = pod_messages.joined(attempt.state)
                 archives.unpack(content, self._directory.state(worker))
@@ -326,11 +301,11 @@ class KubernetesWorkers(Workers):
             except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
                 text = f"what it has left in its state directory did not arrive whole ({error})"
                 self._report(WorkerNote(worker, text))
-        self._end(attempt, pod_status.ending(attempt.facts, attempt.pod, attempt.was_deleted))
+        self._end(attempt, pod_status.ending(attempt, attempt.pod, attempt.was_deleted))
 
     def _end(self, attempt: PodAttempt, ended: Outcome) -> None:
         attempt.is_over = True
-        own = self._plan.worker(attempt.facts.worker).endpoints
+        own = self._plan.worker(attempt.worker).endpoints
         self._view.follow(dict.fromkeys(own, ""))
         self._report(Ended(ended))
 
@@ -338,16 +313,16 @@ class KubernetesWorkers(Workers):
         """Reports an error of an action; one that is not the cluster's own ends all attempts as lost."""
         why = f"{type(error).__name__}: {error}"
         self._report(WorkerNote(self._plan.workers[0].name, why))
-        if not isinstance(error, (ApiError, Unreachable)):
+        if not isinstance(error, ClusterError):
             for attempt in self._attempts.values():
                 self._terminator.mark_lost(attempt, f"its launcher cannot go on: {why}")
 
     def _close(self) -> None:
         self._view.close()
-        ended = {a.pod_name for a in self._attempts.values() if a.facts.reported is not None}
+        ended = {a.pod_name for a in self._attempts.values() if a.reported is not None}
         try:
             termination.remove(self._cluster, self._run.name, ended)
-        except (ApiError, Unreachable) as error:
+        except ClusterError as error:
             print(  # reports are read no more
                 f"launchpad: what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
                 f" `kubectl delete secret {self._run.name} -n {self._cluster.namespace}`",

@@ -21,12 +21,7 @@ from launchpad import outcome
 from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.kubernetes import pod_status
-from launchpad.launch.backends.kubernetes.api.client import (
-    ApiError,
-    Cluster,
-    Unreachable,
-    is_retryable,
-)
+from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, Unreachable
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.outcome import Outcome
@@ -54,7 +49,6 @@ class Terminator:
     """Ends the attempts of a launch. Methods are called in the thread of its actions.
 
     Args:
-        actions: The thread, which also does what is due later.
         end: Called with an attempt that is over without a report of its pod, and its outcome.
     """
 
@@ -72,15 +66,15 @@ class Terminator:
 
     def request_stop(self, attempt: PodAttempt, *, restarts: bool) -> None:
         """Requests a stop: by SIGTERM, or by an annotation if its state is to be saved."""
-        attempt.facts = replace(attempt.facts, asked=True)
+        attempt.asked = True
         if restarts and attempt.follower is not None:
             self.send_commands(attempt, {"restarts": True})
         else:
             self._delete(attempt)
 
     def kill(self, attempt: PodAttempt) -> None:
-        """Kills it: by its pod first, if that runs and the grace is not skipped."""
-        attempt.facts = replace(attempt.facts, asked=True, killed=True)
+        """Kills it: by its pod first, which logs its stacks, if that runs and the grace is not skipped."""
+        attempt.asked = attempt.killed = True
         if attempt.follower is not None and not self.skips_grace:
             self._actions.call_later(_KILL_COMMAND_S, self._end_pod, attempt)
             self.send_commands(attempt, {"kill": True})
@@ -92,7 +86,7 @@ class Terminator:
         attempt.commands = commands = replace(attempt.commands, **new)
 
         def resend() -> None:
-            is_deleted = attempt.facts.asked and not (commands.restarts or commands.kill)
+            is_deleted = attempt.asked and not (commands.restarts or commands.kill)
             if attempt.commands == commands and not is_deleted and not attempt.is_over:
                 attempt.commands = replace(commands, repeats=commands.repeats + 1)
                 self._retry(attempt, partial(self._jobs.send_commands, attempt))
@@ -118,16 +112,15 @@ class Terminator:
 
     def mark_lost(self, attempt: PodAttempt, why: str) -> None:
         """Ends it as lost, if it is not over."""
-        facts = attempt.facts
         if not attempt.is_over:
-            self._end(attempt, Outcome(facts.worker, outcome.LOST, "run", facts.attempt, why))
+            self._end(attempt, Outcome(attempt.worker, outcome.LOST, "run", attempt.number, why))
 
     def _delete(self, attempt: PodAttempt) -> None:
         def delete() -> None:
             self._jobs.delete(attempt)
             if not attempt.pod_name:
-                facts, why = attempt.facts, "stopped before it had a pod"
-                ended = Outcome(facts.worker, outcome.STOPPED, "start", facts.attempt, why)
+                why = "stopped before it had a pod"
+                ended = Outcome(attempt.worker, outcome.STOPPED, "start", attempt.number, why)
                 self._end(attempt, ended)
 
         self._retry(attempt, delete)
@@ -147,11 +140,11 @@ class Terminator:
             return
         try:
             call()
-        except (ApiError, Unreachable) as error:
-            if is_retryable(error):
+        except ClusterError as error:
+            if error.is_retryable:
                 self._actions.call_later(_AGAIN_S, self._retry, attempt, call)
-            elif not isinstance(error, ApiError) or error.status != 404:
-                self._report(WorkerNote(attempt.facts.worker, f"the cluster refuses: {error}"))
+            elif error.status != 404:
+                self._report(WorkerNote(attempt.worker, f"the cluster refuses: {error}"))
 
 
 _GONE_S = 30.0
@@ -179,14 +172,16 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
     raise Unreachable(f"it is still there after {_GONE_S:g} s")
 
 
-def is_gone(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> bool:
-    """Whether nothing is left of a run that was deleted; removes the pods that run no more."""
+def is_gone(
+    cluster: Cluster, run: str, ended: Set[str] = frozenset(), *, is_late: bool = False
+) -> bool:
+    """Whether nothing is left of a run that was deleted; removes pods that run no more; late, all of them."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={run}")
     for pod in pods:
         name = pod["metadata"]["name"]
         is_deleted = "deletionTimestamp" in pod["metadata"]
         is_idle = pod_status.is_over(pod) or (is_deleted and not pod_status.has_started(pod))
-        if name in ended or is_idle:  # a kubelet may take minutes to remove it
+        if is_late or name in ended or is_idle:  # a kubelet may take minutes to remove it
             cluster.delete("Pod", name, grace_s=0)
     return not pods and not is_there(cluster, run)
 
@@ -195,8 +190,8 @@ def is_there(cluster: Cluster, run: str) -> bool:
     """Whether the root of a run exists."""
     try:
         cluster.read("Secret", run)
-    except ApiError as refused:
-        if refused.status == 404:
+    except ClusterError as error:
+        if error.status == 404:
             return False
         raise
     return True

@@ -43,13 +43,11 @@ class ActorHandle:
         cluster.load().kill(self.actor, no_restart=True)
 
     def close_log(self) -> None:
-        """No more is printed by this attempt."""
         if self.log is not None:
             self.log.close()
             self.log = None
 
     def lost(self, error: BaseException) -> Outcome:
-        """The end of the attempt when the actor has died."""
         kind, phase, host = outcome.LOST, "run", self.ready.ip if self.ready is not None else ""
         if self.killed:
             kind, cause = outcome.STOPPED, "killed when it did not stop"

@@ -69,16 +69,16 @@ class Ray(Backend):
                 "detach=True needs a Ray cluster that outlives this script, and there is none: start one with"
                 " `ray start --head`, and say where it is: RAY_ADDRESS=auto for the one on this machine"
             )
-        options = {
-            "name": _PREFIX + os.urandom(8).hex(),
-            "namespace": cluster.NAMESPACE,
-            "lifetime": "detached",
-            "num_cpus": 0,
-            "max_concurrency": _MAX_CONCURRENCY,
-        }
         from launchpad.launch.backends.ray.launcher_actor import LauncherActor
 
-        actor = ray.remote(LauncherActor).options(**options).remote()
+        launcher = ray.remote(LauncherActor).options(
+            name=_PREFIX + os.urandom(8).hex(),
+            namespace=cluster.NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_concurrency=_MAX_CONCURRENCY,
+        )
+        actor = launcher.remote()
         try:
             record = _call(actor, "begin", plan, backend, grace_s, timeout_s=_BEGIN_S)
         except BaseException:

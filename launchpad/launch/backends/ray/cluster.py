@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -121,21 +122,14 @@ def project(folder: Path) -> dict[str, Any]:
 
 
 class _RayConnection:
-    """A connection of our own, and the thread to which Ray ties what it starts.
-
-    Raises:
-        LaunchError: there is none; the text says why.
-    """
+    """A connection of our own, and the thread to which Ray ties what it starts."""
 
     def __init__(self) -> None:
-        self._is_open, self._is_over = threading.Event(), threading.Event()
-        self._errors: list[BaseException] = []
+        self._opened, self._is_over = Future[None](), threading.Event()
         self._thread = threading.Thread(target=self._hold, name="launchpad-ray", daemon=True)
         self._thread.start()
-        self._is_open.wait()
-        if not self._errors:
+        if (error := self._opened.exception()) is None:
             return
-        (error,) = self._errors
         self._thread.join()
         address = os.environ.get("RAY_ADDRESS")
         first = str(error).strip().split("\n")[0]
@@ -157,9 +151,9 @@ class _RayConnection:
         try:
             self._connect()
         except BaseException as error:
-            self._errors.append(error)
-        self._is_open.set()
-        if not self._errors:
+            self._opened.set_exception(error)
+        else:
+            self._opened.set_result(None)
             self._is_over.wait()
         load().shutdown()
 
@@ -173,9 +167,8 @@ class _RayConnection:
         if colon and port.isdigit():  # Ray itself takes minutes to find that nothing listens there
             with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S):
                 pass
-        logging.getLogger("ray").setLevel(
-            logging.ERROR
-        )  # it would warn that this is no main thread
+        # it would warn that this is no main thread
+        logging.getLogger("ray").setLevel(logging.ERROR)
         init = partial(
             load().init,
             address,

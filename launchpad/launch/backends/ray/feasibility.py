@@ -6,7 +6,7 @@ nodes: that is tried, and left to Ray if there are too many ways.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from launchpad.launch.backends.ray.cluster import ClusterNode
 from launchpad.launch.backends.ray.placement_group import BundleGroup
@@ -33,9 +33,7 @@ def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) 
     indivisible: list[tuple[str, Bundle]] = []
     for group in bundle_groups:
         if group.strategy == "STRICT_PACK":
-            names = {name for bundle in group.bundles for name in bundle}
-            whole = {n: sum(bundle.get(n, 0.0) for bundle in group.bundles) for n in names}
-            indivisible.append((group.name, whole))
+            indivisible.append((group.name, _whole(group)))
         else:
             indivisible += zip(group.workers, group.bundles, strict=True)
     why = _too_little(bundle_groups, indivisible, nodes) or _unlabelled(bundle_groups, nodes)
@@ -72,9 +70,8 @@ def _too_little(
     nodes: Sequence[ClusterNode],
 ) -> str:
     """There is less of something in all, or on any node, than is asked for."""
-    for name in sorted(
-        {name for group in bundle_groups for bundle in group.bundles for name in bundle}
-    ):
+    names = {name for group in bundle_groups for bundle in group.bundles for name in bundle}
+    for name in sorted(names):
         total, terms = 0.0, []
         for group in bundle_groups:
             asked = [bundle[name] for bundle in group.bundles if bundle.get(name)]
@@ -114,48 +111,46 @@ def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNod
 
 def _can_be_divided(bundles: Sequence[Bundle], nodes: Sequence[ClusterNode]) -> bool:
     """Whether there is a node for each bundle, tried one way after another; True if there are too many."""
-    free = [dict(node.resources) for node in nodes]
-    chosen: list[int] = []  # the nodes of the bundles so far
-    tried: list[list[dict[str, float]]] = [
-        []
-    ]  # for each of these and the next: what nodes had free
-    node = 0
+    free: list[Bundle] = [node.resources for node in nodes]
+    ways = [iter([free])]  # for each bundle so far, those that were not tried
     for _ in range(_MAX_STEPS):
-        if len(chosen) == len(bundles):
-            return True
-        while node == len(nodes):  # none is left for this bundle, so the one before must move on
-            if not chosen:
+        while (way := next(ways[-1], None)) is None:  # so the bundle before must move on
+            ways.pop()
+            if not ways:
                 return False
-            tried.pop()
-            node = chosen.pop()
-            for name, asked in bundles[len(chosen)].items():
-                free[node][name] = round(free[node][name] + asked, 6)
-            node += 1
-        bundle, has = bundles[len(chosen)], free[node]
-        if has in tried[-1] or any(has.get(n, 0.0) + _NEAR_ZERO < bundle[n] for n in bundle):
-            node += 1
-            continue
-        tried[-1].append(dict(has))
-        for name, asked in bundle.items():
-            has[name] = round(has[name] - asked, 6)
-        chosen.append(node)
-        tried.append([])
-        node = 0
+        if way and len(ways) > len(bundles):
+            return True
+        if way:
+            ways.append(_ways(bundles[len(ways) - 1], way))
     return True
+
+
+def _ways(bundle: Bundle, free: list[Bundle]) -> Iterator[list[Bundle]]:
+    """For each node what is free if it has the bundle; nothing if it cannot, or one like it was tried."""
+    tried: list[Bundle] = []
+    for i, has in enumerate(free):
+        if has in tried or any(has.get(n, 0.0) + _NEAR_ZERO < bundle[n] for n in bundle):
+            yield []
+        else:
+            tried.append(has)
+            left = {name: round(has[name] - asked, 6) for name, asked in bundle.items()}
+            yield [*free[:i], {**has, **left}, *free[i + 1 :]]
 
 
 def shortage(bundle_group: BundleGroup, nodes: Sequence[ClusterNode], free: Bundle) -> str:
     """What a group asks for that is not there yet, with what is free now."""
-    asked: dict[str, float] = {}
-    for bundle in bundle_group.bundles:
-        for name, much in bundle.items():
-            asked[name] = asked.get(name, 0.0) + much
     parts = [
         f"{_amount(name, much)} {name} (of {_there(name, nodes)},"
         f" {_amount(name, free.get(name, 0.0))} is free)"
-        for name, much in asked.items()
+        for name, much in _whole(bundle_group).items()
     ]
     return f"{bundle_group.name} asks for {' and '.join(parts)}"
+
+
+def _whole(bundle_group: BundleGroup) -> dict[str, float]:
+    """What all of a group ask for together."""
+    names = dict.fromkeys(name for bundle in bundle_group.bundles for name in bundle)
+    return {n: sum(bundle.get(n, 0.0) for bundle in bundle_group.bundles) for n in names}
 
 
 def _there(name: str, nodes: Sequence[ClusterNode]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from launchpad.launch.backends.backend import Backend
@@ -10,17 +11,22 @@ from launchpad.launch.backends.ray import cluster
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.remote_launcher import RemoteLauncher
 
+LINGER_S = 60.0
+"""How long it still answers after the program has ended; then it ends, too."""
+
 
 class LauncherActor(RemoteLauncher):
     """A launcher that is a Ray actor."""
 
     def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
-        """Launches, and goes when the program has ended."""
+        """Launches, and goes when the program has ended and clients could ask how."""
         record = super().begin(plan, backend, grace_s)
-        ray = cluster.load()
-        threading.Thread(
-            target=self.linger,
-            args=(lambda: ray.kill(ray.get_runtime_context().current_actor),),
-            daemon=True,
-        ).start()
+        threading.Thread(target=self._linger, daemon=True).start()
         return record
+
+    def _linger(self) -> None:
+        while not self.wait(3600.0):
+            continue
+        time.sleep(LINGER_S)
+        ray = cluster.load()
+        ray.kill(ray.get_runtime_context().current_actor)

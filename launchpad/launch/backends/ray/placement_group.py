@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launchpad.launch.backends.ray import cluster
 from launchpad.launch.plan import WorkerPlan
+from launchpad.resources import PACK, STRICT_PACK
 
 PENDING_S = 60.0
 """How long a group waits for room that others have now."""
@@ -60,11 +62,10 @@ def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
         first = members[0]
         chooses = first.resources.labels or first.resources.placement
         if bundles[0] or chooses or first.colocation:
+            placement = STRICT_PACK if first.colocation else first.resources.placement or PACK
             group = BundleGroup(
                 name=name,
-                strategy="STRICT_PACK"
-                if first.colocation
-                else (first.resources.placement or "pack").upper(),
+                strategy=placement.upper(),
                 workers=tuple(member.name for member in members),
                 bundles=tuple(bundle or _LEAST for bundle in bundles),
                 labels=first.resources.labels,
@@ -85,11 +86,9 @@ class Placement:
     """
 
     def __init__(self, bundle_group: BundleGroup, then: Callable[[Placement], None]) -> None:
-        from ray.util.placement_group import placement_group
-
         self.bundle_group, self._then = bundle_group, then
         selectors = [dict(bundle_group.labels) for _ in bundle_group.bundles]
-        self.reserved: Any = placement_group(
+        self.reserved: Any = cluster.load().util.placement_group(
             [dict(bundle) for bundle in bundle_group.bundles],
             strategy=bundle_group.strategy,
             bundle_label_selector=selectors if bundle_group.labels else None,
@@ -97,15 +96,13 @@ class Placement:
         self.wait()
 
     def wait(self) -> None:
-        """Begins to wait for the room."""
         self.is_ready = False
         self.reserved.ready().future().add_done_callback(lambda _: self._then(self))
 
     def is_lost(self) -> bool:
         """Whether a node has died that the room was on; Ray looks for other room then."""
-        from ray.util.placement_group import placement_group_table
-
-        return bool(placement_group_table(self.reserved)["state"] != "CREATED")
+        table = cluster.load().util.placement_group_table(self.reserved)
+        return bool(table["state"] != "CREATED")
 
     def options(self, worker: str) -> dict[str, Any]:
         """What an actor of this group is made with."""

@@ -37,12 +37,8 @@ import portpicker
 
 from launchpad.errors import LaunchError
 from launchpad.events import Bound, Ended
-from launchpad.launch.backends.launch_origin import (
-    LauncherInfo,
-    RunSecrets,
-    differences,
-    spec_fields,
-)
+from launchpad.launch.backends import launch_origin
+from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.devices.device import VISIBLE
@@ -58,27 +54,11 @@ _MAX_LOG_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class WorkerSetup:
-    """What a worker actor must know before its worker is started for the first time.
-
-    Attributes:
-        state: Where the worker keeps what its next attempt is to find.
-    """
-
-    program: str
-    launch_type: str
-    worker: WorkerPlan
-    origin: LauncherInfo
-    state: str
-
-
-@dataclass(frozen=True)
 class ActorReady:
     """The actor is ready: where it is."""
 
     node: str
     ip: str
-    gpus: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -106,7 +86,7 @@ class WorkerActor:
     """
 
     def __init__(self, launcher: Mapping[str, str]) -> None:
-        if differs := differences(launcher):
+        if differs := launch_origin.differences(launcher):
             raise LaunchError(
                 f"node {os.uname().nodename} is not like the launcher: {differs}. Install the launcher's"
                 " versions on all nodes, or name them in ray.init(runtime_env={'pip': […]})"
@@ -122,40 +102,43 @@ class WorkerActor:
         self._early: dict[int, tuple[str, tuple[Any, ...], dict[str, Any]]] = {}
         self._n_executed = 0
 
-    async def open(self, setup: WorkerSetup, keys: RunSecrets) -> ActorReady:
-        """Prepares the node.
+    async def open(
+        self, plan: LaunchPlan, origin: LauncherInfo, state: str, keys: RunSecrets
+    ) -> ActorReady:
+        """Prepares the node, or raises LaunchError, whose text says why it cannot.
 
-        Raises:
-            LaunchError: it cannot be; the text says why.
+        Args:
+            plan: Of this one worker.
+            state: Where it keeps what its next attempt is to find.
         """
-        sys.path += [p for p in setup.origin.path if p not in sys.path and os.path.isdir(p)]
+        (planned,) = plan.workers
+        sys.path += [p for p in origin.path if p not in sys.path and os.path.isdir(p)]
         node, ip = cluster.here()
         host = f"[{ip}]" if ":" in ip else ip
-        gpus = _checked_gpus(setup.worker)
-        self._run = RunDirectory.create(setup.program, setup.worker.endpoints)
-        self._worker = setup.worker.name
+        gpus = _checked_gpus(planned)
+        self._run = RunDirectory.create(plan.program, planned.endpoints)
+        self._worker = planned.name
         endpoints = {}
-        for name, planned in setup.worker.endpoints.items():
-            if planned.startswith("tcp:"):
+        for name, endpoint in planned.endpoints.items():
+            if endpoint.startswith("tcp:"):
                 endpoints[name] = f"unix:{self._run.runtime}/{socket_name(name)}"
             else:
                 port = portpicker.pick_unused_port()
                 self._ports[name] = endpoints[name] = f"{host}:{port}"
-        worker = replace(setup.worker, endpoints=endpoints, gpus=gpus)
         loop = asyncio.get_running_loop()
 
         def report(event: Any) -> None:  # called in another thread
             loop.call_soon_threadsafe(self._add_report, event)
 
         self._workers = start_forkserver(
-            LaunchPlan(setup.program, setup.launch_type, (worker,)),
+            replace(plan, workers=(replace(planned, endpoints=endpoints, gpus=gpus),)),
             self._run,
             report,
             listens_at=f"tcp:{host}:0",
-            **spec_fields(setup.origin, keys, worker.name, setup.state),
+            **launch_origin.spec_fields(origin, keys, planned.name, state),
         )
         self._run.make_runtime()
-        return ActorReady(node, ip, gpus)
+        return ActorReady(node, ip)
 
     async def execute_in_order(
         self, number: int, command: str, *arguments: Any, **options: Any
@@ -179,7 +162,6 @@ class WorkerActor:
         self._workers.place(places)
 
     async def stacks(self) -> str:
-        """What the worker's threads are doing."""
         assert self._workers is not None
         return await asyncio.to_thread(self._workers.stacks, self._worker)
 
@@ -189,8 +171,7 @@ class WorkerActor:
             self._has_update.clear()
             tail, log = self._tail, bytearray()
             while tail is not None and len(log) < _MAX_LOG_BYTES and (lines := tail.lines()):
-                for line in lines:
-                    log += line + b"\n"
+                log += b"".join(line + b"\n" for line in lines)
             if tail is not None and tail.has_more():
                 return ActorUpdate(self._attempt, bytes(log), [])
             reports, self._reports = self._reports, []

@@ -27,7 +27,7 @@ from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, ve
 from launchpad.launch.backends.ray import cluster, feasibility, placement_group
 from launchpad.launch.backends.ray.actor_handle import ActorHandle
 from launchpad.launch.backends.ray.placement_group import Placement, bundle_groups_of
-from launchpad.launch.backends.ray.worker_actor import ActorReady, WorkerActor, WorkerSetup
+from launchpad.launch.backends.ray.worker_actor import ActorReady, WorkerActor
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
@@ -72,8 +72,7 @@ class RayWorkers(Workers):
         try:
             self._node, self._ip = cluster.here()
             groups, nodes = bundle_groups_of(plan.workers), cluster.nodes()
-            refused = feasibility.refusal(groups, nodes) if groups else ""
-            if refused:
+            if refused := feasibility.refusal(groups, nodes):
                 raise LaunchError(
                     f"program {plan.program!r} does not fit on the Ray cluster: {refused}"
                 )
@@ -94,7 +93,6 @@ class RayWorkers(Workers):
         self._do(self._start, worker, attempt)
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Tells it."""
         self._do(self._request_stop, worker, restarts)
 
     def kill(self, worker: str) -> None:
@@ -102,19 +100,15 @@ class RayWorkers(Workers):
         self._do(self._kill, worker)
 
     def skip_grace(self) -> None:
-        """For all kills to come."""
         self._skips_grace = True
 
     def announce_gone(self, worker: str, why: str) -> None:
-        """Tells all."""
         self._do(self._announce_gone, worker, why)
 
     def places(self) -> Mapping[str, str]:
-        """As this process sees them."""
         return self._view.places
 
     def stacks(self, worker: str) -> str:
-        """What faulthandler writes in its process."""
         handle = self._handles.get(worker)
         if handle is None or handle.ready is None:
             return ""
@@ -201,19 +195,13 @@ class RayWorkers(Workers):
             for delay_s, gives_up in (_REPORT_AFTER_S, False), (placement_group.PENDING_S, True):
                 self._call_later(delay_s, self._on_still_waiting, worker, attempt, placed, gives_up)
         else:
-            options = (
-                placed.options(worker) if placed is not None else placement_group.SPREAD_OPTIONS
-            )
+            options = placement_group.SPREAD_OPTIONS if placed is None else placed.options(worker)
             made = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
             handle = self._handles[worker] = ActorHandle(worker, made.remote(versions()), attempt)
-            setup = WorkerSetup(
-                program=self._plan.program,
-                launch_type=self._plan.launch_type,
-                worker=self._plan.worker(worker),
-                origin=self._origin,
-                state=str(self._run.state(worker)),
-            )
-            self._call_actor(handle, "open", setup, self._keys)
+            own = (self._plan.worker(worker),)
+            plan = LaunchPlan(self._plan.program, self._plan.launch_type, own)
+            state = str(self._run.state(worker))
+            self._call_actor(handle, "open", plan, self._origin, state, self._keys)
 
     def _begin(self, handle: ActorHandle) -> None:
         """Starts the attempt, if the actor is ready; else that is done when it is."""
@@ -349,5 +337,5 @@ class RayWorkers(Workers):
                 ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_S)
             for handle in self._handles.values():
                 handle.end()
-            for placed in {id(p): p for p in self._placements.values()}.values():
+            for placed in set(self._placements.values()):
                 ray.util.remove_placement_group(placed.reserved)

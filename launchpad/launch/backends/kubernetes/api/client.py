@@ -1,38 +1,76 @@
-"""The interface to a cluster: `Api` is a real one, tests have a fake. Objects are plain dicts."""
+"""A cluster: requests to its API, as far as they are needed. Objects are plain dicts; tests have a fake.
+
+The package `kubernetes` reads the kubeconfig, or the service account of the pod that this runs in, and
+authenticates; its models are not used.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
+import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from launchpad.errors import LaunchError
 
 T = TypeVar("T")
+_Other = TypeVar("_Other")
 Manifest = dict[str, Any]
 
 CONTAINER = "worker"
 """The name of a worker's container in its pod."""
 
-_RETRYABLE = (429, 500, 502, 503, 504)
-"""Statuses of a cluster that is busy or being restarted."""
+_RETRYABLE = (0, 429, 500, 502, 503, 504)
+"""Statuses of a cluster that does not answer, is busy, or being restarted."""
 
 _UNREACHABLE_S = 60.0
+_ANSWER_S = 30.0
+_SILENCE_S = 60.0
+"""After so long without a line a log is requested again: a proxy may have dropped the connection."""
+
+_WATCH_S = 240
+"""How long the server keeps a watch open; then another one continues where it was."""
+
+RBAC, _REVIEWS = "rbac.authorization.k8s.io", "authorization.k8s.io"
+_GROUPS = {
+    "Job": "batch",
+    "Role": RBAC,
+    "RoleBinding": RBAC,
+    "SelfSubjectRulesReview": _REVIEWS,
+    "SelfSubjectAccessReview": _REVIEWS,
+}
+"""The API groups of the kinds that are not of the core; all are of version v1."""
+
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+"""All that is read of Secrets, which are large."""
 
 
-class ApiError(Exception):
-    """The cluster has refused a request; `status` is the HTTP status."""
+class ClusterError(Exception):
+    """A request has failed; `status` is the HTTP status, 0 without an answer."""
+
+    status = 0
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in _RETRYABLE
+
+
+class ApiError(ClusterError):
+    """The cluster has refused a request."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
 
 
-class Unreachable(Exception):
+class Unreachable(ClusterError):
     """The cluster has not answered."""
-
-
-def is_retryable(error: ApiError | Unreachable) -> bool:
-    """Whether the same request may succeed later."""
-    return isinstance(error, Unreachable) or error.status in _RETRYABLE
 
 
 class RetryWindow:
@@ -40,7 +78,7 @@ class RetryWindow:
 
     _failing_since: float | None = None
 
-    def call(self, call: Callable[[], T], otherwise: T) -> T:
+    def call(self, call: Callable[[], T], otherwise: _Other) -> T | _Other:
         """The result of a call; `otherwise` while calls have failed for less than a minute.
 
         Raises:
@@ -49,48 +87,99 @@ class RetryWindow:
         """
         try:
             answer = call()
-        except (ApiError, Unreachable) as error:
+        except ClusterError as error:
             since = self._failing_since = self._failing_since or time.monotonic()
-            if not is_retryable(error) or time.monotonic() - since > _UNREACHABLE_S:
+            if not error.is_retryable or time.monotonic() - since > _UNREACHABLE_S:
                 raise
             return otherwise
         self._failing_since = None
         return answer
 
 
-class Cluster(Protocol):
-    """What the backend requests of a cluster. Methods may be called from any thread.
+def resource_of(kind: str) -> tuple[str, str]:
+    """The API group and the resource of a kind, as a Role names them: of `Pod/log` "" and "pods/log"."""
+    kind, slash, subresource = kind.partition("/")
+    return _GROUPS.get(kind, ""), f"{kind.lower()}s{slash}{subresource}"
 
-    Each raises ApiError or Unreachable.
+
+class Cluster:
+    """The cluster of $KUBECONFIG or ~/.kube/config; inside a pod the pod's own.
+
+    Methods may be called from any thread. Each raises ApiError or Unreachable.
+
+    Raises:
+        LaunchError: the package is missing, or no cluster is configured.
     """
 
-    namespace: str
+    def __init__(self, namespace: str = "") -> None:
+        client, default = _make_client()
+        self._configuration: Any = client.configuration
+        self._pool: Any = client.rest_client.pool_manager
+        self._streams: set[Any] = set()
+        self._is_closed = False
+        self._close = getattr(client, "close", lambda: None)
+        self.namespace = namespace or default
 
     def create(self, manifest: Manifest) -> Manifest:
         """Creates an object and returns it as the cluster has it."""
+        return self._call("POST", manifest["kind"], body=manifest)
 
     def read(self, kind: str, name: str) -> Manifest:
         """An object; ApiError with 404 if there is none. Of a Secret its metadata only."""
+        assert name, "without a name it would be all of them"
+        accept = _METADATA.format("") if kind == "Secret" else _JSON
+        return self._call("GET", kind, name, accept=accept)
 
     def delete(
         self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
     ) -> None:
         """Deletes an object; does nothing if it does not exist."""
+        assert name, "without a name it would be all of them"
+        body: dict[str, Any] = {"propagationPolicy": policy}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = int(grace_s)
+        try:
+            self._call("DELETE", kind, name, body=body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
     def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
         """Merges these into an object's metadata: `{"annotations": {…}}`, `{"ownerReferences": […]}`."""
+        assert name, "without a name it would be all of them"
+        self._call("PATCH", kind, name, body={"metadata": dict(metadata)}, content=_MERGE)
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """The objects with these labels, and the version from which a watch continues."""
+        accept = _METADATA.format("List") if kind == "Secret" else _JSON
+        found = self._call("GET", kind, query={"labelSelector": selector}, accept=accept)
+        return found["items"] or [], found["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
         """The Events about an object, in no order."""
+        about = f"involvedObject.kind={kind},involvedObject.name={name}"
+        found: Sequence[Manifest] = self._call("GET", "Event", query={"fieldSelector": about})[
+            "items"
+        ]
+        return found
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """Changes of objects: (ADDED, MODIFIED or DELETED, object). It ends now and then.
 
         ApiError with 410: too much has changed since that version; list them again.
         """
+        query = {
+            "labelSelector": selector,
+            "resourceVersion": version,
+            "watch": "true",
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        for line in self._lines(kind, "", query, _WATCH_S + _ANSWER_S):
+            event = _parsed(line)
+            if event["type"] == "ERROR":
+                status = event["object"]
+                raise ApiError(int(status.get("code", 500)), str(status.get("message", status)))
+            yield event["type"], event["object"]
 
     def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
         """The lines of a worker's container, each with its timestamp before it: as they are written.
@@ -100,12 +189,193 @@ class Cluster(Protocol):
         Args:
             follow: False for only those that it has written so far.
         """
+        query = {"timestamps": "true", "container": CONTAINER}
+        if follow:
+            query["follow"] = "true"
+        if since:
+            query["sinceTime"] = since
+        timeout_s = _SILENCE_S if follow else _ANSWER_S
+        yield from self._lines("Pod/log", pod, query, timeout_s)
 
     def rules(self) -> Sequence[Manifest]:
-        """What this user may do, as rules of a Role, as far as they are known; `may` checks the rest."""
+        """What this user may do, as rules of a Role, as far as they are known; `may` checks the rest.
+
+        Empty if another authorizer, which may also deny, is involved.
+        """
+        review = self._review("SelfSubjectRulesReview", {"namespace": self.namespace})
+        return [] if review.get("incomplete") else review.get("resourceRules") or []
 
     def may(self, verb: str, kind: str) -> bool:
         """Whether this user may do that; `Pod/log` is the log of a pod."""
+        group, resource = resource_of(kind)
+        resource, _, subresource = resource.partition("/")
+        asked = {
+            "namespace": self.namespace,
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+        }
+        review = self._review("SelfSubjectAccessReview", {"resourceAttributes": asked})
+        return bool(review["allowed"])
 
     def close(self) -> None:
-        """Ends all reads, in whatever thread they are."""
+        """Ends all reads, in whatever thread they are, and closes all connections."""
+        self._is_closed = True
+        for response in list(self._streams):
+            with contextlib.suppress(OSError, AttributeError):  # it has just ended
+                response.connection.sock.shutdown(socket.SHUT_RDWR)
+        self._pool.clear()
+        self._close()
+
+    def _review(self, kind: str, spec: Manifest) -> Manifest:
+        review = {"apiVersion": f"{_REVIEWS}/v1", "kind": kind, "spec": spec}
+        status: Manifest = self.create(review)["status"]
+        return status
+
+    def _call(self, method: str, kind: str, name: str = "", **options: Any) -> Manifest:
+        return _parsed(b"".join(_stream(self._request(method, kind, name, **options))))
+
+    def _lines(
+        self, kind: str, name: str, query: Mapping[str, str], timeout_s: float
+    ) -> Iterator[bytes]:
+        partial = b""
+        response = self._request("GET", kind, name, query=query, timeout_s=timeout_s)
+        try:
+            self._streams.add(response)
+            if self._is_closed:
+                raise Unreachable("the connection to the cluster was closed")
+            for data in _stream(response):
+                *lines, partial = (partial + data).split(b"\n")
+                yield from lines
+            if partial:
+                yield partial
+        finally:
+            self._streams.discard(response)
+            response.close()
+
+    def _request(
+        self,
+        method: str,
+        kind: str,
+        name: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: str = _JSON,
+        accept: str = _JSON,
+        timeout_s: float = _ANSWER_S,
+    ) -> Any:
+        """The response. `Pod/log` is the log of a pod; without a name it is all objects of the kind."""
+        import urllib3
+
+        if self._is_closed:
+            raise Unreachable("the connection to the cluster was closed")
+        try:
+            logins = self._configuration.auth_settings().values()
+        except Exception as error:  # a login plugin may be any program
+            raise Unreachable(f"cannot log in: {type(error).__name__}: {error}") from error
+        group, resource = resource_of(kind)
+        resource, _, subresource = resource.partition("/")
+        api = f"/apis/{group}/v1" if group else "/api/v1"
+        namespace = "" if group == _REVIEWS else f"namespaces/{quote(self.namespace)}"
+        path = "/".join(filter(None, (api, namespace, resource, quote(name), subresource)))
+        login = {each["key"]: each["value"] for each in logins if each.get("in") == "header"}
+        try:
+            response = self._pool.request(
+                method,
+                self._configuration.host + path + (f"?{urlencode(query)}" if query else ""),
+                body=None if body is None else json.dumps(body).encode(),
+                headers={"Accept": accept, "Content-Type": content, **login},
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=_ANSWER_S, read=timeout_s),
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{self._configuration.host} does not answer: {error}") from error
+        if response.status >= 400:
+            data = b"".join(_stream(response))
+            try:
+                reason = str(json.loads(data)["message"])
+            except (ValueError, KeyError, TypeError):
+                reason = data.decode(errors="replace").strip() or "no reason given"
+            raise ApiError(response.status, reason)
+        return response
+
+
+def _parsed(text: bytes) -> Manifest:
+    try:
+        answer: Manifest = json.loads(text)
+    except ValueError as error:
+        raise Unreachable(
+            f"this is no answer of a cluster, or was cut off: {text[:200]!r}"
+        ) from error
+    return answer
+
+
+def _stream(response: Any) -> Iterator[bytes]:
+    import urllib3
+
+    try:
+        while data := response.read1():
+            yield data
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"the cluster has closed the connection: {error}") from error
+
+
+def _make_client() -> tuple[Any, str]:
+    """A client of the package `kubernetes`, and the namespace where none is named.
+
+    All its connections use one SSL context; else each would read the certificates from files.
+    """
+    try:
+        from kubernetes import client
+        from kubernetes import config as untyped
+    except ImportError as error:
+        raise LaunchError(
+            f"launch type 'kubernetes' needs the package kubernetes, which cannot be imported here"
+            f" ({error}): pip install 'launchpad[kubernetes]'"
+        ) from error
+    config: Any = untyped
+    configuration = client.Configuration()
+    configuration.connection_pool_maxsize = 1000
+    try:
+        config.load_kube_config(client_configuration=configuration)
+        _, context = config.list_kube_config_contexts()
+        namespace = context["context"].get("namespace", "default")
+    except config.ConfigException as not_here:
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+            with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
+                namespace = file.read().strip()
+        except (config.ConfigException, OSError):
+            raise LaunchError(
+                f"no Kubernetes cluster is known here: {not_here}. Set KUBECONFIG, or see whether"
+                " `kubectl get pods` works"
+            ) from not_here
+    ssl_context = _SharedSslContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not configuration.verify_ssl:
+        import urllib3
+
+        # insecure-skip-tls-verify was the user's choice: no warning at each request
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        ssl_context.check_hostname, ssl_context.verify_mode = False, ssl.CERT_NONE
+    elif configuration.ssl_ca_cert:
+        ssl_context.load_verify_locations(configuration.ssl_ca_cert)
+    else:
+        ssl_context.load_default_certs()
+    if configuration.cert_file:
+        ssl_context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    made = client.ApiClient(configuration)
+    pool_options = made.rest_client.pool_manager.connection_pool_kw
+    for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
+        pool_options.pop(name, None)
+    pool_options["ssl_context"] = ssl_context
+    return made, namespace
+
+
+class _SharedSslContext(ssl.SSLContext):
+    """A context of connections in many threads, which must not change it (python/cpython#134698)."""
+
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        """Does nothing: each connection would set HTTP/1.1, which is the default."""

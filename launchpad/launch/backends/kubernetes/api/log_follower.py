@@ -24,11 +24,8 @@ _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 class LogFollower:
     """A thread that reads until the pod has reported how its worker has ended: its last message.
 
-    Without such a message, until the log has ended and the pod, as `is_over` says, has, too.
-
-    Args:
-        on_report: Called with each report; in this thread.
-        on_end: Called at the end; in this thread.
+    Without such a message, until the log has ended and the pod, as `is_over` says, has, too. `on_report` and
+    `on_end` are called in this thread.
 
     Attributes:
         thread: May be blocked by an open connection for a while after the end.
@@ -51,13 +48,12 @@ class LogFollower:
         self.thread.start()
 
     def _follow(self) -> None:
-        """Reads by one connection after the other, and skips lines that an earlier one has brought."""
         last, n_last = "", 0
         is_last_try = False
         try:
             while not is_last_try:
                 is_last_try = self.is_over.is_set()
-                # a log continues from a full second, and lines share timestamps
+                # a log continues from a full second, and lines share timestamps: some are known
                 begun_at, n_known = last, n_last
                 # out of reach, not found, nonsense: while there is a pod there is another try
                 with contextlib.suppress(Exception):

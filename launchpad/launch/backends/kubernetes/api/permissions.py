@@ -5,46 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Unreachable
-from launchpad.launch.backends.kubernetes.api.http_client import resource_of
-
-RIGHTS = (
-    ("create", "Secret"),
-    ("get", "Secret"),
-    ("delete", "Secret"),
-    ("create", "Service"),
-    ("create", "Job"),
-    ("delete", "Job"),
-    ("list", "Pod"),
-    ("watch", "Pod"),
-    ("patch", "Pod"),
-    ("delete", "Pod"),
-    ("get", "Pod/log"),
+from launchpad.launch.backends.kubernetes.api.client import (
+    ApiError,
+    Cluster,
+    ClusterError,
+    resource_of,
 )
-"""What a launch needs."""
+
+OWN_SECRETS = ("Secret", "get delete")
+RIGHTS = (
+    ("Secret", "create"),
+    OWN_SECRETS,
+    ("Service", "create"),
+    ("Job", "create delete"),
+    ("Pod", "list watch patch delete"),
+    ("Pod/log", "get"),
+)
+"""What a launch needs: kinds, and verbs. Of Secrets it reads and deletes those of its own run alone."""
 
 DETACHED = (
-    ("list", "Secret"),
-    ("get", "Secret"),
-    ("delete", "Secret"),
-    ("delete", "Job"),
-    ("list", "Pod"),
-    ("patch", "Pod"),
-    ("delete", "Pod"),
-    ("get", "Pod/log"),
+    ("Secret", "list get delete"),
+    ("Job", "delete"),
+    ("Pod", "list patch delete"),
+    ("Pod/log", "get"),
 )
 """What is needed to find, read and end a run whose launcher is gone; no launch needs it."""
 
-USEFUL = (("list", "Event"),)
+USEFUL = (("Event", "list"),)
 """What may be missing: it explains why a worker got no pod."""
 
 DETACHING = (
     *RIGHTS,
     *USEFUL,
-    ("patch", "Secret"),
-    ("create", "ServiceAccount"),
-    ("create", "Role"),
-    ("create", "RoleBinding"),
+    ("Secret", "patch"),
+    ("ServiceAccount", "create"),
+    ("Role", "create"),
+    ("RoleBinding", "create"),
 )
 """What it takes to detach a program; its launcher pod gets no right that the user lacks."""
 
@@ -61,7 +57,7 @@ def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
         except ApiError:  # not every user may ask
             rules = []
         missing = []
-        for verb, kind in needed:
+        for verb, kind in [(verb, kind) for kind, verbs in needed for verb in verbs.split()]:
             group, resource = resource_of(kind)
             asked = {"verbs": verb, "apiGroups": group, "resources": resource}
             is_allowed = any(
@@ -71,7 +67,7 @@ def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
             )
             if not is_allowed and not cluster.may(verb, kind):
                 missing.append(f"{verb} {kind.lower()}s")
-    except (ApiError, Unreachable) as error:
+    except ClusterError as error:
         raise LaunchError(f"the cluster cannot be used: {error}") from error
     if missing:
         raise LaunchError(

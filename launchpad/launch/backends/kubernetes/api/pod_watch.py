@@ -21,7 +21,6 @@ class PodInformer:
     """A thread that watches.
 
     Args:
-        selector: The labels of the pods.
         on_event: Called with (ADDED, MODIFIED or DELETED, pod) in this thread, also for pods gone since.
         note: Called with a text when the cluster does not answer, and when it does again.
 

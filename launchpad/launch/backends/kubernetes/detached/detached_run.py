@@ -46,7 +46,6 @@ class DetachedRun:
     """One run. `Detached` calls its methods by name.
 
     Args:
-        name: The name of the run.
         workers: Name → group.
         launcher: The name of its launcher pod's objects; empty if it was launched from elsewhere.
         is_asked: Whether the launcher pod could answer requests when this object was created.
@@ -88,8 +87,8 @@ class DetachedRun:
             elif failures := [each for each in ended.failures if each.worker == worker]:
                 state, attempt, cause = failures[0].kind, failures[0].attempt, failures[0].cause
             else:
-                states = [state for state, those in ended.states.items() if worker in those]
-                state = states[0] if states else "ended"
+                states = (state for state, those in ended.states.items() if worker in those)
+                state = next(states, "ended")
             rows.append(WorkerStatus(worker, group, state, attempt, cause, ""))
         return rows
 
@@ -183,21 +182,18 @@ class DetachedRun:
         if pod["status"].get("phase") == "Succeeded":  # it could not write how it has ended
             return None
         ended = pod_status.ending(launcher_manifests.FACTS, pod, was_deleted=False)
-        if ended.phase == "start":  # it has launched nothing, and reports why
-            return LaunchError(ended.cause)
-        return LaunchError(
-            f"its supervisor was lost, and with it how the program has ended: {ended.cause}"
-        )
+        lost = "its supervisor was lost, and with it how the program has ended: "
+        # in phase `start` it has launched nothing, and reports why
+        return LaunchError(ended.cause if ended.phase == "start" else lost + ended.cause)
 
     def _delete(self, at_once: bool) -> None:
         """Deletes the objects that own all others: those of a launcher pod, and the root of the run."""
         if self._launcher:
             self._cluster.delete("Job", self._launcher, policy="Foreground")
             self._cluster.delete("Secret", self._launcher, policy="Foreground")
-        graces_s = [0.0]
-        if not at_once:
-            graces_s += [float(pod["spec"].get(_GRACE_S, 0)) for pod in self._pods()]
-        self._escalates_at = time.monotonic() + max(graces_s) + _ESCALATE_S
+        pods = [] if at_once else self._pods()
+        grace_s = max((float(pod["spec"].get(_GRACE_S, 0)) for pod in pods), default=0.0)
+        self._escalates_at = time.monotonic() + grace_s + _ESCALATE_S
         self._cluster.delete("Secret", self._name, policy="Foreground")
         if at_once:
             pods = self._pods()
@@ -211,18 +207,13 @@ class DetachedRun:
     def _is_gone(self) -> bool:
         """Whether nothing is left; removes pods that have had time enough to end."""
         is_late = time.monotonic() >= self._escalates_at
-        for run in filter(None, (self._name, self._launcher)):
-            pods = self._cluster.list("Pod", f"{names.RUN}={run}")[0] if is_late else ()
-            late = {pod["metadata"]["name"] for pod in pods}
-            if not termination.is_gone(self._cluster, run, late):
-                return False
-        return True
+        runs = filter(None, (self._name, self._launcher))
+        return all(termination.is_gone(self._cluster, run, is_late=is_late) for run in runs)
 
     def _send_commands(self, commands: PodCommands) -> None:
         """Adds commands to those that other scripts have sent to the launcher pod."""
         self._sent_commands = commands
-        pod = self._launcher_pod()
-        if pod:
+        if pod := self._launcher_pod():
             theirs = _commands_of(pod)
             both = replace(
                 theirs,
@@ -248,15 +239,12 @@ class DetachedRun:
         if not pod_status.has_started(pod):
             return []
         try:
-            lines = [
-                split_timestamp(line)
-                for line in self._cluster.log(pod["metadata"]["name"], follow=False)
-            ]
+            printed = list(self._cluster.log(pod["metadata"]["name"], follow=False))
         except ApiError as error:
             if error.status in _NO_LOG:
                 return []
             raise
-        return [text for time, text in lines if time]
+        return [text for time, text in map(split_timestamp, printed) if time]
 
 
 def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
@@ -275,9 +263,8 @@ def acts(pod: Manifest) -> bool:
 
 
 def _commands_of(pod: Manifest) -> PodCommands:
-    if not pod:
-        return PodCommands()
-    return pod_messages.parse_commands(pod["metadata"]["annotations"].get(names.COMMANDS, ""))
+    annotations = pod.get("metadata", {}).get("annotations", {})
+    return pod_messages.parse_commands(annotations.get(names.COMMANDS, ""))
 
 
 def _age(pod: Manifest) -> tuple[int, str]:

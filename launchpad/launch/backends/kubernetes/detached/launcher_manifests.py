@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from launchpad.launch.backends import launch_origin
-from launchpad.launch.backends.kubernetes.api.client import Cluster, Manifest
+from launchpad.launch.backends.kubernetes.api import permissions
+from launchpad.launch.backends.kubernetes.api.client import RBAC, Cluster, Manifest, resource_of
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import manifest
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run, grace_s
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
 from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import Places
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -44,7 +44,6 @@ SPEC = "worker"
 _POD = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
 """The launcher pod as the worker of a run of its own."""
 
-_RBAC = "rbac.authorization.k8s.io"
 _MODULE = "launchpad.launch.backends.kubernetes.launcher_pod"
 _REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 """So that it is not the first to be evicted."""
@@ -55,16 +54,11 @@ _GRACE_S = 60.0
 
 @dataclass(frozen=True)
 class LauncherSpec:
-    """What a launcher pod is given.
-
-    Attributes:
-        run: The name of the run to be launched.
-    """
+    """What a launcher pod is given: what it is to launch, for whom, and as which run."""
 
     plan: LaunchPlan
     settings: Settings
     submitter: Submitter
-    run: str
 
 
 def name(run: str) -> str:
@@ -76,12 +70,11 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     """Creates all objects of a launcher pod."""
     versions = {packed_secrets.VERSIONS: json.dumps(launch_origin.versions()).encode()}
     content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
-    packing = packed_secrets.pack_secrets(versions, content)
-    run = run_of(spec, packing.places)
-    first, *others = packing.secret_files
+    (first, *others), places = packed_secrets.pack_secrets(versions, content)
+    run = run_of(spec, places)
     root = cluster.create(manifest.root(run, first, role=NAME))
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
-    for each in (*manifest.others(owned, others), *_rights(owned, spec.run)):
+    for each in (*manifest.others(owned, others), *_rights(owned, spec.submitter.run)):
         cluster.create(each)
     # the Job with the one pod has no owner: it owns all else
     job = manifest.job(run, _POD, 1, module=_MODULE)
@@ -100,13 +93,13 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     cluster.patch("Secret", run.name, {"ownerReferences": [owner]})
 
 
-def run_of(spec: LauncherSpec, places: Mapping[str, tuple[tuple[int, str], ...]]) -> Run:
+def run_of(spec: LauncherSpec, places: Places) -> Run:
     """The launcher pod as a run of its own."""
     usual_s = spec.submitter.notice_s
     longest_s = max(grace_s(worker, usual_s) for worker in spec.plan.workers)
     return Run(
         spec.plan.program,
-        name(spec.run),
+        name(spec.submitter.run),
         spec.settings,
         places,
         grace_s=longest_s + _GRACE_S,
@@ -116,22 +109,15 @@ def run_of(spec: LauncherSpec, places: Mapping[str, tuple[tuple[int, str], ...]]
 
 def _rights(run: Run, program_run: str) -> list[Manifest]:
     """A service account with the rights for a launch; it can read and delete only the Secrets of its run."""
-    v1 = {"apiVersion": f"{_RBAC}/v1", "metadata": run.metadata(run.name)}
-    rights: list[tuple[str, str, list[str], dict[str, Any]]] = [
-        ("", "secrets", ["create"], {}),
-        ("", "secrets", ["get", "delete"], {"resourceNames": [run.name, program_run]}),
-        ("", "services", ["create"], {}),
-        ("batch", "jobs", ["create", "delete"], {}),
-        ("", "pods", ["list", "watch", "patch", "delete"], {}),
-        ("", "pods/log", ["get"], {}),
-        ("", "events", ["list"], {}),
-    ]
-    rules = [
-        {"apiGroups": [group], "resources": [resource], "verbs": verbs, **more}
-        for group, resource, verbs, more in rights
-    ]
+    v1 = {"apiVersion": f"{RBAC}/v1", "metadata": run.metadata(run.name)}
+    rules = []
+    for right in (*permissions.RIGHTS, *permissions.USEFUL):
+        group, resource = resource_of(right[0])
+        rule = {"apiGroups": [group], "resources": [resource], "verbs": right[1].split()}
+        own = {"resourceNames": [run.name, program_run]} if right is permissions.OWN_SECRETS else {}
+        rules.append(rule | own)
     subject = {"kind": "ServiceAccount", "name": run.name}
-    role = {"apiGroup": _RBAC, "kind": "Role", "name": run.name}
+    role = {"apiGroup": RBAC, "kind": "Role", "name": run.name}
     return [
         {**v1, "kind": "ServiceAccount", "apiVersion": "v1", "automountServiceAccountToken": False},
         {**v1, "kind": "Role", "rules": rules},

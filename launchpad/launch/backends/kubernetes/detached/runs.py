@@ -16,14 +16,7 @@ from typing import Any
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes import attempt, pod_status
 from launchpad.launch.backends.kubernetes.api import permissions
-from launchpad.launch.backends.kubernetes.api.client import (
-    ApiError,
-    Cluster,
-    Manifest,
-    RetryWindow,
-    T,
-    Unreachable,
-)
+from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, RetryWindow, T
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
 from launchpad.launch.backends.kubernetes.detached.detached_run import (
@@ -53,18 +46,18 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
     permissions.check(cluster, permissions.DETACHING)
     run = names.run_name(plan.program, os.urandom(4).hex())
     launcher = launcher_manifests.name(run)
-    submitter = replace(Submitter.here(settings), notice_s=notice_s)
+    submitter = replace(Submitter.here(settings), notice_s=notice_s, run=run)
     try:
-        launcher_manifests.create(cluster, LauncherSpec(plan, settings, submitter, run))
+        launcher_manifests.create(cluster, LauncherSpec(plan, settings, submitter))
         record = _wait_until_launched(cluster, launcher, settings.pending_timeout_s)
     except BaseException as error:
         kept = ""
         for kind in ("Job", "Secret"):
             try:
                 cluster.delete(kind, launcher, policy="Foreground")
-            except (ApiError, Unreachable) as trouble:
+            except ClusterError as trouble:
                 kept += f"; not deleted: {kind.lower()}/{launcher} ({trouble})"
-        if isinstance(error, (ApiError, Unreachable)):
+        if isinstance(error, ClusterError):
             raise LaunchError(f"the cluster does not take this program: {error}{kept}") from error
         if kept:
             error.add_note(kept.removeprefix("; "))
@@ -80,7 +73,7 @@ def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> 
     check = partial(launcher_pod, cluster, launcher)
     while True:
         is_late = time.monotonic() > deadline
-        pod: Manifest = retry.call(check, otherwise={})
+        pod: dict[str, Any] = retry.call(check, otherwise={})
         if record := launcher_state.read(pod, launcher_state.LAUNCHED):
             return dict(record)
         if pod_status.is_over(pod):
@@ -92,7 +85,7 @@ def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> 
                 raise LaunchError(f"{_COULD_NOT}: it has reported nothing in {max_wait_s:g} s")
         elif is_late or pod_status.cannot_start(pod):
             why = "" if pod else attempt.why_no_pod(cluster, launcher)
-            ended = pod_status.not_begun(FACTS, pod, "", max_wait_s, why or pod_status.NO_REASON)
+            ended = pod_status.not_begun(FACTS, pod, "", max_wait_s, why)
             raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
         time.sleep(_POLL_S)
 
@@ -131,7 +124,7 @@ def _explained(cluster: Cluster, failure: str, call: Callable[..., T], *args: An
     """The result of a call; a refusal of the cluster becomes a LaunchError that names the missing rights."""
     try:
         return call(*args)
-    except (ApiError, Unreachable) as error:
-        if isinstance(error, ApiError) and error.status == _FORBIDDEN:
+    except ClusterError as error:
+        if error.status == _FORBIDDEN:
             permissions.check(cluster, permissions.DETACHED)
         raise LaunchError(f"{failure}: {error}") from error

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from launchpad.launch.backends.kubernetes.api.client import Manifest
@@ -31,11 +30,9 @@ _TTL_S = 7 * 86400
 def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:
     """The Secret that owns everything: the first of those with what pods are given.
 
-    Args:
-        record: What other scripts learn of the run.
-        role: The label by which they find it.
+    Other scripts find it by the label `role`, and learn of the run by `record`.
     """
-    made = secret(run, run.name, files, {names.ROLE: role})
+    made = secret(run, run.name, files, **{names.ROLE: role})
     if record:
         made["metadata"]["annotations"] = {names.RECORD: record}
     return made
@@ -48,12 +45,7 @@ def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
     ]
 
 
-def secret(
-    run: Run,
-    name: str,
-    files: Mapping[str, bytes],
-    more: Mapping[str, str] = MappingProxyType({}),
-) -> Manifest:
+def secret(run: Run, name: str, files: Mapping[str, bytes], **more: str) -> Manifest:
     """A Secret of the run with these files; `more` are further labels."""
     return {
         "apiVersion": "v1",
@@ -86,13 +78,13 @@ def service(run: Run) -> Manifest:
 
 def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
     """The Secrets with what the attempt before has left for this one, a file in each."""
-    name, ours = names.job_name(run.name, worker.name, attempt), names.labels_of(worker)
+    name = names.job_name(run.name, worker.name, attempt)
     return [
         secret(
             run,
             packed_secrets.file_name(f"{name}-state", i),
             {packed_secrets.file_name("state", i): part},
-            ours,
+            **names.labels_of(worker),
         )
         for i, part in enumerate(parts)
     ]
@@ -101,12 +93,7 @@ def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) ->
 def job(
     run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0, module: str = _MODULE
 ) -> Manifest:
-    """One attempt of a worker.
-
-    Args:
-        n_state_parts: How many Secrets its state has.
-        module: What its container runs.
-    """
+    """One attempt of a worker, whose state is in so many Secrets, and whose container runs `module`."""
     items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
     for content, path in ((CODE, CODE), (content_of(worker), "worker")):
         for i, (number, file) in enumerate(run.places.get(content, ())):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import Places
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import WorkerPlan
 
@@ -68,7 +68,7 @@ class Run:
 
     Attributes:
         name: As `run_name` gives it.
-        places: Which Secret has which content, as in `PackedSecrets`.
+        places: Which Secret has which content.
         owner: The owner of objects made from now on: its root, once that exists.
         files: What each of its pods gets of the root.
         python_flags: What the interpreter of a worker is started with, as the script's was.
@@ -78,7 +78,7 @@ class Run:
     program: str
     name: str
     settings: Settings
-    places: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
     owner: Owner | None = None
     grace_s: float = 10.0
     files: tuple[str, ...] = packed_secrets.FILES
@@ -96,8 +96,7 @@ class Run:
                 {
                     "apiVersion": "v1",
                     "kind": "Secret",
-                    "name": self.owner.name,
-                    "uid": self.owner.uid,
+                    **vars(self.owner),
                     "controller": False,
                     "blockOwnerDeletion": True,
                 }

@@ -14,14 +14,7 @@ from typing import Any
 
 from launchpad.launch.backends.kubernetes.api.client import CONTAINER
 from launchpad.launch.backends.kubernetes.manifests import names
-from launchpad.launch.backends.kubernetes.manifests.names import (
-    MOUNTED,
-    READY_PORT,
-    STATE,
-    WRITABLE,
-    Run,
-    grace_s,
-)
+from launchpad.launch.backends.kubernetes.manifests.names import Run
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning.interpreter import HASH_SEED
 from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
@@ -34,12 +27,7 @@ _PROBE_S = 10
 def pod_spec(
     run: Run, worker: WorkerPlan, attempt: int, mounted: Sequence[dict[str, Any]], module: str
 ) -> dict[str, Any]:
-    """The spec of one attempt's pod.
-
-    Args:
-        mounted: The Secrets with what it is given.
-        module: What its container runs.
-    """
+    """The spec of one attempt's pod, which is given the Secrets `mounted`, and runs `module`."""
     asked = worker.resources
     annotation = {
         "path": "orders",
@@ -55,7 +43,7 @@ def pod_spec(
         "automountServiceAccountToken": False,
         # the first process of a namespace does not receive SIGTERM as it starts
         "shareProcessNamespace": True,
-        "terminationGracePeriodSeconds": int(grace_s(worker, run.grace_s)) + 5,
+        "terminationGracePeriodSeconds": int(names.grace_s(worker, run.grace_s)) + 5,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -110,13 +98,13 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "given", "mountPath": MOUNTED, "readOnly": True},
-            {"name": "run", "mountPath": WRITABLE},
-            {"name": "state", "mountPath": STATE},
+            {"name": "given", "mountPath": names.MOUNTED, "readOnly": True},
+            {"name": "run", "mountPath": names.WRITABLE},
+            {"name": "state", "mountPath": names.STATE},
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
-        "readinessProbe": {"tcpSocket": {"port": READY_PORT}, "periodSeconds": _PROBE_S},
+        "readinessProbe": {"tcpSocket": {"port": names.READY_PORT}, "periodSeconds": _PROBE_S},
     }
 
 

@@ -72,11 +72,7 @@ class ReadinessPort:
     _listener: socket.socket | None = None
 
     def open(self) -> None:
-        """Opens the port, until the process ends.
-
-        Raises:
-            OSError: another process has it.
-        """
+        """Opens the port, until the process ends; OSError if another process has it."""
         if self._listener is None:
             self._listener = socket.create_server(("", READY_PORT))
             self._listener.setblocking(False)
@@ -96,13 +92,7 @@ _POLL_S = 0.05
 
 
 class WorkerPod:
-    """One attempt of one worker.
-
-    Args:
-        mounted: The folder with what the pod is given.
-        writable: The folder into which it may write.
-        state: The worker's state directory.
-    """
+    """One attempt of one worker, with three folders: what the pod is given, where it may write, its state."""
 
     def __init__(self, attempt: int, mounted: Path, writable: Path, state: Path) -> None:
         self._attempt, self._mounted, self._writable = attempt, mounted, writable
@@ -149,17 +139,14 @@ class WorkerPod:
 
     def _unpack(self) -> None:
         """Unpacks the project, and the state of the previous attempt unless a volume has it already."""
-        code = b""
-        if (self._mounted / packed_secrets.file_name("code", 0)).exists():
-            code = packed_secrets.unpacked(self._mounted, "code")
-        if code:
+        if code := packed_secrets.unpacked(self._mounted, "code"):
             folder = self._writable / "code"
             with zipfile.ZipFile(io.BytesIO(code)) as packed:
                 packed.extractall(folder)
             sys.path.insert(0, str(folder))
-        has_state = (self._mounted / packed_secrets.file_name("state", 0)).exists()
-        if has_state and archives.is_empty(self._state):
-            archives.unpack(packed_secrets.unpacked(self._mounted, "state"), self._state)
+        state = packed_secrets.unpacked(self._mounted, "state")
+        if state and archives.is_empty(self._state):
+            archives.unpack(state, self._state)
 
     def _make_forkserver(self, config: RunConfig, asked: WorkerPlan) -> None:
         """Prepares the fork of the worker, and keeps no reference to what it is to run."""
@@ -203,7 +190,7 @@ class WorkerPod:
                 f"its state directory has {in_words(size)}, and no more than {in_words(archives.MOST_BYTES)}"
                 f" are sent to its next attempt; mount a volume at {STATE} by pod_patch"
             )
-        _print(list(map(pod_messages.written, pod_messages.state_chunks(self._name, content))))
+        _print(list(map(pod_messages.written, pod_messages.state_chunks(content))))
 
     def _note(self, text: str) -> None:
         _print([pod_messages.written(WorkerNote(self._name, text))])
@@ -212,7 +199,6 @@ class WorkerPod:
         self._is_terminated = True  # that is all, as it comes at any moment; the selector wakes
 
     def _on(self, report: Any) -> None:
-        """Called with what becomes of the worker."""
         if isinstance(report, Ended):
             self._ended = report
         elif isinstance(report, ProcessStarted):
@@ -254,8 +240,8 @@ class WorkerPod:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         if commands.stacks > before.stacks:
-            text = self._workers.stacks(self._name)
-            _print([pod_messages.written(Stacks(self._name, commands.stacks, text))])
+            stacks = Stacks(commands.stacks, self._workers.stacks(self._name))
+            _print([pod_messages.written(stacks)])
 
     def _print_log(self) -> None:
         while lines := self._tail.lines():
@@ -270,11 +256,8 @@ def main(attempt: int) -> NoReturn:
     inheritance: Any = None
     cause = hint = ""
     try:
-        if differs := packed_secrets.differences(mounted):
-            cause, hint = (
-                packed_secrets.VERSION_MISMATCH.format(differs),
-                packed_secrets.VERSION_HINT,
-            )
+        if cause := packed_secrets.mismatch(mounted):
+            hint = packed_secrets.VERSION_HINT
         else:
             ended = WorkerPod(attempt, mounted, writable, Path(STATE)).run()
     except InChild as in_child:

@@ -46,11 +46,11 @@ def zipped(folder: Path) -> bytes:
         if (folder / name).is_dir():
             paths += _files_in(folder / name)
     files = {path.relative_to(folder): path.read_bytes() for path in paths}
-    with io.BytesIO() as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, content in sorted(files.items()):
-                archive.writestr(zipfile.ZipInfo(path.as_posix()), content)
-        whole = file.getvalue()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(path.as_posix()), content)
+    whole = file.getvalue()
     if len(whole) > _LARGEST:
         largest = sorted(files, key=lambda path: -len(files[path]))[:_LISTED]
         listed = ", ".join(f"{path} {in_words(len(files[path]))}" for path in largest)
@@ -81,10 +81,10 @@ def packed(folder: Path) -> bytes:
     """The files of a folder; nothing if there are none. OSError: they cannot be read."""
     if is_empty(folder):
         return b""
-    with io.BytesIO() as file:
-        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
-            archive.add(folder, arcname=".")
-        return file.getvalue()
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
+        archive.add(folder, arcname=".")
+    return file.getvalue()
 
 
 def unpack(content: bytes, folder: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,9 @@ VERSIONS, SHARED = "versions", "shared"
 versions, which a pod checks before it unpickles anything."""
 FILES = (VERSIONS, SHARED)
 
-VERSION_MISMATCH = "the image is not like the launcher: {}"
+Places = Mapping[str, Sequence[tuple[int, str]]]
+"""Content → (number of the Secret, file in it) of each of its parts."""
+
 VERSION_HINT = (
     "make an image with the launcher's versions, since what they pickle is not always the same"
 )
@@ -37,41 +39,31 @@ def packed(content: bytes) -> list[bytes]:
     return [whole[i : i + PART_BYTES] for i in range(0, len(whole), PART_BYTES)]
 
 
-@dataclass(frozen=True)
-class PackedSecrets:
-    """Which Secret has which content.
+def pack_secrets(
+    first: Mapping[str, bytes], contents: Mapping[str, bytes]
+) -> tuple[list[dict[str, bytes]], Places]:
+    """Contents, packed: for each Secret its files, of which `first` are the first; and where contents are.
 
-    Attributes:
-        secret_files: For each Secret its files. The first begins with those that every pod gets.
-        places: Content → (number of the Secret, file in it) of each of its parts.
+    A part that does not fit into the last Secret any more begins a new one.
     """
-
-    secret_files: tuple[dict[str, bytes], ...]
-    places: Mapping[str, tuple[tuple[int, str], ...]]
-
-
-def pack_secrets(first: Mapping[str, bytes], contents: Mapping[str, bytes]) -> PackedSecrets:
-    """Contents, packed: a part that does not fit into the last Secret any more begins a new one."""
     secret_files: list[dict[str, bytes]] = [dict(first)]
-    places: dict[str, tuple[tuple[int, str], ...]] = {}
+    places: dict[str, list[tuple[int, str]]] = {name: [] for name in contents}
     for name, content in contents.items():
-        parts = []
         for i, part in enumerate(packed(content)):
             if sum(map(len, secret_files[-1].values())) + len(part) > PART_BYTES:
                 secret_files.append({})
             file = file_name(name, i)
             secret_files[-1][file] = part
-            parts.append((len(secret_files) - 1, file))
-        places[name] = tuple(parts)
-    return PackedSecrets(tuple(secret_files), places)
+            places[name].append((len(secret_files) - 1, file))
+    return secret_files, places
 
 
 def unpacked(folder: Path, name: str) -> bytes:
-    """What was packed, from the files `name-000`, `name-001`, … of a folder."""
+    """What was packed, from the files `name-000`, `name-001`, … of a folder; nothing if there are none."""
     parts: list[bytes] = []
     while (path := folder / file_name(name, len(parts))).exists():
         parts.append(path.read_bytes())
-    return zlib.decompress(b"".join(parts))
+    return zlib.decompress(b"".join(parts)) if parts else b""
 
 
 def file_name(name: str, index: int) -> str:
@@ -96,11 +88,11 @@ class RunConfig:
     grace_s: float
 
     def files(self) -> dict[str, bytes]:
-        """The files of the root Secret that every pod gets."""
         versions = json.dumps(launch_origin.versions()).encode()
         return {VERSIONS: versions, SHARED: pickle.dumps(self, protocol=5)}
 
 
-def differences(mounted: Path) -> str:
+def mismatch(mounted: Path) -> str:
     """In what versions this pod differs from the launcher; empty if it does not."""
-    return launch_origin.differences(json.loads((mounted / VERSIONS).read_text()))
+    differs = launch_origin.differences(json.loads((mounted / VERSIONS).read_text()))
+    return f"the image is not like the launcher: {differs}" if differs else ""
