@@ -76,13 +76,12 @@ class Tail:
             self._coming.append(log)
 
     def has_more(self) -> bool:
-        """Whether there is something to read."""
         return self.backlog() > 0
 
     def backlog(self) -> int:
         """How many bytes there are to read, of the attempt at which it is."""
         left = max(0, self._notice() - self._live.offset)
-        for part in (*self._closed, *([self._late] if self._late is not None else ())):
+        for part in filter(None, (*self._closed, self._late)):
             left += max(0, _inode_and_size(part.path)[1] - part.offset)
         if left or not self._coming:
             return left
