@@ -30,7 +30,6 @@ class Actions:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def begin(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def do(self, action: Callable[..., object], *arguments: Any) -> None:

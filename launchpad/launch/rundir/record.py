@@ -50,7 +50,6 @@ class RunRecord:
 
     @property
     def is_running(self) -> bool:
-        """Whether the run has not ended."""
         return locations.is_held(Path(self.runtime))
 
     def named(self, label: str) -> list[str]:
