@@ -15,17 +15,8 @@ from typing import Any
 
 from launchpad.events import Ended, Exiting, ProcessStarted, Ready
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.processes import exit_status
+from launchpad.launch.backends.processes import exit_status, messages
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
-from launchpad.launch.backends.processes.messages import (
-    AddressesChanged,
-    Awaits,
-    ChildExited,
-    DumpStacks,
-    EndLaunch,
-    FromWorker,
-    Phase,
-)
 from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
     KillWorker,
@@ -63,7 +54,6 @@ class ForkedWorkers(Workers):
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
 
     def start(self, worker: str, attempt: int) -> None:
-        """Has the forkserver fork it."""
         with self._lock:
             self._attempts[worker] = ProcessAttempt(worker, attempt)
             lost = self._lost
@@ -73,7 +63,6 @@ class ForkedWorkers(Workers):
             self.send(StartWorker(worker, attempt))
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Sends the request to it."""
         self.send(StopWorker(worker, restarts))
 
     def kill(self, worker: str) -> None:
@@ -84,22 +73,20 @@ class ForkedWorkers(Workers):
         self.send(KillWorker(worker, at_once=self._skips_grace))
 
     def skip_grace(self) -> None:
-        """For all kills to come."""
         self._skips_grace = True
 
     def announce_gone(self, worker: str, why: str) -> None:
-        """Sends it to all workers."""
         self.send(AnnounceGone(worker, why))
 
     def place(self, places: Mapping[str, str]) -> None:
         """Sends to all workers where addresses are now."""
-        self.send(AddressesChanged(places))
+        self.send(messages.AddressesChanged(places))
 
     def stacks(self, worker: str) -> str:
         """What faulthandler writes in its process, even when that hangs in C code."""
         file = self._stacks(worker)
         begin = size = _size(file)
-        self.send(DumpStacks(worker))
+        self.send(messages.DumpStacks(worker))
         deadline, unchanged = time.monotonic() + _STACKS_S, 0
         while unchanged < _UNCHANGED and time.monotonic() < deadline:
             time.sleep(_POLL_S)
@@ -116,10 +103,9 @@ class ForkedWorkers(Workers):
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.killed = True
-        self.send(EndLaunch())
+        self.send(messages.EndLaunch())
 
     def on(self, message: Any) -> None:
-        """Takes a message of the forkserver."""
         if isinstance(message, ProcessStarted):
             attempt = self._attempts[message.worker]
             attempt.pid, attempt.phase = message.pid, "import"
@@ -127,17 +113,17 @@ class ForkedWorkers(Workers):
         elif isinstance(message, Ended):  # it could not have a process
             ended = message.outcome
             self._end(ended.worker, lambda attempt: ended)
-        elif isinstance(message, ChildExited):
+        elif isinstance(message, messages.ChildExited):
             exited = message
             self._end(message.worker, lambda attempt: exit_status.ending(attempt, exited))
-        elif isinstance(message, FromWorker):
+        elif isinstance(message, messages.FromWorker):
             attempt, sent = self._attempts[message.worker], pickle.loads(message.frame)
             if isinstance(sent, Ended):
                 attempt.reported = sent.outcome
                 self._report(Exiting(attempt.worker, attempt.number))
-            elif isinstance(sent, Awaits):
+            elif isinstance(sent, messages.Awaits):
                 attempt.awaits = sent.what
-            elif isinstance(sent, Phase):
+            elif isinstance(sent, messages.Phase):
                 attempt.phase = sent.phase
             else:
                 attempt.phase = "run" if isinstance(sent, Ready) else attempt.phase

@@ -44,8 +44,8 @@ from launchpad.launch.backends.processes import exit_status, messages, os_proces
 from launchpad.launch.backends.processes.messages import AddressesChanged, Awaits, Phase
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.device import VISIBLE
+from launchpad.launch.logs.log_files import first_part
 from launchpad.launch.logs.log_writer import ProcessLog
-from launchpad.launch.logs.rotation import first_part
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.rundir import claims
@@ -83,7 +83,7 @@ def mark(worker: str, attempt: int) -> str:
 
 def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int]) -> NoReturn:
     """Turns the forkserver's copy into a process of its own, and runs the worker in it."""
-    plan = spec.workers[spawn_args.worker]
+    plan = spec.plan.worker(spawn_args.worker)
     inherited = spawn_args.control, spawn_args.file, *spec.claim
     try:
         os_process.set_process_group(0)
@@ -107,7 +107,7 @@ def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int])
                 python=plan.python,
                 flags=spec.interpreter.flags,
             )
-            variables = environment(plan, spec.logs.directory.name, len(spec.workers))
+            variables = environment(plan, spec.logs.directory.name, len(spec.plan.workers))
             os.execvpe(command[0], command, {**os.environ, **variables})
     except OSError as error:
         _report_not_started(spawn_args, error)
@@ -125,16 +125,16 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
     """The variables that are set for a worker beside those that it inherits; its own count most.
 
     Args:
-        plan: The worker.
         run_id: The run that holds its GPUs.
         num_workers: How many share this host's CPUs.
     """
+    inherited = os.environ.get(_THREADS[0], "")
     if plan.resources.cpus is not None:
         threads = math.ceil(plan.resources.cpus)
-    else:  # Ray sets the variable; it knows how many workers share a node
-        value = os.environ.get(_THREADS[0], "")
-        has_value = value.isdigit()
-        threads = int(value) if has_value else max(1, local_host.number_of_cpus() // num_workers)
+    elif inherited.isdigit():  # Ray sets it, which knows how many workers share a node
+        threads = int(inherited)
+    else:
+        threads = max(1, local_host.number_of_cpus() // num_workers)
     hints = {name: str(threads) for name in _THREADS if name not in os.environ}
     gpus = {VISIBLE: ",".join(plan.gpus)}
     if plan.gpus:
@@ -142,9 +142,9 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
     return {**hints, **gpus, **plan.env}
 
 
-def _report_not_started(spawn_args: SpawnArgs, error: Exception) -> None:
-    attempt = exit_status.ProcessAttempt(spawn_args.worker, spawn_args.attempt, os.getpid())
-    messages.send(spawn_args.control, Ended(exit_status.not_started(attempt, error)))
+def _report_not_started(args: SpawnArgs, error: Exception) -> None:
+    ended = exit_status.not_started(args.worker, args.attempt, error, os.getpid())
+    messages.send(args.control, Ended(ended))
 
 
 def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec) -> NoReturn:
@@ -170,11 +170,11 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
     )
     _prepare(plan, spec, log)
     os.environ[os_process.MARK] = mark(spawn_args.worker, spawn_args.attempt)
-    places = dict(spec.endpoints)
+    places = spec.plan.endpoints
     me = context_of(
         plan,
-        spec.program,
-        spec.launch_type,
+        spec.plan.program,
+        spec.plan.launch_type,
         spawn_args.attempt,
         places,
         forkserver.send,
@@ -206,7 +206,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
 
 def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
     """Makes the process what the user's code expects to run in."""
-    os.environ.update(environment(plan, spec.logs.directory.name, len(spec.workers)))
+    os.environ.update(environment(plan, spec.logs.directory.name, len(spec.plan.workers)))
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
             os.sched_setaffinity(0, plan.cpus)

@@ -19,8 +19,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from launchpad.courier import keyring
-from launchpad.launch.logs.log_files import LogFiles
-from launchpad.launch.logs.rotation import Rotation
+from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.planning.interpreter import InterpreterSettings
@@ -36,12 +35,12 @@ class LaunchSpec:
     """What all workers of a launch know.
 
     Attributes:
-        workers: Name → plan, without its payload.
+        plan: The launch's, without payloads.
         payloads: Name → where its payload begins, counted from the end of the index, and its length.
         main: The launching script's `__main__`.
         claim: The descriptor of the run's claim on GPUs and CPUs, which all processes keep; or nothing.
         states: Name → where the worker may leave what its next attempt is to find.
-        argv, flags: The launching script's, as `flag_values.capture` gives them.
+        argv, flags: The launching script's, as `absl_flags.capture` gives them.
         interpreter: What workers take over from the script's interpreter.
         keys: What opens this run's addresses: prefix, token and credentials.
         can_move: Whether servers may be somewhere else after a restart.
@@ -49,10 +48,7 @@ class LaunchSpec:
         known_as: Address → the name by which others find it, where that is not what its server listens at.
     """
 
-    program: str
-    launch_type: str
-    endpoints: dict[str, str]
-    workers: Mapping[str, WorkerPlan]
+    plan: LaunchPlan
     payloads: Mapping[str, tuple[int, int]]
     logs: LogFiles
     rotation: Rotation
@@ -88,11 +84,9 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
     names = [worker.name for worker in plan.workers]
     lengths = [len(worker.payload) for worker in plan.workers]
     offsets = accumulate(lengths, initial=0)
+    bare = tuple(replace(worker, payload=b"") for worker in plan.workers)
     launch_spec = LaunchSpec(
-        program=plan.program,
-        launch_type=plan.launch_type,
-        endpoints=plan.endpoints,
-        workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
+        plan=LaunchPlan(plan.program, plan.launch_type, bare),
         payloads=dict(zip(names, zip(offsets, lengths, strict=False), strict=True)),
         logs=run.log_files,
         rotation=run.rotation,
@@ -106,25 +100,21 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         keys=[(run.scope, keyring.find(run.scope), None)],
     )
     index = pickle.dumps(replace(launch_spec, **overrides), protocol=5)
-    for part in (index, *(worker.payload for worker in plan.workers)):
-        left = memoryview(part)
-        while left:
-            left = left[os.write(fd, left) :]
+    with open(fd, "wb", closefd=False) as file:
+        file.writelines((index, *(worker.payload for worker in plan.workers)))
     return len(index)
 
 
 def load(fd: int, index_length: int) -> LaunchSpec:
     """The index."""
-    launch_spec = pickle.loads(_mapped(fd, 0, index_length))
-    assert isinstance(launch_spec, LaunchSpec)
-    return launch_spec
+    return cast(LaunchSpec, pickle.loads(_mapped(fd, 0, index_length)))
 
 
 def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) -> WorkerPlan:
     """The plan of one worker, its payload mapped from the file."""
     offset, length = launch_spec.payloads[worker]
     payload = cast(bytes, _mapped(fd, index_length + offset, length))
-    return replace(launch_spec.workers[worker], payload=payload)
+    return replace(launch_spec.plan.worker(worker), payload=payload)
 
 
 def _mapped(fd: int, offset: int, length: int) -> memoryview:
