@@ -18,7 +18,6 @@ class Actions:
     """The thread. `do` and `end` may be called from any thread, `call_later` from this one.
 
     Args:
-        name: The thread's.
         on_error: Called with what an action has raised; the thread goes on.
     """
 

@@ -25,8 +25,7 @@ _QUERY = "index,uuid,name,mig.mode.current"
 
 def installed() -> list[Device]:
     """The devices of this host, in the order of their numbers; GPUs in MIG mode by their parts."""
-    fake = os.environ.get(FAKE)
-    if fake:
+    if fake := os.environ.get(FAKE):
         return _fake(fake)
     try:
         import pynvml

@@ -106,8 +106,7 @@ class Tail:
         """Passes over all but the last `down_to` bytes: how many lines and bytes that were."""
         n_lines = n_bytes = 0
         while (too_many := self.backlog() - down_to) > 0:
-            data = self._read(min(too_many, _CHUNK))
-            if not data:
+            if not (data := self._read(min(too_many, _CHUNK))):
                 break
             head, newline, self._partial = (self._partial + data).rpartition(b"\n")
             n_lines += head.count(b"\n") + len(newline)

@@ -119,8 +119,7 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
 def end(worker: RunContext) -> None:
     """Ends what `begin` began; what the worker's threads still print goes to the original stream."""
     with _lock:
-        file = _files.pop(worker, None)
-        if file is not None:
+        if (file := _files.pop(worker, None)) is not None:
             file.close()
         if not _files:
             for name in _NAMES:

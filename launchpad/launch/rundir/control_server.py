@@ -34,9 +34,7 @@ def serve(
     """Serves one run to processes that may read its runtime directory.
 
     Args:
-        status: Gives a row for each worker.
         stop: Asks the program to stop, at once or in good order; returns without waiting.
-        stacks: Gives the stacks of a worker's threads.
 
     Raises:
         OSError: there can be no new file or socket.

@@ -32,8 +32,7 @@ LOCK = "lock"
 
 def runtime_bases() -> list[Path]:
     """Where runtime directories can be, the preferred one first."""
-    chosen = os.environ.get("LAUNCHPAD_RUNTIME_DIR")
-    if chosen:
+    if chosen := os.environ.get("LAUNCHPAD_RUNTIME_DIR"):
         return [Path(chosen).absolute()]
     uid = os.getuid()
     candidates = [Path(tempfile.gettempdir(), f"launchpad-{uid}"), Path(f"/tmp/launchpad-{uid}")]
@@ -95,8 +94,7 @@ def private_runtime_bases() -> list[Path]:
 
 def log_base() -> Path:
     """Where log directories are."""
-    chosen = os.environ.get("LAUNCHPAD_LOGGING_DIR")
-    if chosen:
+    if chosen := os.environ.get("LAUNCHPAD_LOGGING_DIR"):
         return Path(chosen).absolute()  # workers may change their directory
     return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
 

@@ -153,6 +153,5 @@ def _records_in(base: Path) -> Iterator[RunRecord]:
             os.close(private_directory.open_private(directory))
         except OSError:
             continue  # no run's
-        record = read(directory)
-        if record is not None:
+        if (record := read(directory)) is not None:
             yield record

@@ -33,7 +33,6 @@ class Worker:
     """Runs one executable and returns how it ended.
 
     Args:
-        plan: What to run.
         context: Its run context, already current in the thread that calls `main`.
         report: Where Ready goes.
         interrupt: Makes `Stopped` be raised in the thread that is in `main`.

@@ -17,12 +17,7 @@ from launchpad.events import Ended, Exiting, ProcessStarted, Ready
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status, messages
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
-from launchpad.launch.supervision.worker_state import (
-    AnnounceGone,
-    KillWorker,
-    StartWorker,
-    StopWorker,
-)
+from launchpad.launch.supervision import worker_state
 from launchpad.outcome import Outcome
 
 _STACKS_S = 2.0
@@ -60,23 +55,23 @@ class ForkedWorkers(Workers):
         if lost is not None:
             self._end(worker, lost)
         else:
-            self.send(StartWorker(worker, attempt))
+            self.send(worker_state.StartWorker(worker, attempt))
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        self.send(StopWorker(worker, restarts))
+        self.send(worker_state.StopWorker(worker, restarts))
 
     def kill(self, worker: str) -> None:
         """Has it and its process group killed, after a moment in which it writes its stacks to its log."""
         with self._lock:
             if worker in self._attempts:
                 self._attempts[worker].killed = True
-        self.send(KillWorker(worker, at_once=self._skips_grace))
+        self.send(worker_state.KillWorker(worker, at_once=self._skips_grace))
 
     def skip_grace(self) -> None:
         self._skips_grace = True
 
     def announce_gone(self, worker: str, why: str) -> None:
-        self.send(AnnounceGone(worker, why))
+        self.send(worker_state.AnnounceGone(worker, why))
 
     def place(self, places: Mapping[str, str]) -> None:
         """Sends to all workers where addresses are now."""

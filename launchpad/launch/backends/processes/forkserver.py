@@ -41,12 +41,7 @@ from launchpad.launch.backends.processes import (
 from launchpad.launch.backends.processes.worker_process import SpawnArgs
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.out_of_memory import OutOfMemory
-from launchpad.launch.supervision.worker_state import (
-    AnnounceGone,
-    KillWorker,
-    StartWorker,
-    StopWorker,
-)
+from launchpad.launch.supervision import worker_state
 
 _DUMP_S, _DUMP_LIMIT_S = 0.05, 1.0
 """How long a worker that is to be killed has for writing its stacks into its log, and how long if it was not
@@ -154,27 +149,27 @@ class ForkServer:
                 self._launch_spec = worker_specs.load(self._file, index_length)
                 # What is here now is never looked at by a worker's collector, so its pages stay shared.
                 gc.freeze()
-            case StartWorker():
+            case worker_state.StartWorker():
                 self._start(message)
-            case StopWorker(worker) if worker in processes:
+            case worker_state.StopWorker(worker) if worker in processes:
                 processes[worker].pipe.send(message)
             case messages.DumpStacks(worker) if worker in processes:
                 with contextlib.suppress(OSError):
                     os.kill(processes[worker].pid, os_process.SHOW_STACKS)
-            case KillWorker(worker, at_once=True) if worker in processes:
+            case worker_state.KillWorker(worker, at_once=True) if worker in processes:
                 os_process.kill_group(processes[worker].pid)
-            case KillWorker(worker) if worker in processes:
+            case worker_state.KillWorker(worker) if worker in processes:
                 now, process = time.monotonic(), processes[worker]
                 process.kill_at, process.kill_by = now + _DUMP_S, now + _DUMP_LIMIT_S
                 with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGQUIT)
-            case AnnounceGone() | messages.AddressesChanged():
+            case worker_state.AnnounceGone() | messages.AddressesChanged():
                 for process in processes.values():
                     process.pipe.send(message)
             case messages.EndLaunch():
                 self._is_over = True
 
-    def _start(self, start: StartWorker) -> None:
+    def _start(self, start: worker_state.StartWorker) -> None:
         try:
             ours, theirs = (end.detach() for end in socket.socketpair())
             try:
@@ -209,8 +204,7 @@ class ForkServer:
         processes = {process.pid: process for process in self._processes.values()}
         ended = list(os_process.ended_children(wait=wait))
         for pid, status, peak_bytes in ended:
-            process = processes.get(pid)
-            if process is None:  # it was adopted
+            if (process := processes.get(pid)) is None:  # it was adopted
                 continue
             process.pipe.drain()
             process.pipe.close()

@@ -83,7 +83,7 @@ def mark(worker: str, attempt: int) -> str:
 
 def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int]) -> NoReturn:
     """Turns the forkserver's copy into a process of its own, and runs the worker in it."""
-    plan = spec.plan.worker(spawn_args.worker)
+    plan = spec.workers[spawn_args.worker]
     inherited = spawn_args.control, spawn_args.file, *spec.claim
     try:
         os_process.set_process_group(0)
@@ -107,7 +107,7 @@ def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int])
                 python=plan.python,
                 flags=spec.interpreter.flags,
             )
-            variables = environment(plan, spec.logs.directory.name, len(spec.plan.workers))
+            variables = environment(plan, spec.logs.directory.name, len(spec.workers))
             os.execvpe(command[0], command, {**os.environ, **variables})
     except OSError as error:
         _report_not_started(spawn_args, error)
@@ -170,11 +170,11 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
     )
     _prepare(plan, spec, log)
     os.environ[os_process.MARK] = mark(spawn_args.worker, spawn_args.attempt)
-    places = spec.plan.endpoints
+    places = dict(spec.endpoints)
     me = context_of(
         plan,
-        spec.plan.program,
-        spec.plan.launch_type,
+        spec.program,
+        spec.launch_type,
         spawn_args.attempt,
         places,
         forkserver.send,
@@ -206,7 +206,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
 
 def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
     """Makes the process what the user's code expects to run in."""
-    os.environ.update(environment(plan, spec.logs.directory.name, len(spec.plan.workers)))
+    os.environ.update(environment(plan, spec.logs.directory.name, len(spec.workers)))
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
             os.sched_setaffinity(0, plan.cpus)

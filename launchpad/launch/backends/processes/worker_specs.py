@@ -35,7 +35,7 @@ class LaunchSpec:
     """What all workers of a launch know.
 
     Attributes:
-        plan: The launch's, without payloads.
+        workers: Name → plan, without its payload.
         payloads: Name → where its payload begins, counted from the end of the index, and its length.
         main: The launching script's `__main__`.
         claim: The descriptor of the run's claim on GPUs and CPUs, which all processes keep; or nothing.
@@ -48,7 +48,10 @@ class LaunchSpec:
         known_as: Address → the name by which others find it, where that is not what its server listens at.
     """
 
-    plan: LaunchPlan
+    program: str
+    launch_type: str
+    endpoints: dict[str, str]
+    workers: Mapping[str, WorkerPlan]
     payloads: Mapping[str, tuple[int, int]]
     logs: LogFiles
     rotation: Rotation
@@ -84,9 +87,11 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
     names = [worker.name for worker in plan.workers]
     lengths = [len(worker.payload) for worker in plan.workers]
     offsets = accumulate(lengths, initial=0)
-    bare = tuple(replace(worker, payload=b"") for worker in plan.workers)
     launch_spec = LaunchSpec(
-        plan=LaunchPlan(plan.program, plan.launch_type, bare),
+        program=plan.program,
+        launch_type=plan.launch_type,
+        endpoints=plan.endpoints,
+        workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
         payloads=dict(zip(names, zip(offsets, lengths, strict=False), strict=True)),
         logs=run.log_files,
         rotation=run.rotation,
@@ -114,7 +119,7 @@ def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) ->
     """The plan of one worker, its payload mapped from the file."""
     offset, length = launch_spec.payloads[worker]
     payload = cast(bytes, _mapped(fd, index_length + offset, length))
-    return replace(launch_spec.plan.worker(worker), payload=payload)
+    return replace(launch_spec.workers[worker], payload=payload)
 
 
 def _mapped(fd: int, offset: int, length: int) -> memoryview:
