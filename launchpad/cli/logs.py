@@ -15,7 +15,7 @@ from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
 from launchpad.launch.logs.log_files import LogFiles
 from launchpad.launch.logs.tail import Tail
-from launchpad.launch.output import terminal
+from launchpad.launch.output import printer
 from launchpad.launch.rundir import record
 from launchpad.launch.rundir.record import RunRecord
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     tails = {worker: follow(one, worker) for worker in workers}
     prefixes = {workers[0]: ""}
     if len(workers) > 1:  # as in the launching script
-        prefixes = terminal.prefixes(sys.stdout, workers)
+        prefixes = printer.prefixes_of(sys.stdout, workers)
     while True:
         # Before the lines are read, so that the last ones of the run are among them.
         is_last = not options.follow or runs.has_ended(one)
@@ -116,7 +116,7 @@ def _print(prefix: str, lines: Sequence[bytes]) -> None:
     """Prints lines: on a terminal without control sequences, else as they are."""
     if not lines:
         return
-    if terminal.is_terminal(sys.stdout):
-        sys.stdout.write(terminal.prefixed(prefix, lines))
+    if printer.is_terminal(sys.stdout):
+        sys.stdout.write(printer.prefixed(prefix, lines))
     else:
         sys.stdout.writelines(f"{prefix}{line.decode(errors='replace')}\n" for line in lines)

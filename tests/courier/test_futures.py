@@ -273,7 +273,9 @@ def test_sound_13_a_callback_may_wait_for_another_future_of_its_client(
 
 @pytest.mark.every_transport
 def test_sound_13_a_callback_may_wait_for_another_callback(serve, connect, address, gate) -> None:
-    def echo(value: int) -> int:  # later: a future that is done runs its callbacks where they are added
+    def echo(
+        value: int,
+    ) -> int:  # later: a future that is done runs its callbacks where they are added
         gate.wait(60)
         return value
 

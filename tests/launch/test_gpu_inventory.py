@@ -7,7 +7,6 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -171,9 +170,6 @@ class FakeNvml(types.ModuleType):
     def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
         return f"name of {handle}"
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
-        return types.SimpleNamespace(total=40 << 30)
-
     def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:  # noqa: N802
         if handle == "GPU-0":
             raise self.NVMLError("not supported")
@@ -201,9 +197,9 @@ def test_the_library_of_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
     found = inventory.installed()
 
     assert found == [
-        Device(0, "GPU-0", "name of GPU-0", 40 << 30),
-        Device(1, "MIG-0", "name of MIG-0", 40 << 30, "GPU-1"),
-        Device(1, "MIG-3", "name of MIG-3", 40 << 30, "GPU-1"),
+        Device(0, "GPU-0", "name of GPU-0"),
+        Device(1, "MIG-0", "name of MIG-0", "GPU-1"),
+        Device(1, "MIG-3", "name of MIG-3", "GPU-1"),
     ]
     assert not nvml.is_open
 
@@ -231,8 +227,8 @@ GPU 1: NVIDIA H100 (UUID: GPU-77777777-d268)
 END
 ;;
   *) cat <<END
-0, GPU-5c89852c-d268, NVIDIA A100-SXM4-40GB, 40536, Enabled
-1, GPU-77777777-d268, NVIDIA H100, 81559, [N/A]
+0, GPU-5c89852c-d268, NVIDIA A100-SXM4-40GB, Enabled
+1, GPU-77777777-d268, NVIDIA H100, [N/A]
 END
 ;;
 esac
@@ -250,9 +246,9 @@ def test_without_the_library_the_command_is_asked(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     assert inventory.installed() == [
-        Device(0, "MIG-7089d0f3-293f", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 0, "GPU-5c89852c-d268"),
-        Device(0, "MIG-8c9f2b1a-1234", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", 0, "GPU-5c89852c-d268"),
-        Device(1, "GPU-77777777-d268", "NVIDIA H100", 81559 << 20),
+        Device(0, "MIG-7089d0f3-293f", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GPU-5c89852c-d268"),
+        Device(0, "MIG-8c9f2b1a-1234", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", "GPU-5c89852c-d268"),
+        Device(1, "GPU-77777777-d268", "NVIDIA H100"),
     ]
 
 

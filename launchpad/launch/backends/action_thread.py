@@ -18,7 +18,6 @@ class Actions:
     """The thread. `do` and `end` may be called from any thread, `call_later` from this one.
 
     Args:
-        name: The thread's.
         on_error: Called with what an action has raised; the thread goes on.
     """
 
@@ -30,7 +29,6 @@ class Actions:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def begin(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def do(self, action: Callable[..., object], *arguments: Any) -> None:

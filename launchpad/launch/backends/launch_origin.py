@@ -24,7 +24,7 @@ class LauncherInfo:
 
     Attributes:
         path: Its sys.path; what of it is on a node, too, is added there.
-        argv, flags: As `flag_values.capture` gives them.
+        argv, flags: As `absl_flags.capture` gives them.
         interpreter: What workers take over from its interpreter.
         main: Its `__main__`.
     """
@@ -37,7 +37,6 @@ class LauncherInfo:
 
     @classmethod
     def here(cls) -> LauncherInfo:
-        """This process."""
         path = [os.path.abspath(entry) for entry in sys.path]
         flags = absl_flags.capture(sys.argv[0])
         return cls(path, tuple(sys.argv), flags, InterpreterSettings.here(), MainModule.of_script())
@@ -72,9 +71,8 @@ def versions() -> dict[str, str]:
 
     import launchpad
 
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return {
-        "Python": python,
+        "Python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "cloudpickle": cloudpickle.__version__,
         "launchpad": launchpad.__version__,
     }

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from launchpad.errors import DefinitionError, LaunchError
+from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices import inventory, out_of_memory, shortage
 from launchpad.launch.devices.allocation import UNIT, GpuRequest, allocate
 from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, listed, visible
@@ -27,67 +28,62 @@ _RELEASE_WAIT_S = 5.0
 """How long a launch waits for the GPUs of a run whose launcher has ended; its workers end with that."""
 
 
-def assign(workers: Sequence[WorkerPlan], *, binds_cpus: bool) -> list[WorkerPlan]:
-    """The workers with the GPUs and CPUs that they get while no other run holds any.
+class LocalBackend(Backend):
+    """A backend whose workers run on this host."""
 
-    Args:
-        binds_cpus: Whether a worker can be kept to CPUs of its own.
+    binds_cpus = False
+    """Whether a worker can be kept to CPUs of its own."""
 
-    Raises:
-        DefinitionError: this host does not have what they ask for.
-    """
-    _check_cpus_and_memory(workers)
-    requests, devices = _requests(workers), _devices(workers)
-    given = allocate(devices, requests)
-    if given is None:
-        has = shortage.supply(devices, inventory.installed(), os.environ.get(VISIBLE))
-        raise DefinitionError(
-            f"{shortage.demand_of_gpus(requests)}, {has}{shortage.reason(requests, devices)}."
-            " Give fewer replicas, or smaller Resources(gpus=…)."
-        )
-    bound = _cpus(workers, {}) if binds_cpus else {}
-    return _equipped(workers, given, bound)
+    def assign(self, workers: Sequence[WorkerPlan]) -> list[WorkerPlan]:
+        """The workers with the GPUs and CPUs that they get while no other run holds any.
 
+        Raises:
+            DefinitionError: this host does not have what they ask for.
+        """
+        _check_cpus_and_memory(workers)
+        requests = _requests(workers)
+        devices = _devices(requests)
+        given = allocate(devices, requests) if requests else {}
+        if given is None:
+            has = shortage.supply(devices, inventory.installed(), os.environ.get(VISIBLE))
+            raise DefinitionError(
+                f"{shortage.demand_of_gpus(requests)}, {has}{shortage.reason(requests, devices)}."
+                " Give fewer replicas, or smaller Resources(gpus=…)."
+            )
+        return _equipped(workers, given, _cpus(workers, {}) if self.binds_cpus else {})
 
-def claim(plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-    """The plan with GPUs and CPUs that no other run holds; this run holds them from now on.
+    def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
+        """The plan with GPUs and CPUs that no other run holds; this run holds them from now on.
 
-    Raises:
-        LaunchError: others hold too many of the GPUs.
-    """
-    has_cpus = any(worker.cpus for worker in plan.workers)
-    if not has_cpus and not any(worker.gpus for worker in plan.workers):
-        return plan
-    requests = _requests(plan.workers)
-    devices = _devices(plan.workers)  # may take a second, so without the table's lock
-    deadline = time.monotonic() + _RELEASE_WAIT_S
-    while True:
-        with claims.claim_table() as claim_table:
-            given = allocate(devices, requests, claim_table.taken())
-            if given is not None:
-                bound = _cpus(plan.workers, claim_table.busy()) if has_cpus else {}
-                workers = _equipped(plan.workers, given, bound)
-                run.claim = claim_table.add(_claim_record(plan.program, run.run_id, workers, given))
-                return replace(plan, workers=tuple(workers))
-            holders = [record for record in claim_table.records if record.gpus]
-        if not any(h.launcher_is_dead for h in holders) or time.monotonic() > deadline:
-            raise LaunchError(_held_by(plan, holders))
-        time.sleep(0.02)
-
-
-def _claim_record(
-    program: str,
-    run_id: str,
-    workers: Sequence[WorkerPlan],
-    given: Mapping[str, Sequence[Device]],
-) -> ClaimRecord:
-    gpus: dict[str, int] = {}
-    for request in _requests(workers):
-        for device in given.get(request.worker, ()):
-            gpus[device.uuid] = gpus.get(device.uuid, 0) + request.units
-    cpus = [cpu for worker in workers for cpu in worker.cpus]
-    shown = {worker.name: worker.gpus for worker in workers if worker.gpus}
-    return ClaimRecord(run_id, program, os.getpid(), gpus, cpus, shown)
+        Raises:
+            LaunchError: others hold too many of the GPUs.
+        """
+        has_cpus = any(worker.cpus for worker in plan.workers)
+        if not has_cpus and not any(worker.gpus for worker in plan.workers):
+            return plan
+        requests = _requests(plan.workers)
+        devices = _devices(requests)  # may take a second, so without the table's lock
+        deadline = time.monotonic() + _RELEASE_WAIT_S
+        while True:
+            with claims.claim_table() as claim_table:
+                given = allocate(devices, requests, claim_table.taken())
+                if given is not None:
+                    bound = _cpus(plan.workers, claim_table.busy()) if has_cpus else {}
+                    workers = _equipped(plan.workers, given, bound)
+                    gpus: dict[str, int] = {}
+                    for request in requests:
+                        for device in given[request.worker]:
+                            gpus[device.uuid] = gpus.get(device.uuid, 0) + request.units
+                    cpus = [cpu for worker in workers for cpu in worker.cpus]
+                    shown = {worker.name: worker.gpus for worker in workers if worker.gpus}
+                    run.claim = claim_table.add(
+                        ClaimRecord(run.run_id, plan.program, os.getpid(), gpus, cpus, shown)
+                    )
+                    return replace(plan, workers=tuple(workers))
+                holders = [record for record in claim_table.records if record.gpus]
+            if not any(h.launcher_is_dead for h in holders) or time.monotonic() > deadline:
+                raise LaunchError(_held_by(plan.program, requests, holders))
+            time.sleep(0.02)
 
 
 def _equipped(
@@ -105,29 +101,32 @@ def _equipped(
 
 
 def _requests(workers: Sequence[WorkerPlan]) -> list[GpuRequest]:
-    return [GpuRequest(w.name, w.group, w.resources.gpus, w.resources.accelerator) for w in workers]
+    return [
+        GpuRequest(w.name, w.group, w.resources.gpus, w.resources.accelerator)
+        for w in workers
+        if w.resources.gpus
+    ]
 
 
 def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
     """What the user should know where this host has GPUs and no worker gets any; else empty.
 
-    The driver is not asked: a program that needs no GPU does not wait for it.
+    The driver is not asked, which takes up to a second: a program that needs no GPU does not wait for it.
     """
     exported = os.environ.get(VISIBLE, "").strip()
-    if exported in NONE_VISIBLE and (VISIBLE in os.environ or not inventory.has_driver()):
+    has_driver = bool(os.environ.get(inventory.FAKE)) or os.path.exists("/dev/nvidiactl")
+    if exported in NONE_VISIBLE and (VISIBLE in os.environ or not has_driver):
         return ""
     where = f"although {VISIBLE}={exported} is set" if exported else "and this host has GPUs"
     return shortage.unused([(w.resources.gpus, w.env.get(VISIBLE)) for w in workers], where)
 
 
-def _devices(workers: Sequence[WorkerPlan]) -> list[Device]:
+def _devices(requests: Sequence[GpuRequest]) -> list[Device]:
     """Those that may be given out; looked for only if a worker wants one."""
-    if not any(worker.resources.gpus for worker in workers):
-        return []
-    return visible(inventory.installed(), os.environ.get(VISIBLE))
+    return visible(inventory.installed(), os.environ.get(VISIBLE)) if requests else []
 
 
-def _held_by(plan: LaunchPlan, holders: Sequence[ClaimRecord]) -> str:
+def _held_by(program: str, requests: Sequence[GpuRequest], holders: Sequence[ClaimRecord]) -> str:
     """Which runs hold what: `GPU 0–3, 0.5 of GPU 4: program 'p', run …`."""
     names = {device.uuid: device.id for device in inventory.installed()}
     lines = ""
@@ -142,9 +141,9 @@ def _held_by(plan: LaunchPlan, holders: Sequence[ClaimRecord]) -> str:
             f"\n  {', '.join(filter(None, (listed(whole), *shares)))}: program {record.program!r}, run"
             f" {record.run_id}, process {record.pid}"
         )
-    asked = shortage.demand_of_gpus(_requests(plan.workers))
+    asked = shortage.demand_of_gpus(requests)
     return (
-        f"program {plan.program!r} asks for {asked}; this host has as many, but other runs hold:"
+        f"program {program!r} asks for {asked}; this host has as many, but other runs hold:"
         f"{lines}\nWait for them, or end one with `python -m launchpad stop RUN`."
     )
 

@@ -60,19 +60,16 @@ def allocate(
     """Worker → its devices; None if there is no way.
 
     Example:
-        allocate(installed(), [Request("learner-0", "learner", 2), Request("actor-0", "actor", 0.5)])
+        allocate(installed(), [GpuRequest("learner-0", "learner", 2), GpuRequest("actor-0", "actor", 0.5)])
 
     Args:
         devices: In the order in which they are preferred.
         requests: In the order in which they may choose.
         taken: Uuid → units that others have of it.
     """
-    wanted = [request for request in requests if request.gpus > 0]
-    whole = [request for request in wanted if request.gpus >= 1]
-    shares = sorted((r for r in wanted if r.gpus < 1), key=lambda r: -r.units)
+    wanted = sorted((r for r in requests if r.gpus > 0), key=lambda r: -r.units)
     free = [max(0, UNIT - (taken or {}).get(device.uuid, 0)) for device in devices]
-    search = _Search(devices, [*whole, *shares], free)
-    found = search.run()
+    found = _Search(devices, wanted, free).run()
     if found is None:
         return None
     given = {r.worker: tuple(devices[i] for i in sorted(t)) for r, t in found}

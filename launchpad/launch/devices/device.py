@@ -35,7 +35,6 @@ class Device:
     index: int
     uuid: str
     name: str
-    memory_bytes: int = 0
     whole: str = ""
 
     @property

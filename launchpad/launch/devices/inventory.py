@@ -19,26 +19,19 @@ from launchpad.launch.devices.device import Device
 
 FAKE = "LP_FAKE_GPUS"
 
-_FAKE_MEMORY = 80 << 30
 _SMI_S = 20.0
-_QUERY = "index,uuid,name,memory.total,mig.mode.current"
+_QUERY = "index,uuid,name,mig.mode.current"
 
 
 def installed() -> list[Device]:
     """The devices of this host, in the order of their numbers; GPUs in MIG mode by their parts."""
-    fake = os.environ.get(FAKE)
-    if fake:
+    if fake := os.environ.get(FAKE):
         return _fake(fake)
     try:
         import pynvml
     except ImportError:
         return _from_command()
     return _from_library(pynvml)
-
-
-def has_driver() -> bool:
-    """Whether there seem to be GPUs, without asking the driver, which takes up to a second."""
-    return bool(os.environ.get(FAKE)) or os.path.exists("/dev/nvidiactl")
 
 
 def _fake(text: str) -> list[Device]:
@@ -56,9 +49,9 @@ def _fake(text: str) -> list[Device]:
         for n in range(int(count)):
             if "MIG" in name:
                 part, gpu = f"MIG-fake-{index}-{n}", f"GPU-fake-{index}"
-                devices.append(Device(index, part, name, _FAKE_MEMORY, gpu))
+                devices.append(Device(index, part, name, gpu))
             else:
-                devices.append(Device(index + n, f"GPU-fake-{index + n}", name, _FAKE_MEMORY))
+                devices.append(Device(index + n, f"GPU-fake-{index + n}", name))
     return devices
 
 
@@ -88,20 +81,17 @@ def _from_library(nvml: Any) -> list[Device]:
 
 
 def _describe(nvml: Any, index: int, handle: Any, whole: str = "") -> Device:
-    name, uuid = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetUUID(handle)
-    memory = 0
-    with contextlib.suppress(nvml.NVMLError):  # where GPU and host share theirs
-        memory = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    texts = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
     # Older releases give bytes.
-    uuid, name = (text.decode() if isinstance(text, bytes) else text for text in (uuid, name))
-    return Device(index, uuid, name, memory, whole)
+    uuid, name = (text.decode() if isinstance(text, bytes) else text for text in texts)
+    return Device(index, uuid, name, whole)
 
 
 def _from_command() -> list[Device]:
     try:
         table = _output("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
         rows = [[cell.strip() for cell in line.split(",")] for line in table.splitlines() if line]
-        is_divided = any(row[4] == "Enabled" for row in rows)
+        is_divided = any(row[3] == "Enabled" for row in rows)
         listing = _output("nvidia-smi", "-L") if is_divided else ""
     except (OSError, subprocess.SubprocessError, IndexError):  # there is no driver here
         return []
@@ -115,13 +105,12 @@ def _from_command() -> list[Device]:
             parts.setdefault(whole, []).append((found[1], size[1]))
         elif found:
             whole = found[1]
-    for index, uuid, name, memory, mode in rows:
+    for index, uuid, name, mode in rows:
         if mode == "Enabled":
             named = parts.get(uuid, [])
-            devices += [Device(int(index), part, f"{name} MIG {s}", 0, uuid) for part, s in named]
+            devices += [Device(int(index), part, f"{name} MIG {s}", uuid) for part, s in named]
         else:
-            size_bytes = int(memory) << 20 if memory.isdigit() else 0
-            devices.append(Device(int(index), uuid, name, size_bytes))
+            devices.append(Device(int(index), uuid, name))
     return devices
 
 

@@ -34,8 +34,7 @@ class OutOfMemory:
 def limit_bytes() -> int | None:
     """The most memory that this process's cgroup may use; None where there is no limit."""
     for path in _paths(_LIMITS):
-        text = _text(path).strip()
-        if text:
+        if text := _text(path).strip():
             return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
     return None
 

@@ -11,23 +11,15 @@ from launchpad.resources import counted
 
 
 def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
-    """What each group asks for, and the sum.
-
-    Args:
-        asked: (group, what it asks for) for each worker.
-        total: The sum.
-    """
-    numbers = Counter(asked)
-    parts = [f"{group} {number}×{what}" for (group, what), number in numbers.items()]
+    """What each group asks for, and the sum; `asked` is (group, what it asks for) for each worker."""
+    parts = [f"{group} {number}×{what}" for (group, what), number in Counter(asked).items()]
     return f"{' + '.join(parts)} = {total}"
 
 
 def demand_of_gpus(requests: Sequence[GpuRequest]) -> str:
     """Which groups ask for how many GPUs."""
     asked = [
-        (r.group, " ".join(filter(None, (counted(r.gpus, "GPU"), r.accelerator))))
-        for r in requests
-        if r.gpus > 0
+        (r.group, " ".join(filter(None, (counted(r.gpus, "GPU"), r.accelerator)))) for r in requests
     ]
     return demand(asked, f"{round(sum(r.gpus for r in requests), 4):g}")
 

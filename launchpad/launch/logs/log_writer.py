@@ -1,9 +1,5 @@
 """The log of one attempt of a worker, as it is written: rotated when too large; a full disk is reported once.
 
-    LogWriter    of a worker that is a thread here, or runs on another host, and whose output comes by write()
-    ProcessLog   of a worker that is this process: descriptors 1 and 2, and Python's streams, are the log
-    LossyWriter  the buffer below both: what a full disk does not take is lost, and is not an error
-
     print, logging ──▶ sys.stdout ──▶ descriptor 1 ──┐
     C, subprocesses ───────────────▶ 1 and 2 ────────┼──▶ learner-0.log
     faulthandler ──────────────────▶ one of our own ─┘
@@ -34,7 +30,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from launchpad.launch.logs.rotation import FULL, Rotation, first_part
+from launchpad.launch.logs.log_files import FULL, Rotation, first_part
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -108,9 +104,9 @@ class LossyWriter(io.BufferedWriter):
 class LogWriter:
     """The log of an attempt, as a text stream that any thread may write to.
 
+    As it is, of a worker that is a thread here, or that runs on another host: its output comes by write().
+
     Args:
-        path: Where it is.
-        rotation: When it is rotated.
         warn: Called once, with a text for the user, when output is lost because the disk is full.
         standard: Descriptors that are the log already; by default there are none, and it is opened.
 
@@ -152,7 +148,6 @@ class LogWriter:
             self.report_trouble()
 
     def flush(self) -> None:
-        """Writes what was begun."""
         with self._lock:
             self._buffers[0].flush()
 

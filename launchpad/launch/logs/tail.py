@@ -76,13 +76,12 @@ class Tail:
             self._coming.append(log)
 
     def has_more(self) -> bool:
-        """Whether there is something to read."""
         return self.backlog() > 0
 
     def backlog(self) -> int:
         """How many bytes there are to read, of the attempt at which it is."""
         left = max(0, self._notice() - self._live.offset)
-        for part in (*self._closed, *([self._late] if self._late is not None else ())):
+        for part in filter(None, (*self._closed, self._late)):
             left += max(0, _inode_and_size(part.path)[1] - part.offset)
         if left or not self._coming:
             return left
@@ -107,8 +106,7 @@ class Tail:
         """Passes over all but the last `down_to` bytes: how many lines and bytes that were."""
         n_lines = n_bytes = 0
         while (too_many := self.backlog() - down_to) > 0:
-            data = self._read(min(too_many, _CHUNK))
-            if not data:
+            if not (data := self._read(min(too_many, _CHUNK))):
                 break
             head, newline, self._partial = (self._partial + data).rpartition(b"\n")
             n_lines += head.count(b"\n") + len(newline)

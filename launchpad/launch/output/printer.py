@@ -7,19 +7,20 @@
 
 Everything is in the log files, whatever backend writes them; this only shows them. So nothing is lost when
 the terminal is slow or is closed, and a worker never waits for it. Where it falls so far behind that
-no user could read what it has to catch up with, lines are skipped, and a note is printed.
+no user could read what it has to catch up with, lines are skipped, and a note is printed. Control characters
+in a line are shown, not sent to the terminal.
 """
 
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from launchpad.launch.logs.tail import Tail
-from launchpad.launch.output import terminal
 
 if TYPE_CHECKING:
     from launchpad.launch.rundir.directory import RunDirectory
@@ -37,6 +38,11 @@ _KEPT_OF_SKIPPED = 1 << 14
 _AT_THE_END = 4
 """At the end it is so many times less, since the user waits for the prompt."""
 
+_COLORS = "cyan green yellow magenta blue bright_red bright_cyan bright_green".split()
+
+_UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Colours, which may pass; and control characters, which could move the cursor or worse."""
+
 
 class Output:
     """Prints the workers' lines, each with its worker's name in front.
@@ -49,7 +55,6 @@ class Output:
 
     Args:
         run: Where the logs are, or will be.
-        workers: The names of the workers.
         stream: Where to print; nowhere if None. When it cannot be written to any more, printing ends.
 
     Attributes:
@@ -102,8 +107,8 @@ class Output:
             self._thread.join()
 
     def _print_all(self, stream: TextIO) -> None:
-        prefixes = terminal.prefixes(stream, list(self._tails), _OURS)
-        most = _BEHIND_OF_TERMINAL if terminal.is_terminal(stream) else _BEHIND_OF_FILE
+        prefixes = prefixes_of(stream, list(self._tails), _OURS)
+        most = _BEHIND_OF_TERMINAL if is_terminal(stream) else _BEHIND_OF_FILE
         while True:
             limit = (most // _AT_THE_END if self._is_closing else most) // max(len(self._tails), 1)
             if not self._written(stream, self._round(prefixes, max(limit, _LEAST_BEHIND))):
@@ -114,9 +119,7 @@ class Output:
                     self._wake.clear()
             elif self._notes.empty() and not any(tail.has_more() for tail in self._tails.values()):
                 left = [(worker, tail.remainder()) for worker, tail in self._tails.items()]
-                lines = (
-                    terminal.prefixed(prefixes[worker], [line]) for worker, line in left if line
-                )
+                lines = (prefixed(prefixes[worker], [line]) for worker, line in left if line)
                 self._written(stream, lines)
                 return
 
@@ -127,10 +130,10 @@ class Output:
             some.append(text)
             length += len(text)
             if length > _WRITTEN_AT_ONCE:
-                if not terminal.write(stream, "".join(some)):
+                if not _write(stream, "".join(some)):
                     return False
                 some, length = [], 0
-        return terminal.write(stream, "".join(some))
+        return _write(stream, "".join(some))
 
     def _round(self, prefixes: dict[str, str], limit: int) -> Iterator[str]:
         """What is new, as lines; more than `limit` bytes of a worker are skipped. Notes come last."""
@@ -147,7 +150,7 @@ class Output:
                     f" there are too many; they are in {self._run.log(worker).parent}\n"
                 )
             if left and (lines := tail.lines()):
-                yield terminal.prefixed(prefixes[worker], lines)
+                yield prefixed(prefixes[worker], lines)
                 self._is_behind |= tail.has_more()
         now = time.monotonic()
         if now >= self._progress_at and not self._is_closing:
@@ -155,4 +158,69 @@ class Output:
             notes += self.progress(now)
         for text in notes:
             for line in text.splitlines():
-                yield f"{prefixes[_OURS]}{terminal.safe(line)}\n"
+                yield f"{prefixes[_OURS]}{_safe(line)}\n"
+
+
+def prefixes_of(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[str, str]:
+    """Name → what stands before its lines: in a colour, if the stream is a terminal that shows them.
+
+    Args:
+        ours: The name for lines of our own.
+    """
+    styles = {worker: _COLORS[i % len(_COLORS)] for i, worker in enumerate(workers)}
+    if ours:
+        styles[ours] = "bold"
+    width = max(map(len, styles))
+    padded = {name: f"{name.ljust(width)} | " for name in styles}
+    if not is_terminal(stream):
+        return padded
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream)  # it reads TERM, NO_COLOR and the like
+    for name, style in styles.items():
+        with console.capture() as capture:
+            console.print(Text(padded[name], style), end="", soft_wrap=True)
+        padded[name] = capture.get()
+    return padded
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether it is a terminal."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError, OSError):
+        return False
+
+
+def _write(stream: TextIO, text: str) -> bool:
+    """Whether the stream still takes text."""
+    try:
+        if text:
+            # Characters that the stream's encoding does not have become question marks.
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+            stream.write(text.encode(encoding, "replace").decode(encoding))
+            stream.flush()
+    except BlockingIOError:
+        return True  # a program made the terminal non-blocking: some text is missing there, the log has it
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def prefixed(prefix: str, lines: Sequence[bytes]) -> str:
+    """Lines of a log as they are shown, each with the prefix in front."""
+    text = b"\n".join(lines).decode(errors="replace")
+    if _UNSAFE.search(text) is None:  # nearly always, and ten times as fast
+        return f"{prefix}{text}\n".replace("\n", f"\n{prefix}", len(lines) - 1)
+    # A progress bar has overwritten its line many times: only the last state is shown.
+    last = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return "".join(f"{prefix}{_safe(line)}\n" for line in last)
+
+
+def _safe(text: str) -> str:
+    """The text with all control characters but colours spelled out, and without a colour left on."""
+    shown = _UNSAFE.sub(
+        lambda it: it[0] if len(it[0]) > 1 else it[0].encode("unicode_escape").decode(), text
+    )
+    return f"{shown}\x1b[0m" if "\x1b" in shown else shown

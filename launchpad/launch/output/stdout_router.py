@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from launchpad import context
 from launchpad.context import RunContext
+from launchpad.launch.logs.log_files import Rotation
 from launchpad.launch.logs.log_writer import LogWriter
-from launchpad.launch.logs.rotation import Rotation
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -49,17 +49,14 @@ class ThreadStdout:
         return len(text) if target is None else target.write(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:
-        """Writes one after the other."""
         for line in lines:
             self.write(line)
 
     @property
     def buffer(self) -> ThreadBuffer:
-        """The same for bytes."""
         return ThreadBuffer(self)
 
     def flush(self) -> None:
-        """Flushes the worker's log, or the original stream."""
         if (target := self.target()) is not None:
             target.flush()
 
@@ -93,12 +90,10 @@ class ThreadBuffer:
         return memoryview(data).nbytes
 
     def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
-        """Writes one after the other."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Flushes the worker's log, or the original stream."""
         self.stdout.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -124,8 +119,7 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
 def end(worker: RunContext) -> None:
     """Ends what `begin` began; what the worker's threads still print goes to the original stream."""
     with _lock:
-        file = _files.pop(worker, None)
-        if file is not None:
+        if (file := _files.pop(worker, None)) is not None:
             file.close()
         if not _files:
             for name in _NAMES:

@@ -58,19 +58,16 @@ class ClaimRecord:
         """Whether its launcher has ended; the rest of the run will end soon."""
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)
         return False
 
 
 class Claim:
     """A run's own claim. Made by `ClaimTable.add`."""
 
-    def __init__(self, path: Path, fd: int) -> None:
-        self.path, self.fd = path, fd
-        self._is_open = True
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
         drop_in_child(self)
 
     def release(self) -> None:
@@ -81,9 +78,9 @@ class Claim:
 
     def drop_inherited(self) -> None:
         """Closes it, as a forked child of a script must: it may run longer than the script."""
-        if self._is_open:
-            self._is_open = False
-            os.close(self.fd)
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,7 @@ class ClaimTable:
             path.unlink()
             os.close(fd)
             raise LaunchError(f"the GPUs cannot be claimed in {self.directory}: {error}") from error
-        return Claim(path, fd)
+        return Claim(fd)
 
 
 @contextlib.contextmanager

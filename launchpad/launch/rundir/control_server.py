@@ -8,9 +8,8 @@ An ordinary courier server on a socket that only this user can reach. A run work
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -35,10 +34,7 @@ def serve(
     """Serves one run to processes that may read its runtime directory.
 
     Args:
-        runtime: The run's own directory.
-        status: Gives a row for each worker.
         stop: Asks the program to stop, at once or in good order; returns without waiting.
-        stacks: Gives the stacks of a worker's threads.
 
     Raises:
         OSError: there can be no new file or socket.
@@ -65,19 +61,17 @@ def serve(
     return server
 
 
-@contextlib.contextmanager
-def connected(runtime: Path) -> Iterator[Client[Any]]:
+def connected(runtime: Path) -> Client[Any]:
     """A client of the control endpoint of a run.
 
     Raises:
         OSError: it has none, or not any more.
     """
     token = (runtime / _TOKEN).read_bytes()
-    with Client(
+    return Client(
         f"unix:{runtime / SOCKET}",
         name="control",
         token=token,
         call_timeout=_CALL_S,
         wait_for_ready=False,
-    ) as client:
-        yield client
+    )

@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from launchpad.courier.security import private_directory
@@ -32,8 +32,7 @@ LOCK = "lock"
 
 def runtime_bases() -> list[Path]:
     """Where runtime directories can be, the preferred one first."""
-    chosen = os.environ.get("LAUNCHPAD_RUNTIME_DIR")
-    if chosen:
+    if chosen := os.environ.get("LAUNCHPAD_RUNTIME_DIR"):
         return [Path(chosen).absolute()]
     uid = os.getuid()
     candidates = [Path(tempfile.gettempdir(), f"launchpad-{uid}"), Path(f"/tmp/launchpad-{uid}")]
@@ -95,8 +94,7 @@ def private_runtime_bases() -> list[Path]:
 
 def log_base() -> Path:
     """Where log directories are."""
-    chosen = os.environ.get("LAUNCHPAD_LOGGING_DIR")
-    if chosen:
+    if chosen := os.environ.get("LAUNCHPAD_LOGGING_DIR"):
         return Path(chosen).absolute()  # workers may change their directory
     return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
 
@@ -132,44 +130,39 @@ def open_log_base(*, make: bool = False) -> int:
 
 def is_held(runtime: Path) -> bool:
     """Whether the run with this runtime directory has not ended."""
-    try:
-        fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    with _locked(runtime, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
+        return is_ours is False
 
 
 def wait_until_free(runtime: Path) -> None:
     """Returns when the run with this runtime directory has ended."""
-    try:
-        fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+    with _locked(runtime, fcntl.LOCK_EX):
         return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    finally:
-        os.close(fd)
 
 
 def sweep(base: Path) -> None:
     """Removes the directories of runs that have ended."""
     for directory in base.iterdir() if base.is_dir() else ():
+        with _locked(directory, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
+            if is_ours:
+                shutil.rmtree(directory, ignore_errors=True)
+            elif is_ours is None:
+                with contextlib.suppress(OSError):
+                    directory.rmdir()  # of a run that was killed before it had a lock; not if it is in use
+
+
+@contextlib.contextmanager
+def _locked(runtime: Path, how: int) -> Iterator[bool | None]:
+    """Whether the lock of a run is ours now, until the block ends; None where there is no lock."""
+    try:
+        fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        yield None
+        return
+    with open(fd, "rb"):  # closes it
         try:
-            fd = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fcntl.flock(fd, how)
+            is_ours = True
         except OSError:
-            with contextlib.suppress(OSError):
-                directory.rmdir()  # of a run that was killed before it had a lock; not if it is in use
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(directory, ignore_errors=True)
-        except OSError:
-            pass  # the run has not ended
-        finally:
-            os.close(fd)
+            is_ours = False
+        yield is_ours

@@ -50,7 +50,6 @@ class RunRecord:
 
     @property
     def is_running(self) -> bool:
-        """Whether the run has not ended."""
         return locations.is_held(Path(self.runtime))
 
     def named(self, label: str) -> list[str]:
@@ -154,6 +153,5 @@ def _records_in(base: Path) -> Iterator[RunRecord]:
             os.close(private_directory.open_private(directory))
         except OSError:
             continue  # no run's
-        record = read(directory)
-        if record is not None:
+        if (record := read(directory)) is not None:
             yield record

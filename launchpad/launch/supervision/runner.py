@@ -37,7 +37,7 @@ from launchpad.launch.supervision.worker_state import (
     StopWorker,
     WorkerState,
 )
-from launchpad.launch.worker.script_threads import ScriptThreads
+from launchpad.launch.worker.worker_threads import ScriptThreads
 
 _KEPT_LINES = 200
 """Of a failed worker's log: enough for its traceback, and some lines before it."""

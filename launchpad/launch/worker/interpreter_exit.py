@@ -16,8 +16,7 @@ def run_exit_steps(note: Callable[[str], None]) -> None:
     Args:
         note: Called with what it is about to wait for.
     """
-
-    def join_threads() -> None:
+    with contextlib.suppress(BaseException):
         main = threading.main_thread()
         theirs = [t.name for t in threading.enumerate() if t is not main and not t.daemon]
         if theirs:
@@ -25,18 +24,10 @@ def run_exit_steps(note: Callable[[str], None]) -> None:
             names = ", ".join(map(repr, theirs[:3]))
             note(f"its thread{'s' if len(theirs) > 1 else ''} {names}{more}")
         cast(Any, threading)._shutdown()
-
-    def call_exit_functions() -> None:
+    with contextlib.suppress(BaseException):
         if atexit._ncallbacks():
             note("a function that it had registered with atexit")
         atexit._run_exitfuncs()
-
-    ends: tuple[Callable[[], object], ...] = (
-        join_threads,
-        call_exit_functions,
-        lambda: sys.stdout.flush(),  # exit functions may have replaced the streams
-        lambda: sys.stderr.flush(),
-    )
-    for end in ends:
+    for name in ("stdout", "stderr"):  # exit functions may have replaced the streams
         with contextlib.suppress(BaseException):
-            end()
+            getattr(sys, name).flush()

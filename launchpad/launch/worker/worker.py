@@ -33,7 +33,6 @@ class Worker:
     """Runs one executable and returns how it ended.
 
     Args:
-        plan: What to run.
         context: Its run context, already current in the thread that calls `main`.
         report: Where Ready goes.
         interrupt: Makes `Stopped` be raised in the thread that is in `main`.
@@ -81,6 +80,7 @@ class Worker:
             self._context.phase = "stop"
             # A failure to close counts unless one came before.
             ended = ended if ended.is_failure else self._outcome_of(error)
+        self._executable = None  # with all that it keeps, as clients: the run may be kept for long
         return self._ended(outcome.FAILED, self._crash) if self._crash else ended
 
     def abandon(self) -> None:
@@ -95,8 +95,8 @@ class Worker:
     def crash(self, why: str) -> None:
         """Interrupts it, from another thread, and makes its end a failure, however it ends."""
         self._crash = why
-        if self._executable is not None:
-            self._executable.abandon()  # first: its callers must see a failure, not a stop
+        if (executable := self._executable) is not None:
+            executable.abandon()  # first: its callers must see a failure, not a stop
         self._context.ask_to_stop()
         self._context.interruption.request()
 

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,14 @@ from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.events import Event, WorkerNote
-from launchpad.launch.backends import local_host
-from launchpad.launch.backends.backend import Backend, Workers
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.backends.local_host import LocalBackend, unused_gpus
 from launchpad.launch.backends.processes import exit_status, messages, os_process, worker_specs
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
 from launchpad.launch.backends.processes.messages import SpecsReady
 from launchpad.launch.logs.log_files import last_lines
-from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.outcome import Outcome
@@ -42,26 +42,18 @@ _FORKSERVER_LOG = "forkserver.log"
 _CLOSE_S = 1.0
 
 
-class Processes(Backend):
+class Processes(LocalBackend):
     """`local_mp`: for programs that compute, or whose workers may crash."""
 
+    binds_cpus = True
+
     def endpoint(self, address: str, kind: str) -> str:
-        """A socket in the run's own directory, or a free port."""
         return f"unix:{{run}}/{socket_name(address)}" if kind == COURIER else "localhost:{port}"
-
-    def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
-        """GPUs and CPUs of this host."""
-        return local_host.assign(workers, binds_cpus=True)
-
-    def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-        """For the subreaper, the forkserver and the workers, each of which keeps the claim alive."""
-        return local_host.claim(plan, run)
 
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Starts the forkserver, and does not wait until it runs."""
-        if text := local_host.unused_gpus(plan.workers):
+        if text := unused_gpus(plan.workers):
             report(WorkerNote(plan.workers[0].name, text))
         return start_forkserver(plan, run, report)
 
@@ -79,8 +71,6 @@ class ProcessWorkers(ForkedWorkers):
     Args:
         subreaper: The forkserver's parent; it ends as that does, when nothing of the launch is left.
         control: The connection to the forkserver, which is also its lifeline.
-        report: Where reports go, from the reading thread or from a caller's.
-        stacks: The file into which a worker writes its stacks.
         log: What the subreaper and the forkserver print.
     """
 
@@ -96,12 +86,7 @@ class ProcessWorkers(ForkedWorkers):
         self._subreaper, self._control, self._log = subreaper, control, log
         self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, name="launchpad-processes", daemon=True)
-        try:
-            self._reader.start()
-        except RuntimeError:
-            control.close()
-            subreaper.wait()
-            raise
+        self._reader.start()
 
     def close(self) -> None:
         """Ends the forkserver, and with it what may still run."""
@@ -164,38 +149,34 @@ def start_forkserver(
         with (
             open(worker_specs.create(), "wb") as file,
             open(run.logs / _FORKSERVER_LOG, "ab") as log,
+            contextlib.ExitStack() as undo,
         ):
-            ours, theirs = socket.socketpair()
-            try:
-                with theirs:
-                    inherited = theirs.fileno(), file.fileno()
-                    process = subprocess.Popen(
-                        os_process.python_command(
-                            "subreaper:main",
-                            *inherited,
-                            os.getpid(),
-                            str(run.runtime),
-                            flags=interpreter.flags,
-                        ),
-                        env={**os.environ, HASH_SEED: interpreter.hash_seed},
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        pass_fds=(*inherited, *run.claimed()),
-                        start_new_session=True,
-                    )
-                workers = ProcessWorkers(
-                    process, ours, report, run.stacks, run.logs / _FORKSERVER_LOG
+            ours, theirs = map(undo.enter_context, socket.socketpair())
+            with theirs:
+                inherited = theirs.fileno(), file.fileno()
+                process = subprocess.Popen(
+                    os_process.python_command(
+                        "subreaper:main",
+                        *inherited,
+                        os.getpid(),
+                        str(run.runtime),
+                        flags=interpreter.flags,
+                    ),
+                    env={**os.environ, HASH_SEED: interpreter.hash_seed},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(*inherited, *run.claimed()),
+                    start_new_session=True,
                 )
-            except BaseException:
-                ours.close()
-                raise
-            try:  # while the interpreter starts
-                workers.send(SpecsReady(worker_specs.write(file.fileno(), plan, run, **overrides)))
-            except BaseException:
-                workers.close()
-                raise
+            undo.callback(process.wait)
+            undo.callback(ours.close)  # so that it ends
+            workers = ProcessWorkers(process, ours, report, run.stacks, Path(log.name))
+            undo.callback(workers.close)
+            # While the interpreter starts.
+            workers.send(SpecsReady(worker_specs.write(file.fileno(), plan, run, **overrides)))
+            undo.pop_all()
+            return workers
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
         why = "; ".join(filter(None, (str(error), exit_status.limit_behind(error))))
         raise LaunchError(f"the workers' forkserver could not be started: {why}") from error
-    return workers

@@ -57,10 +57,9 @@ class ProcessAttempt:
 
     def outcome(self, kind: str, cause: str, phase: str = "") -> Outcome:
         """An outcome that the worker has not reported itself."""
+        host = os.uname().nodename
         phase = phase or self.phase
-        return Outcome(
-            self.worker, kind, phase, self.number, cause, pid=self.pid, host=os.uname().nodename
-        )
+        return Outcome(self.worker, kind, phase, self.number, cause, pid=self.pid, host=host)
 
 
 def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
@@ -123,13 +122,11 @@ def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
     return ended
 
 
-def not_started(attempt: ProcessAttempt, error: Exception) -> Outcome:
+def not_started(worker: str, number: int, error: Exception, pid: int = 0) -> Outcome:
     """The outcome of an attempt that never had a process of its own."""
-    return replace(
-        attempt.outcome(outcome.FAILED, f"could not be started: {error}", "start"),
-        error_type=type(error).__name__,
-        hint=limit_behind(error),
-    )
+    cause = f"could not be started: {error}"
+    ended = ProcessAttempt(worker, number, pid).outcome(outcome.FAILED, cause)
+    return replace(ended, error_type=type(error).__name__, hint=limit_behind(error))
 
 
 def limit_behind(error: Exception) -> str:

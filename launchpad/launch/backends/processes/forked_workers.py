@@ -15,23 +15,9 @@ from typing import Any
 
 from launchpad.events import Ended, Exiting, ProcessStarted, Ready
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.processes import exit_status
+from launchpad.launch.backends.processes import exit_status, messages
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
-from launchpad.launch.backends.processes.messages import (
-    AddressesChanged,
-    Awaits,
-    ChildExited,
-    DumpStacks,
-    EndLaunch,
-    FromWorker,
-    Phase,
-)
-from launchpad.launch.supervision.worker_state import (
-    AnnounceGone,
-    KillWorker,
-    StartWorker,
-    StopWorker,
-)
+from launchpad.launch.supervision import worker_state
 from launchpad.outcome import Outcome
 
 _STACKS_S = 2.0
@@ -63,43 +49,39 @@ class ForkedWorkers(Workers):
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
 
     def start(self, worker: str, attempt: int) -> None:
-        """Has the forkserver fork it."""
         with self._lock:
             self._attempts[worker] = ProcessAttempt(worker, attempt)
             lost = self._lost
         if lost is not None:
             self._end(worker, lost)
         else:
-            self.send(StartWorker(worker, attempt))
+            self.send(worker_state.StartWorker(worker, attempt))
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Sends the request to it."""
-        self.send(StopWorker(worker, restarts))
+        self.send(worker_state.StopWorker(worker, restarts))
 
     def kill(self, worker: str) -> None:
         """Has it and its process group killed, after a moment in which it writes its stacks to its log."""
         with self._lock:
             if worker in self._attempts:
                 self._attempts[worker].killed = True
-        self.send(KillWorker(worker, at_once=self._skips_grace))
+        self.send(worker_state.KillWorker(worker, at_once=self._skips_grace))
 
     def skip_grace(self) -> None:
-        """For all kills to come."""
         self._skips_grace = True
 
     def announce_gone(self, worker: str, why: str) -> None:
-        """Sends it to all workers."""
-        self.send(AnnounceGone(worker, why))
+        self.send(worker_state.AnnounceGone(worker, why))
 
     def place(self, places: Mapping[str, str]) -> None:
         """Sends to all workers where addresses are now."""
-        self.send(AddressesChanged(places))
+        self.send(messages.AddressesChanged(places))
 
     def stacks(self, worker: str) -> str:
         """What faulthandler writes in its process, even when that hangs in C code."""
         file = self._stacks(worker)
         begin = size = _size(file)
-        self.send(DumpStacks(worker))
+        self.send(messages.DumpStacks(worker))
         deadline, unchanged = time.monotonic() + _STACKS_S, 0
         while unchanged < _UNCHANGED and time.monotonic() < deadline:
             time.sleep(_POLL_S)
@@ -116,10 +98,9 @@ class ForkedWorkers(Workers):
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.killed = True
-        self.send(EndLaunch())
+        self.send(messages.EndLaunch())
 
     def on(self, message: Any) -> None:
-        """Takes a message of the forkserver."""
         if isinstance(message, ProcessStarted):
             attempt = self._attempts[message.worker]
             attempt.pid, attempt.phase = message.pid, "import"
@@ -127,17 +108,17 @@ class ForkedWorkers(Workers):
         elif isinstance(message, Ended):  # it could not have a process
             ended = message.outcome
             self._end(ended.worker, lambda attempt: ended)
-        elif isinstance(message, ChildExited):
+        elif isinstance(message, messages.ChildExited):
             exited = message
             self._end(message.worker, lambda attempt: exit_status.ending(attempt, exited))
-        elif isinstance(message, FromWorker):
+        elif isinstance(message, messages.FromWorker):
             attempt, sent = self._attempts[message.worker], pickle.loads(message.frame)
             if isinstance(sent, Ended):
                 attempt.reported = sent.outcome
                 self._report(Exiting(attempt.worker, attempt.number))
-            elif isinstance(sent, Awaits):
+            elif isinstance(sent, messages.Awaits):
                 attempt.awaits = sent.what
-            elif isinstance(sent, Phase):
+            elif isinstance(sent, messages.Phase):
                 attempt.phase = sent.phase
             else:
                 attempt.phase = "run" if isinstance(sent, Ready) else attempt.phase

@@ -32,29 +32,16 @@ from typing import Any, NoReturn
 from launchpad.events import Ended, ProcessStarted
 from launchpad.launch.backends.processes import (
     exit_status,
+    messages,
     os_process,
     subreaper,
     worker_process,
     worker_specs,
 )
-from launchpad.launch.backends.processes.messages import (
-    AddressesChanged,
-    ChildExited,
-    DumpStacks,
-    EndLaunch,
-    FromWorker,
-    NonblockingPipe,
-    SpecsReady,
-)
 from launchpad.launch.backends.processes.worker_process import SpawnArgs
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.out_of_memory import OutOfMemory
-from launchpad.launch.supervision.worker_state import (
-    AnnounceGone,
-    KillWorker,
-    StartWorker,
-    StopWorker,
-)
+from launchpad.launch.supervision import worker_state
 
 _DUMP_S, _DUMP_LIMIT_S = 0.05, 1.0
 """How long a worker that is to be killed has for writing its stacks into its log, and how long if it was not
@@ -68,19 +55,16 @@ class ChildProcess:
     worker: str
     mark: str
     pid: int
-    pipe: NonblockingPipe
-    kill_at: float | None = None
+    pipe: messages.NonblockingPipe
+    kill_at: float = math.inf
     kill_by: float = 0.0
 
 
 class InChild(BaseException):
-    """Raised in the copy that a fork makes, so that the forkserver's frames are not in a worker's stack."""
+    """Raised in the copy that a fork makes, so that the forkserver's frames are not in a worker's stack.
 
-    def __init__(
-        self, spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int]
-    ) -> None:
-        super().__init__(spawn_args.worker)
-        self.inheritance = spawn_args, spec, open_files
+    Its `args` are those of `worker_process.forked`.
+    """
 
 
 class ForkServer:
@@ -100,7 +84,7 @@ class ForkServer:
         self._index_length = 0
         self._launch_spec: LaunchSpec | None = None
         self._processes: dict[str, ChildProcess] = {}
-        self._is_over = self._is_clean_exit = False
+        self._is_over = False
         self._memory = OutOfMemory()
         # As many open files as it may have; the workers get the limits from before.
         self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -119,10 +103,9 @@ class ForkServer:
         """Serves a launcher in another process until it is gone; returns whether that sent EndLaunch.
 
         Args:
-            lifeline: The connection to it.
             parent_fd: A descriptor that becomes readable when its process ends, if there are such.
         """
-        launcher = NonblockingPipe(
+        launcher = messages.NonblockingPipe(
             lifeline, self._selector, lambda body: self.execute_in_order(pickle.loads(body))
         )
         self.say = launcher.send
@@ -139,56 +122,54 @@ class ForkServer:
                 os_process.kill_group(pid)
             reaped = self._reap(wait=True)
         launcher.finish()
-        return self._is_clean_exit
+        return self._is_over
 
     def rotate(self, longest_s: float = math.inf) -> None:
         """Waits until something happens, no longer than that, and handles it; kills what is due."""
-        due = [
-            process.kill_at for process in self._processes.values() if process.kill_at is not None
-        ]
-        wait_s = min(longest_s, max(0.0, min(due, default=math.inf) - time.monotonic()))
+        due = min((process.kill_at for process in self._processes.values()), default=math.inf)
+        wait_s = min(longest_s, max(0.0, due - time.monotonic()))
         for key, events in self._selector.select(None if wait_s == math.inf else wait_s):
             key.data(events)
         now = time.monotonic()
         for process in self._processes.values():
-            if process.kill_at is None or process.kill_at > now:
+            if process.kill_at > now:
                 continue
             if now < process.kill_by and os_process.is_pending(process.pid, signal.SIGQUIT):
                 process.kill_at = min(now + _DUMP_S, process.kill_by)
             else:
-                process.kill_at = None
+                process.kill_at = math.inf
                 os_process.kill_group(process.pid)
 
     def execute_in_order(self, message: Any) -> None:
         """Executes a command of the launcher. In a worker's new process it raises InChild."""
         processes = self._processes
         match message:
-            case SpecsReady(index_length):
+            case messages.SpecsReady(index_length):
                 self._index_length = index_length
                 self._launch_spec = worker_specs.load(self._file, index_length)
                 # What is here now is never looked at by a worker's collector, so its pages stay shared.
                 gc.freeze()
-            case StartWorker():
+            case worker_state.StartWorker():
                 self._start(message)
-            case StopWorker(worker) if worker in processes:
+            case worker_state.StopWorker(worker) if worker in processes:
                 processes[worker].pipe.send(message)
-            case DumpStacks(worker) if worker in processes:
+            case messages.DumpStacks(worker) if worker in processes:
                 with contextlib.suppress(OSError):
                     os.kill(processes[worker].pid, os_process.SHOW_STACKS)
-            case KillWorker(worker, at_once=True) if worker in processes:
+            case worker_state.KillWorker(worker, at_once=True) if worker in processes:
                 os_process.kill_group(processes[worker].pid)
-            case KillWorker(worker) if worker in processes:
+            case worker_state.KillWorker(worker) if worker in processes:
                 now, process = time.monotonic(), processes[worker]
                 process.kill_at, process.kill_by = now + _DUMP_S, now + _DUMP_LIMIT_S
                 with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGQUIT)
-            case AnnounceGone() | AddressesChanged():
+            case worker_state.AnnounceGone() | messages.AddressesChanged():
                 for process in processes.values():
                     process.pipe.send(message)
-            case EndLaunch():
-                self._is_over = self._is_clean_exit = True
+            case messages.EndLaunch():
+                self._is_over = True
 
-    def _start(self, start: StartWorker) -> None:
+    def _start(self, start: worker_state.StartWorker) -> None:
         try:
             ours, theirs = (end.detach() for end in socket.socketpair())
             try:
@@ -206,12 +187,11 @@ class ForkServer:
                 )
             os.close(theirs)
             os_process.set_process_group(pid)
-            pipe = NonblockingPipe(
-                ours, self._selector, lambda body: self.say(FromWorker(start.worker, body))
+            pipe = messages.NonblockingPipe(
+                ours, self._selector, lambda body: self.say(messages.FromWorker(start.worker, body))
             )
         except OSError as error:
-            attempt = exit_status.ProcessAttempt(start.worker, start.attempt)
-            self.say(Ended(exit_status.not_started(attempt, error)))
+            self.say(Ended(exit_status.not_started(start.worker, start.attempt, error)))
             return
         mark = worker_process.mark(start.worker, start.attempt)
         self._processes[start.worker] = ChildProcess(start.worker, mark, pid, pipe)
@@ -224,8 +204,7 @@ class ForkServer:
         processes = {process.pid: process for process in self._processes.values()}
         ended = list(os_process.ended_children(wait=wait))
         for pid, status, peak_bytes in ended:
-            process = processes.get(pid)
-            if process is None:  # it was adopted
+            if (process := processes.get(pid)) is None:  # it was adopted
                 continue
             process.pipe.drain()
             process.pipe.close()
@@ -237,7 +216,7 @@ class ForkServer:
                     os_process.kill_descendants(orphan)
                     os_process.kill_group(orphan)
             out_of_memory = self._memory.has_happened()
-            self.say(ChildExited(process.worker, status, peak_bytes, out_of_memory))
+            self.say(messages.ChildExited(process.worker, status, peak_bytes, out_of_memory))
         return bool(ended)
 
 
@@ -249,7 +228,7 @@ def main(lifeline: int, file: int, parent_fd: int | None, runtime: str) -> NoRet
     try:
         is_clean_exit = ForkServer(file).serve(lifeline, parent_fd)
     except InChild as in_child:
-        inheritance = in_child.inheritance
+        inheritance = in_child.args
     else:
         if not is_clean_exit:  # the launcher cannot do it any more
             subreaper.clean_up(runtime)

@@ -154,13 +154,11 @@ class NonblockingPipe:
         selector.register(fd, selectors.EVENT_READ, self._serve)
 
     def send(self, message: Any) -> None:
-        """Sends, or keeps for later."""
         if self.is_open:
             self._unsent += encode(message)
             self._flush()
 
     def drain(self) -> None:
-        """Takes all that has arrived."""
         try:
             while self.is_open:
                 data = read(self._fd)
@@ -178,7 +176,6 @@ class NonblockingPipe:
             self._flush()
 
     def close(self) -> None:
-        """Closes the descriptor."""
         self._shut()
         os.close(self._fd)
 

@@ -21,11 +21,9 @@ SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signa
 def ignore_terminal() -> None:
     """Ignores the signals of a terminal, and those by which workers are asked for their stacks."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(
-        signal.SIGQUIT, signal.SIG_IGN
-    )  # until a worker is ready for it: see `worker_process`
-    signal.signal(SHOW_STACKS, signal.SIG_IGN)  # the same
+    # The last two until a worker is ready for them: see `worker_process`.
+    for number in (signal.SIGINT, signal.SIGQUIT, SHOW_STACKS):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def become_subreaper() -> None:
@@ -54,11 +52,9 @@ def parent_pidfd(pid: int) -> int | None:
 
     A process that the launcher forked may hold its end of the lifeline long after it.
     """
-    if not hasattr(os, "pidfd_open"):
-        return None
     try:
         fd = os.pidfd_open(pid)
-    except OSError:
+    except (AttributeError, OSError):  # AttributeError: only Linux has it
         return None
     if os.getppid() == pid:
         return fd
@@ -98,9 +94,8 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
     return bool(int(pending.split()[1], 16) & 1 << number - 1)
 
 
-def children(of: int | None = None) -> list[int]:
+def children(of: int | str = "self") -> list[int]:
     """A process's children, adopted ones too; our own by default. None where the kernel does not tell."""
-    of = of or os.getpid()
     found: list[int] = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{of}/task"):
@@ -117,7 +112,7 @@ def end_children() -> None:
         list(ended_children(wait=True))
 
 
-def kill_descendants(of: int | None = None) -> None:
+def kill_descendants(of: int | str = "self") -> None:
     """Kills whatever this process has started, whichever group it is in, from the leaves up."""
     for pid in children(of):
         kill_descendants(pid)

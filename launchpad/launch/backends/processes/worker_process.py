@@ -44,8 +44,8 @@ from launchpad.launch.backends.processes import exit_status, messages, os_proces
 from launchpad.launch.backends.processes.messages import AddressesChanged, Awaits, Phase
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.device import VISIBLE
+from launchpad.launch.logs.log_files import first_part
 from launchpad.launch.logs.log_writer import ProcessLog
-from launchpad.launch.logs.rotation import first_part
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.rundir import claims
@@ -125,16 +125,16 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
     """The variables that are set for a worker beside those that it inherits; its own count most.
 
     Args:
-        plan: The worker.
         run_id: The run that holds its GPUs.
         num_workers: How many share this host's CPUs.
     """
+    inherited = os.environ.get(_THREADS[0], "")
     if plan.resources.cpus is not None:
         threads = math.ceil(plan.resources.cpus)
-    else:  # Ray sets the variable; it knows how many workers share a node
-        value = os.environ.get(_THREADS[0], "")
-        has_value = value.isdigit()
-        threads = int(value) if has_value else max(1, local_host.number_of_cpus() // num_workers)
+    elif inherited.isdigit():  # Ray sets it, which knows how many workers share a node
+        threads = int(inherited)
+    else:
+        threads = max(1, local_host.number_of_cpus() // num_workers)
     hints = {name: str(threads) for name in _THREADS if name not in os.environ}
     gpus = {VISIBLE: ",".join(plan.gpus)}
     if plan.gpus:
@@ -142,9 +142,9 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
     return {**hints, **gpus, **plan.env}
 
 
-def _report_not_started(spawn_args: SpawnArgs, error: Exception) -> None:
-    attempt = exit_status.ProcessAttempt(spawn_args.worker, spawn_args.attempt, os.getpid())
-    messages.send(spawn_args.control, Ended(exit_status.not_started(attempt, error)))
+def _report_not_started(args: SpawnArgs, error: Exception) -> None:
+    ended = exit_status.not_started(args.worker, args.attempt, error, os.getpid())
+    messages.send(args.control, Ended(ended))
 
 
 def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec) -> NoReturn:

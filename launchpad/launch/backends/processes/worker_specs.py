@@ -19,8 +19,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from launchpad.courier import keyring
-from launchpad.launch.logs.log_files import LogFiles
-from launchpad.launch.logs.rotation import Rotation
+from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.planning.interpreter import InterpreterSettings
@@ -41,7 +40,7 @@ class LaunchSpec:
         main: The launching script's `__main__`.
         claim: The descriptor of the run's claim on GPUs and CPUs, which all processes keep; or nothing.
         states: Name → where the worker may leave what its next attempt is to find.
-        argv, flags: The launching script's, as `flag_values.capture` gives them.
+        argv, flags: The launching script's, as `absl_flags.capture` gives them.
         interpreter: What workers take over from the script's interpreter.
         keys: What opens this run's addresses: prefix, token and credentials.
         can_move: Whether servers may be somewhere else after a restart.
@@ -106,18 +105,14 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         keys=[(run.scope, keyring.find(run.scope), None)],
     )
     index = pickle.dumps(replace(launch_spec, **overrides), protocol=5)
-    for part in (index, *(worker.payload for worker in plan.workers)):
-        left = memoryview(part)
-        while left:
-            left = left[os.write(fd, left) :]
+    with open(fd, "wb", closefd=False) as file:
+        file.writelines((index, *(worker.payload for worker in plan.workers)))
     return len(index)
 
 
 def load(fd: int, index_length: int) -> LaunchSpec:
     """The index."""
-    launch_spec = pickle.loads(_mapped(fd, 0, index_length))
-    assert isinstance(launch_spec, LaunchSpec)
-    return launch_spec
+    return cast(LaunchSpec, pickle.loads(_mapped(fd, 0, index_length)))
 
 
 def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) -> WorkerPlan:

@@ -261,7 +261,7 @@ def main(attempt: int) -> NoReturn:
         else:
             ended = WorkerPod(attempt, mounted, writable, Path(STATE)).run()
     except InChild as in_child:
-        inheritance = in_child.inheritance
+        inheritance = in_child.args
     except Exception as error:
         cause, hint = f"{type(error).__name__}: {error}", exit_status.limit_behind(error)
     if cause:

@@ -1,0 +1,188 @@
+"""Workers that are threads of this process: what all of them share, and functions of the launching script.
+
+`Running.thread_worker` adds such a function; the threads of `local_mt` are in `backends/threads`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from launchpad import context, outcome
+from launchpad.context import RunContext
+from launchpad.events import Ended, Event
+from launchpad.executable import Code, Executable
+from launchpad.interrupt import raise_in
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.worker.worker import Worker, context_of
+from launchpad.nodes.python import CallFunction
+from launchpad.outcome import Outcome
+
+
+@dataclass(eq=False)
+class WorkerThread:
+    """One attempt."""
+
+    worker: Worker
+    thread: threading.Thread
+    context: RunContext
+    is_given_up: bool = False
+    ends: list[Outcome] = field(default_factory=list)
+    """What was said of its end, by itself and by what gave it up; the first counts."""
+
+    def ask_to_stop(self, restarts: bool) -> None:
+        """Calls the user's handlers, which are the worker's code."""
+        with context.entered(self.context):
+            self.worker.ask_to_stop(restarts)
+
+    def stacks(self) -> str:
+        """What the thread is doing, and those that it has started."""
+        mine = [self.thread]
+        for thread in threading.enumerate():
+            theirs = getattr(thread, "launchpad_context", None)
+            if isinstance(theirs, RunContext) and self.context in (theirs, theirs.parent):
+                mine.append(thread)
+        frames = sys._current_frames()
+        texts = []
+        for thread in dict.fromkeys(mine):
+            if (frame := frames.get(thread.ident or 0)) is not None:
+                lines = "".join(traceback.format_stack(frame))
+                texts.append(f"Thread {thread.name} (most recent call last):\n{lines}")
+        return "\n".join(texts)
+
+
+class WorkerThreads(Workers):
+    """The threads of one launch.
+
+    Args:
+        places: Address name → where it is now, if workers move.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Event], None],
+        places: Mapping[str, str] | None = None,
+    ) -> None:
+        self._plan, self._run, self._report = plan, run, report
+        self._places = plan.endpoints if places is None else places
+        self._can_move = places is not None
+        self._plans: dict[str, WorkerPlan] = {}
+        self._threads: dict[str, WorkerThread] = {}
+
+    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
+        """Asks; handlers run in a thread of their own, since they may take their time."""
+        if (asked := self._threads.get(worker)) is not None:
+            in_a_thread(f"{worker}-stop", asked.ask_to_stop, restarts)
+
+    def announce_gone(self, worker: str, why: str) -> None:
+        for each in list(self._threads.values()):
+            each.context.mark_gone(worker, why)
+
+    def stacks(self, worker: str) -> str:
+        shown = self._threads.get(worker)
+        return "" if shown is None else shown.stacks()
+
+    def _new(
+        self,
+        worker: str,
+        attempt: int,
+        run: Callable[[WorkerThread], None],
+        executable: Executable | None = None,
+    ) -> WorkerThread:
+        """A new attempt, whose thread, which calls `run`, is still to be started."""
+        plan = self._plans[worker]
+        me = context_of(
+            plan,
+            self._plan.program,
+            self._plan.launch_type,
+            attempt,
+            self._places,
+            self._report,
+            str(self._run.state(worker)),
+            self._can_move,
+        )
+        thread = threading.Thread(target=lambda: run(new), name=worker, daemon=True)
+        interrupt = partial(raise_in, thread)
+        new = WorkerThread(
+            Worker(plan, me, self._report, interrupt, executable=executable), thread, me
+        )
+        self._threads[worker] = new
+        context.inherit()
+        context.belongs_to(thread, me)
+        return new
+
+    def _end(self, ending: WorkerThread, ended: Outcome) -> None:
+        """Reports the end, unless that has been done."""
+        ended = replace(ended, hung=ending.is_given_up)
+        ending.ends.append(ended)
+        if ending.ends[0] is ended:
+            self._report(Ended(ended))
+
+    def _leave_behind(self, ending: WorkerThread) -> None:
+        """Reports the end although the thread may still run: no thread can be killed."""
+        me = ending.context
+        cause = "did not stop in time; its thread was left behind"
+        self._end(ending, Outcome(me.name, outcome.STOPPED, me.phase, me.attempt, cause))
+
+
+class ScriptThreads(WorkerThreads):
+    """Workers that are functions of the launching script; nothing is pickled, and nothing captured."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Event], None],
+        places: Mapping[str, str] | None,
+    ) -> None:
+        super().__init__(plan, run, report, places)
+        self._functions: dict[str, Callable[[], object]] = {}
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._plans
+
+    def add(self, worker: str, function: Callable[[], object]) -> WorkerPlan:
+        """The plan of a new worker, for the supervisor."""
+        self._functions[worker] = function
+        kind = f"thread_worker({getattr(function, '__qualname__', function)})"
+        seed = seed_of(self._plan.program, worker)
+        self._plans[worker] = WorkerPlan(worker, worker, 0, 1, kind, seed, runs=True)
+        return self._plans[worker]
+
+    def start(self, worker: str, attempt: int) -> None:
+        executable = CallFunction(Code(self._functions.pop(worker)), (), {})
+        self._new(worker, attempt, self._run_and_end, executable).thread.start()
+
+    def kill(self, worker: str) -> None:
+        killed = self._threads[worker]
+        killed.is_given_up = True
+        self._leave_behind(killed)
+
+    def close(self) -> None:
+        """Waits a moment for the threads, which have all reported their end."""
+        for each in self._threads.values():
+            if each.thread is not threading.current_thread():
+                each.thread.join(1.0)
+
+    def _run_and_end(self, running: WorkerThread) -> None:
+        with context.entered(running.context):
+            ended = running.worker.main()
+        self._end(running, ended)
+
+
+def in_a_thread(name: str, function: Callable[..., None], *args: object) -> threading.Thread:
+    """Calls a function in a new thread; in this one if there can be none: better late than never."""
+    thread = threading.Thread(target=function, args=args, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        function(*args)
+    return thread
