@@ -39,12 +39,11 @@ class Region:
     What hands out its memory keeps the region: nothing else keeps the address valid.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_populated", "address", "size", "view", "words")
-
     def __init__(self, address: int, size: int) -> None:
         self.address = address
         self.size = size
         self._populated = 0
+        self._array_type = ctypes.c_ubyte * size  # to make one takes longer than an instance of it
         #: All its bytes, and the first few as words of 64 bits. Each word is read and written in one piece.
         self.view = memoryview(self.make_array()).cast("B")
         self.words = (ctypes.c_uint64 * _N_WORDS).from_address(address)
@@ -59,7 +58,7 @@ class Region:
 
     def make_array(self) -> ctypes.Array[ctypes.c_ubyte]:
         """A buffer over all of it, which can be weakly referred to."""
-        return (ctypes.c_ubyte * self.size).from_address(self.address)
+        return self._array_type.from_address(self.address)
 
     def populate(self, end: int) -> None:
         """Enters the first `end` bytes into the page table, at a tenth of what faults cost.

@@ -67,8 +67,7 @@ def _sweep(folder: str) -> None:
             names = os.listdir(directory)
             if _SOCKET not in names and time.time() - status.st_mtime < _STARTING_S:
                 continue
-            if _SOCKET in names:
-                _refuse_if_taken(os.path.join(directory, _SOCKET))
+            _refuse_if_taken(os.path.join(directory, _SOCKET))
             for name in names:
                 os.unlink(os.path.join(directory, name))
             os.rmdir(directory)
