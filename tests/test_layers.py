@@ -11,7 +11,7 @@ PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
     "errors fork buffers promise call_stack",
-    "protocol security",
+    "protocol security periodic_checks",
     "codec",
     "transport",
     "shm telemetry",

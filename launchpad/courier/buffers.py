@@ -19,9 +19,8 @@ _MAPPED_FROM = 256 << 10  # malloc does as well below that
 _HUGE_PAGE, _PAGE = 2 << 20, 64 << 10
 _MAX_IDLE = 256 << 20  # bytes
 _MAX_BLOCKS = 16
-_UNUSED = (
-    4  # references to an idle block, in `allocate`: the list, a copy of it, a name, an argument
-)
+# References to an idle block, in `allocate`: the list, a copy of it, a name, an argument.
+_UNUSED = 4
 
 _HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -51,21 +51,16 @@ current_call: ContextVar[CallContext | None] = ContextVar("courier_serving", def
 class Answering(Protocol):
     """What answers a call."""
 
-    @property
-    def server(self) -> str: ...
-
-    @property
-    def addresses(self) -> Sequence[str]: ...
+    server: str
+    addresses: tuple[str, ...]
 
 
 class Awaited(Protocol):
     """The server that a thread waits for, as its client knows it."""
 
+    address: str
     own_token: bytes | None
     fetch_waits: Callable[[str, bytes | None], list[Edge]]
-
-    @property
-    def address(self) -> str: ...
 
     @property
     def label(self) -> str: ...
@@ -76,13 +71,11 @@ Wait = tuple[Edge, Awaited]
 Entry = tuple["Entry | None", Answering | None, Awaited | None, bytes]
 
 
+@dataclass(slots=True)
 class Record:
     """The calls of one thread, each within the one before."""
 
-    __slots__ = ("innermost",)
-
-    def __init__(self) -> None:
-        self.innermost: Entry | None = None
+    innermost: Entry | None = None
 
 
 # By thread. That of a thread which has ended is empty, and is replaced when its identifier is used again.
@@ -139,5 +132,4 @@ def find_waits(record: Record | None = None) -> list[Wait]:
     return found
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_records.clear)  # none of those threads is in the child
+os.register_at_fork(after_in_child=_records.clear)  # none of those threads is in the child

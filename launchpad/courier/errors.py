@@ -109,14 +109,12 @@ class RemoteError(CourierError):
         self,
         message: str = "",
         *,
-        server: str = "",
-        address: str = "",
-        method: str = "",
         type_name: str = "",
         remote_repr: str = "",
         traceback: str = "",
+        **where: str,
     ) -> None:
-        CourierError.__init__(self, message, server=server, address=address, method=method)
+        CourierError.__init__(self, message, **where)
         self.type_name = type_name
         self.remote_repr = remote_repr
         self.traceback = traceback

@@ -32,5 +32,4 @@ def _drop_all() -> None:
         holder.drop_inherited()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_drop_all)
+os.register_at_fork(after_in_child=_drop_all)

@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import context
 from opentelemetry.context import Context
@@ -32,19 +33,14 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
-from launchpad.courier.server.dispatcher import PROMISE
+from launchpad.courier.server.dispatcher import PROMISE, Dispatcher, Reply
 from launchpad.courier.transport import network_address
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from launchpad.courier.client.channel import Channel
-    from launchpad.courier.server.dispatcher import Dispatcher, Reply
 
 _propagator = TraceContextTextMapPropagator()
 _FIELDS = ("traceparent", "tracestate")
@@ -67,12 +63,8 @@ class Spans:
         self, channel: Channel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """`channel.call`, in a span."""
-        call = self._start_client(channel.peer, method)
-        try:
-            result = channel.with_trace(_trace_of(call.span)).call(method, *args, **kwargs)
-        except BaseException as error:
-            call.end(error)
-            raise
+        with self._start_client(channel, method) as (call, traced):
+            result = traced.call(method, *args, **kwargs)
         call.end_with_result(result)
         return result
 
@@ -80,12 +72,8 @@ class Spans:
         self, channel: Channel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
         """`channel.submit`, in a span that ends when the future is done, or the stream in it."""
-        call = self._start_client(channel.peer, method)
-        try:
-            future = channel.with_trace(_trace_of(call.span)).submit(method, *args, **kwargs)
-        except BaseException as error:
-            call.end(error)
-            raise
+        with self._start_client(channel, method) as (call, traced):
+            future = traced.submit(method, *args, **kwargs)
         future.add_done_callback(call.end_with_future)
         return future
 
@@ -121,11 +109,21 @@ class Spans:
                 span, at = self._dropped.popleft()
                 span.end(at)
 
-    def _start_client(self, peer: RemoteServer, method: bytes) -> _ClientSpan:
+    @contextlib.contextmanager
+    def _start_client(
+        self, channel: Channel, method: bytes
+    ) -> Iterator[tuple[_ClientSpan, Channel]]:
+        """A span, and the channel that names it to the server. What is raised within ends it."""
         self.end_dropped()
-        name, parent = method.decode(), context.get_current()
+        peer, name = channel.peer, method.decode()
+        parent = context.get_current()
         span = self._start(peer.server, peer.locate(), name, SpanKind.CLIENT, parent)
-        return _ClientSpan(span, peer, name, self._dropped)
+        call = _ClientSpan(span, peer, name, self._dropped, bool(peer.server))
+        try:
+            yield call, channel.with_trace(_trace_of(span))
+        except BaseException as error:
+            call.end(error)
+            raise
 
     def _start(
         self, server: str, address: str, method: str, kind: SpanKind, parent: Context
@@ -140,32 +138,25 @@ class Spans:
         return self._tracer.start_span(f"{service}/{method}", parent, kind, about)
 
 
+@dataclass(slots=True)
 class _ClientSpan:
     """The span of a call that we make."""
 
-    __slots__ = ("_dropped", "_is_named", "_method", "_peer", "span")
-
-    def __init__(
-        self, span: Span, peer: RemoteServer, method: str, dropped: deque[tuple[Span, int]]
-    ) -> None:
-        self.span = span
-        self._dropped = dropped
-        self._peer = peer
-        self._method = method
-        self._is_named = bool(peer.server)
+    span: Span
+    peer: RemoteServer
+    method: str
+    dropped: deque[tuple[Span, int]]
+    is_named: bool  # after the server
 
     def end(self, error: BaseException | None = None) -> None:
-        if error is not None:
-            self.span.record_exception(error)
-            _mark_failed(self.span, type(error).__qualname__, repr(error))
-        if not self._is_named and self._peer.server:  # which the call has found out
-            self.span.update_name(f"{self._peer.server}/{self._method}")
-            self.span.set_attribute("rpc.service", self._peer.server)
-        self.span.end()
+        if not self.is_named and self.peer.server:  # which the call has found out
+            self.span.update_name(f"{self.peer.server}/{self.method}")
+            self.span.set_attribute("rpc.service", self.peer.server)
+        _end(self.span, error)
 
     def drop(self) -> None:
         """Ends it later, as of now."""
-        self._dropped.append((self.span, time.time_ns()))
+        self.dropped.append((self.span, time.time_ns()))
 
     def end_with_future(self, future: Future[Any]) -> None:
         error = CancelledError() if future.cancelled() else future.exception()
@@ -211,13 +202,20 @@ def _context_of(trace: bytes) -> Context:
     return _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
 
 
+def _end(span: Span, error: BaseException | None = None) -> None:
+    if error is not None:
+        span.record_exception(error)
+        _mark_failed(span, type(error).__qualname__, repr(error))
+    span.end()
+
+
 def _end_with_promise(span: Span, promise: Promise) -> None:
     try:
         promise.result()
     except BaseException as error:
-        span.record_exception(error)
-        _mark_failed(span, type(error).__qualname__, repr(error))
-    span.end()
+        _end(span, error)
+    else:
+        _end(span)
 
 
 def _end_with_error(span: Span, body: bytes) -> None:

@@ -23,8 +23,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 @pytest.fixture(autouse=True)
 def no_context_is_remembered() -> None:
-    tls_context.for_client.cache_clear()
-    tls_context.for_server.cache_clear()
+    tls_context.make.cache_clear()
 
 
 def test_every_run_has_an_authority_of_its_own() -> None:
@@ -36,7 +35,7 @@ def test_every_run_has_an_authority_of_its_own() -> None:
 
 def test_certificates_pass_the_strictest_checks_of_both_sides() -> None:
     credentials = certificates.make_credentials()
-    client, server = tls_context.for_client(credentials), tls_context.for_server(credentials)
+    client, server = (tls_context.make(credentials, is_server=each) for each in (False, True))
     for context in (client, server):
         context.verify_flags |= ssl.VERIFY_X509_STRICT
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -69,8 +68,9 @@ def test_contexts_are_made_once_for_equal_credentials() -> None:
     credentials = certificates.make_credentials()
     equal = pickle.loads(pickle.dumps(credentials))
 
-    assert tls_context.for_client(credentials) is tls_context.for_client(equal)
-    assert tls_context.for_server(credentials) is tls_context.for_server(equal)
+    for is_server in (False, True):
+        context = tls_context.make(credentials, is_server=is_server)
+        assert context is tls_context.make(equal, is_server=is_server)
 
 
 def test_credentials_that_do_not_fit_together_are_an_error_that_says_what_is_needed() -> None:
@@ -82,7 +82,7 @@ def test_credentials_that_do_not_fit_together_are_an_error_that_says_what_is_nee
         Credentials(b"\xff", one.cert_pem, one.key_pem),
     ):
         with pytest.raises(ValueError, match="three PEM texts"):
-            tls_context.for_server(wrong)
+            tls_context.make(wrong, is_server=True)
 
 
 @pytest.mark.parametrize("lacks", ["memfd_create", "/proc"])
@@ -98,7 +98,7 @@ def test_without_files_in_memory_a_private_file_is_removed_at_once(
     unlink = os.unlink
     monkeypatch.setattr(os, "unlink", lambda p: (modes.append(os.stat(p).st_mode), unlink(p)))
 
-    tls_context.for_server(certificates.make_credentials())
+    tls_context.make(certificates.make_credentials(), is_server=True)
 
     assert [mode & 0o777 for mode in modes] == [0o600]
     assert os.listdir(tmp_path) == []
@@ -108,7 +108,7 @@ def test_without_files_in_memory_a_private_file_is_removed_at_once(
 def test_nothing_is_written_to_a_disk(monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "mkstemp", lambda **_: pytest.fail("a file was made"))
 
-    tls_context.for_server(certificates.make_credentials())
+    tls_context.make(certificates.make_credentials(), is_server=True)
 
 
 def test_without_the_package_it_is_said_what_to_install(monkeypatch) -> None:
@@ -125,7 +125,7 @@ sys.path.insert(0, {str(REPOSITORY)!r})
 sys.modules["cryptography"] = None
 from launchpad.courier.transport import tls_context
 credentials = pickle.load(sys.stdin.buffer)
-tls_context.for_client(credentials), tls_context.for_server(credentials)
+tls_context.make(credentials, is_server=False), tls_context.make(credentials, is_server=True)
 """
 
     subprocess.run(

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launchpad.courier import buffers
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
+from launchpad.courier.protocol.framing import Chunk
 
 sizes = st.one_of(st.integers(0, 40), st.integers(0, 40_000), st.sampled_from([32_768, 65_536]))
 
 
+class Frame(NamedTuple):
+    kind: int
+    call_id: int
+    method: bytes
+    body: Chunk
+    buffers: Sequence[Chunk]
+    timeout_us: int
+    header_data: Chunk = b""
+
+
 @st.composite
-def frames(draw: st.DrawFn) -> framing.Frame:
-    return framing.Frame(
+def frames(draw: st.DrawFn) -> Frame:
+    return Frame(
         draw(st.sampled_from(sorted(framing.KINDS))),
         draw(st.integers(0, 2**64 - 1)),
         draw(st.text(max_size=20)).encode(),
@@ -31,21 +45,21 @@ def _pattern(size: int) -> bytes:
     return (b"0123456789abcdef" * (size // 16 + 1))[:size]
 
 
-def encode(frame: framing.Frame) -> bytes:
-    buffers = [memoryview(buffer) for buffer in frame.buffers]
+def encode(frame: Frame) -> bytes:
+    views = [memoryview(buffer) for buffer in frame.buffers]
     chunks = framing.encode(
         frame.kind,
         frame.call_id,
         frame.method,
         bytes(frame.body),
-        buffers,
+        views,
         frame.timeout_us,
         bytes(frame.header_data),
     )
     return b"".join(bytes(chunk) for chunk in chunks)
 
 
-def plain(frame: framing.Frame | framing.Fields) -> tuple[object, ...]:
+def plain(frame: Frame | framing.Fields) -> tuple[object, ...]:
     kind, call_id, method, body, buffers, timeout_us, notes = frame
     return kind, call_id, method, bytes(body), [bytes(b) for b in buffers], timeout_us, bytes(notes)
 
@@ -68,7 +82,7 @@ def feed(decoder: framing.FrameDecoder, stream: bytes, pieces: list[int]) -> lis
     pieces=st.lists(st.integers(1, 200), max_size=60).map(lambda pieces: [*pieces, 70_000]),
 )
 def test_any_split_of_the_stream_gives_the_same_frames(
-    sent: list[framing.Frame], pieces: list[int]
+    sent: list[Frame], pieces: list[int]
 ) -> None:
     stream = b"".join(encode(frame) for frame in sent)
     decoder = framing.FrameDecoder()
@@ -82,8 +96,8 @@ def test_any_split_of_the_stream_gives_the_same_frames(
 @given(pieces=st.lists(st.integers(1, 3), min_size=1, max_size=4))
 def test_a_stream_that_arrives_byte_by_byte_is_understood(pieces: list[int]) -> None:
     sent = [
-        framing.Frame(framing.CALL, 1, b"m", b"body", [], 0),
-        framing.Frame(framing.RESULT, 2, b"", b"", [b"", b"xyz"], 5),
+        Frame(framing.CALL, 1, b"m", b"body", [], 0),
+        Frame(framing.RESULT, 2, b"", b"", [b"", b"xyz"], 5),
     ]
 
     received = feed(framing.FrameDecoder(), b"".join(map(encode, sent)), pieces)
@@ -105,7 +119,7 @@ def test_garbage_is_a_protocol_error_or_an_unfinished_frame_but_never_a_hang(str
 
 @pytest.mark.parametrize("position", [0, 1])
 def test_a_wrong_magic_or_kind_is_a_protocol_error(position: int) -> None:
-    stream = bytearray(encode(framing.Frame(framing.CALL, 1, b"m", b"body", [], 0)))
+    stream = bytearray(encode(Frame(framing.CALL, 1, b"m", b"body", [], 0)))
     stream[position] = 0xEE
 
     with pytest.raises(ProtocolError, match="not a courier frame"):
@@ -146,7 +160,7 @@ def test_a_small_frame_needs_one_read_and_is_one_piece() -> None:
 
 
 def test_a_read_as_long_as_the_frame_it_continues_is_not_taken_for_that_frame() -> None:
-    sent = [framing.Frame(framing.CALL, i, b"name", _pattern(64), [], 0) for i in range(2)]
+    sent = [Frame(framing.CALL, i, b"name", _pattern(64), [], 0) for i in range(2)]
     stream = b"".join(map(encode, sent))
     assert len(stream) == 200
 
@@ -156,7 +170,7 @@ def test_a_read_as_long_as_the_frame_it_continues_is_not_taken_for_that_frame() 
 
 
 def test_more_is_read_at_once_when_more_is_there() -> None:
-    sent = [framing.Frame(framing.CALL, i, b"name", _pattern(i % 50), [], 0) for i in range(500)]
+    sent = [Frame(framing.CALL, i, b"name", _pattern(i % 50), [], 0) for i in range(500)]
     stream = memoryview(b"".join(map(encode, sent)))
     decoder = framing.FrameDecoder(scratch_bytes=1000, most_scratch_bytes=5000)
     received, rooms = [], []
@@ -175,7 +189,7 @@ def test_more_is_read_at_once_when_more_is_there() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 470, 480, 490, 10_000])
 def test_a_frame_that_comes_alone_is_the_same_on_the_short_way(size: int) -> None:
-    sent = framing.Frame(framing.RESULT, 7, b"name", _pattern(size), [], 9)
+    sent = Frame(framing.RESULT, 7, b"name", _pattern(size), [], 9)
     stream = encode(sent)
     decoder = framing.FrameDecoder()
     decoder.buffer[: len(stream)] = stream
@@ -187,7 +201,7 @@ def test_a_frame_that_comes_alone_is_the_same_on_the_short_way(size: int) -> Non
 
 
 def test_a_large_buffer_is_received_into_the_memory_that_the_frame_then_has() -> None:
-    stream = encode(framing.Frame(framing.RESULT, 1, b"", b"b", [_pattern(1 << 20)], 0))
+    stream = encode(Frame(framing.RESULT, 1, b"", b"b", [_pattern(1 << 20)], 0))
     decoder = framing.FrameDecoder()
     decoder.buffer[:1000] = stream[:1000]
     decoder.received(1000)
@@ -202,7 +216,7 @@ def test_a_large_buffer_is_received_into_the_memory_that_the_frame_then_has() ->
 
 
 def test_large_memory_is_writable_and_its_own() -> None:
-    one, other = framing.allocate(8 << 20), framing.allocate(8 << 20)
+    one, other = buffers.allocate(8 << 20), buffers.allocate(8 << 20)
 
     one[0], other[0] = 7, 8
 

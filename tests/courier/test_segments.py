@@ -354,11 +354,11 @@ def test_a_segment_that_was_idle_gives_its_memory_back(pair, later) -> None:
     del lease
     assert n_bytes(fd) > MB
 
-    has_more = pair.pool.trim(later)
+    has_more = pair.pool.check(later)
 
     assert not has_more
     assert n_bytes(fd) <= 4096  # although it is still mapped by the receiver
-    assert not pair.mappings.trim(later)
+    assert not pair.mappings.check(later)
     assert n_mapped() == 0
     os.close(fd)
 
@@ -370,21 +370,21 @@ def test_a_segment_that_was_kept_for_long_becomes_the_receivers(pair, later) -> 
     lease.release()
     del lease
 
-    pair.pool.trim(later)
-    still_mapped = pair.mappings.trim(later)
+    pair.pool.check(later)
+    still_mapped = pair.mappings.check(later)
 
     assert still_mapped
     assert np.array_equal(received, numbers(MB))
     del received
     assert n_bytes(fd) <= 4096
-    assert not pair.mappings.trim(later)
+    assert not pair.mappings.check(later)
     os.close(fd)
 
 
 def test_a_lease_that_is_held_is_not_idle(pair, later) -> None:
     lease = pair.store(numbers(MB))
 
-    pair.pool.trim(later)
+    pair.pool.check(later)
     (received,) = pair.deliver(lease)
     lease.release()
 
@@ -734,7 +734,7 @@ def test_a_file_that_is_no_segment_is_closed_and_counts_as_lost(make) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
     with pytest.raises(OSError, match="could not be received"):
-        mappings.receive(segments.encode_descriptor(1, 1, True), [10])
+        mappings.receive(segments.DESCRIPTOR.pack(1, 1, True), [10])
 
 
 def test_a_descriptor_that_comes_twice_changes_nothing(pair) -> None:

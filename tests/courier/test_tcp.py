@@ -309,7 +309,8 @@ def test_a_connection_on_which_something_unexpected_has_arrived_is_stale(idle_pa
 
 def suspect(*looks: tuple[int, int, int]) -> list[bool]:
     """What is thought at each look, half a second apart: (last ack ms, repeats, probes)."""
-    suspicion = peer_liveness.PeerSilence()
+    with socket.socket() as sock:
+        suspicion = peer_liveness.PeerSilence(sock)
     return [suspicion.is_dead(peer_liveness.Info(p, ack, r), 500) for ack, r, p in looks]
 
 

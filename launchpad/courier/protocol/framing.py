@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from launchpad.courier import buffers
+from launchpad.courier.buffers import allocate
 from launchpad.courier.errors import ProtocolError
 
 Chunk = bytes | bytearray | memoryview
@@ -43,18 +43,16 @@ KINDS = {
     RESULT: "it returned; body: the value",
     ERROR: "it raised; body: see codec.encode_error",
     CANCEL: "do not begin this call if it has not begun, send no more of this stream; no answer",
-    NOT_RUN: "the call (0: whatever is unanswered) was not run, nor will it be; body: see REASONS",
+    NOT_RUN: "the call (0: whatever is unanswered) was not run, nor will it be; body: the reason",
     STREAM: "it returned a stream; body: empty, or the ticket to fetch it with (server/stream_call.py)",
     ITEM: "one item of a stream; body: the value",
     END: "the stream has no more items; body: empty, or see codec.encode_error",
     CREDIT: "so much more of a stream may be sent; body: items (4 bytes), bytes (8 bytes)",
 }
-STOPPING, LATE, UNMAPPED = b"stopping", b"late", b"unmapped"
-REASONS = {
-    STOPPING: "the server is stopping or draining: safe to call again",
-    LATE: "the deadline passed before the call began",
-    UNMAPPED: "its arguments are in shared memory, which cannot be had: send them in the frame",
-}
+# The reasons for which a call is not run.
+STOPPING = b"stopping"  # the server is stopping or draining: safe to call again
+LATE = b"late"  # the deadline passed before the call began
+UNMAPPED = b"unmapped"  # the shared memory of its arguments cannot be had: send them in the frame
 
 MAX_NAME = 1024
 MAX_BUFFERS = 65_535
@@ -63,13 +61,10 @@ MAX_BYTES = 16 << 30
 
 # What few frames have to say, in the headers that follow the method's name. Each is a tag (1 byte), a length
 # (2 bytes) and so many bytes. Unknown tags are passed over, so that a newer peer may say more.
-TRACE, SEGMENT, COMPRESSED, ARGUMENT_STREAMS = 1, 2, 3, 4
-TAGS = {
-    TRACE: "the caller's span, as in W3C Trace Context",
-    SEGMENT: "the buffers are not in the frame, but in shared memory (shm/socket.py)",
-    COMPRESSED: "body and buffers are compressed; the sizes they had (codec/compression.py)",
-    ARGUMENT_STREAMS: "how many arguments are streams (server/stream_call.py)",
-}
+TRACE = 1  # the caller's span, as in W3C Trace Context
+SEGMENT = 2  # the buffers are not in the frame, but in shared memory (shm/socket.py)
+COMPRESSED = 3  # body and buffers are compressed; the sizes they had (codec/compression.py)
+ARGUMENT_STREAMS = 4  # how many arguments are streams (server/stream_call.py)
 
 # Courier's own methods, which every server has beside its object's. They have a slash, so none can be
 # written as `client.name`.
@@ -88,7 +83,6 @@ _TAG = struct.Struct("<BH")
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
-_POOLED_FROM = 256 << 10  # from here page faults cost so much that memory is used again
 
 _pack = HEADER.pack
 _unpack_from = HEADER.unpack_from
@@ -106,19 +100,8 @@ class _UnpackAll(dict[int, Callable[[memoryview], tuple[Any, ...]]]):
 _unpack_all = _UnpackAll()
 
 
-class Frame(NamedTuple):
-    """One message, complete."""
-
-    kind: int
-    call_id: int
-    method: bytes
-    body: Chunk
-    buffers: Sequence[Chunk]
-    timeout_us: int
-    header_data: Chunk = b""
-
-
-# The same without the names: making a Frame costs as much as everything else about a small one.
+# One message, complete: kind, call id, method, body, buffers, time left in µs, headers. Without their names,
+# since making a NamedTuple costs as much as everything else about a small one.
 Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int, Chunk]
 
 
@@ -139,11 +122,8 @@ def encode(
     """One frame as chunks for one gathering write; a small frame is a single chunk."""
     check_limits(len(method), len(buffers), len(header_data))
     extra = len(buffers) | len(header_data) << 16
-    head = (
-        _pack(MAGIC, kind, len(method), extra, call_id, len(body), timeout_us)
-        + method
-        + header_data
-    )
+    head = _pack(MAGIC, kind, len(method), extra, call_id, len(body), timeout_us)
+    head += method + header_data
     if buffers:
         head += struct.pack(f"<{len(buffers)}Q", *[buffer.nbytes for buffer in buffers])
     if len(body) > SMALL:
@@ -325,17 +305,8 @@ class FrameDecoder:
                 break
             at = body_at + body_len
             header_data = data[headers_at:body_at] if extra else b""
-            frames.append(
-                (
-                    kind,
-                    call_id,
-                    data[name_at:headers_at],
-                    data[body_at:at],
-                    (),
-                    timeout_us,
-                    header_data,
-                )
-            )
+            method, body = data[name_at:headers_at], data[body_at:at]
+            frames.append((kind, call_id, method, body, (), timeout_us, header_data))
         self._start += at
         return self._large is not None
 
@@ -382,15 +353,7 @@ class _LargeFrame:
                 self.is_complete = True
 
     def get_frame(self) -> Fields:
-        """The frame, which is complete."""
         head, body, *buffers = self._parts
         method = bytes(head[: self._name_len])
         header_data = bytes(head[self._name_len : self._table_at])
         return self._kind, self._call_id, method, body, buffers, self._timeout_us, header_data
-
-
-def allocate(n: int) -> memoryview:
-    """`n` private writable bytes, with any contents."""
-    if n < _POOLED_FROM:
-        return memoryview(bytearray(n))
-    return buffers.allocate(n)

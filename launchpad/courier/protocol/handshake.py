@@ -4,7 +4,7 @@
     ──────────────────────────────       ───────────────────────────────────────
     4s    magic  b"LPC1"                 4s    magic  b"LPC1"
     H     version                        H     version
-    B     flags  (see FLAGS)             B     status (see STATUSES)
+    B     flags  (OVERLAP, …)            B     status (see STATUSES)
     B     length of the token            B     length of the name
     Q     most bytes it takes at once    Q     most bytes it takes at once
     64s   token                          16s   incarnation, random per server start
@@ -33,11 +33,8 @@ from launchpad.courier.protocol.framing import MAX_BYTES, Chunk
 
 VERSION = 2
 
-OVERLAP, SHARE = 1, 2
-FLAGS = {
-    OVERLAP: "calls on this connection may overlap",
-    SHARE: "large buffers may be in shared memory (shm/socket.py), both ways",
-}
+OVERLAP = 1  # calls on this connection may overlap
+SHARE = 2  # large buffers may be in shared memory (shm/socket.py), both ways
 
 ACCEPTED, BAD_TOKEN, BAD_VERSION = 0, 1, 2
 STATUSES = {ACCEPTED: "accepted", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
@@ -135,7 +132,7 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
-_provider: Callable[[], str] | None = None
+_provider: Callable[[], str] = str
 
 
 def provide(name: Callable[[], str]) -> None:
@@ -146,4 +143,4 @@ def provide(name: Callable[[], str]) -> None:
 
 def name() -> str:
     """The name of the worker, or of the process, that the calling thread belongs to."""
-    return (_provider() if _provider is not None else "") or f"pid {os.getpid()}"
+    return _provider() or f"pid {os.getpid()}"

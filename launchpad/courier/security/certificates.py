@@ -39,8 +39,7 @@ def make_credentials() -> Credentials:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    run = os.urandom(8).hex()
-    ca_name = f"launchpad run {run}"
+    ca_name = f"launchpad run {os.urandom(8).hex()}"
     ca_key = ec.generate_private_key(ec.SECP256R1())
     key = ec.generate_private_key(ec.SECP256R1())
     ca = _builder(ca_name, ca_name, ca_key.public_key(), is_authority=True)

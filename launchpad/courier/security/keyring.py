@@ -75,9 +75,7 @@ def remove(prefix: str) -> None:
 
 def find(address: str) -> bytes:
     """The token of the longest prefix that `address` begins with, `b""` if there is none."""
-    with _lock:
-        matching = [prefix for prefix in _keys if address.startswith(prefix)]
-        return _keys[max(matching, key=len)].token if matching else b""
+    return next((key.token for key in _matching(address)), b"")
 
 
 def find_credentials(address: str) -> Credentials | None:
@@ -85,10 +83,11 @@ def find_credentials(address: str) -> Credentials | None:
 
     An address for which a token alone was added keeps the TLS of a shorter prefix.
     """
+    return next((key.credentials for key in _matching(address) if key.credentials), None)
+
+
+def _matching(address: str) -> list[_Key]:
+    """What was added for the prefixes of an address, the longest first."""
     with _lock:
-        matching = [
-            prefix
-            for prefix, key in _keys.items()
-            if key.credentials and address.startswith(prefix)
-        ]
-        return _keys[max(matching, key=len)].credentials if matching else None
+        prefixes = [prefix for prefix in _keys if address.startswith(prefix)]
+        return [_keys[prefix] for prefix in sorted(prefixes, key=len, reverse=True)]

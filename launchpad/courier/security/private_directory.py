@@ -34,7 +34,6 @@ def open_private(path: Path, *, make: bool = False, close_to_others: bool = Fals
         os.mkdir("run-1", 0o700, dir_fd=fd)
 
     Args:
-        path: Where it is.
         make: It is made if it is not there, with those above it.
         close_to_others: If others could only read it until now, that is ended.
 
@@ -48,13 +47,12 @@ def open_private(path: Path, *, make: bool = False, close_to_others: bool = Fals
         status = os.fstat(fd)
         if _is_volume_of_a_pod(path):
             return fd
-        if not _is_ours(status):
+        if status.st_uid != os.geteuid():
             raise _refusal(path, _OWNED.format(_name_of(status.st_uid)))
         if status.st_mode & 0o077 and (_others_may_write(status) or not close_to_others):
             mode = stat.S_IMODE(status.st_mode)
-            raise _refusal(
-                path, f"others may look into it (mode {mode:o}); close it with chmod 700"
-            )
+            what = f"others may look into it (mode {mode:o}); close it with chmod 700"
+            raise _refusal(path, what)
         if status.st_mode & 0o077:
             os.fchmod(fd, 0o700)
     except BaseException:
@@ -118,13 +116,11 @@ def _resolved(path: Path, make: bool, is_link_followed: bool) -> Path:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         target = os.readlink(child)
         if not names and not is_link_followed:
-            raise _refusal(
-                child, f"it is a symbolic link; remove it, or name what it leads to: {target}"
-            )
-        if not (_is_ours(status) or _is_roots(status)):
-            raise _refusal(
-                child, f"it is a symbolic link of {_name_of(status.st_uid)}'s; remove it"
-            )
+            what = f"it is a symbolic link; remove it, or name what it leads to: {target}"
+            raise _refusal(child, what)
+        if not _is_trusted(status.st_uid):
+            what = f"it is a symbolic link of {_name_of(status.st_uid)}'s; remove it"
+            raise _refusal(child, what)
         if os.path.isabs(target):
             at = Path("/")
         names += [name for name in reversed(Path(target).parts) if name != "/"]
@@ -137,7 +133,7 @@ def _check(directory: Path, status: os.stat_result) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "it is no directory; remove it", str(directory))
     if _is_volume_of_a_pod(directory):
         return
-    if not (_is_ours(status) or _is_roots(status)):
+    if not _is_trusted(status.st_uid):
         raise _refusal(directory, _OWNED.format(_name_of(status.st_uid)))
     if _others_may_write(status) and not status.st_mode & stat.S_ISVTX:
         mode = stat.S_IMODE(status.st_mode)
@@ -149,12 +145,9 @@ def _refusal(directory: Path, why: str) -> PermissionError:
     return PermissionError(errno.EPERM, why, str(directory))
 
 
-def _is_ours(status: os.stat_result) -> bool:
-    return status.st_uid == os.geteuid()
-
-
-def _is_roots(status: os.stat_result) -> bool:
-    return status.st_uid == 0 or status.st_uid == _unmapped_uid()
+def _is_trusted(uid: int) -> bool:
+    """It is ours, or root's."""
+    return uid in (os.geteuid(), 0, _unmapped_uid())
 
 
 @functools.cache

@@ -86,16 +86,13 @@ class PublishedToken:
 
 def find(ip: str, port: int) -> bytes:
     """The token for that address of this host; `b""` if no server of this user has published one."""
-    try:
+    with contextlib.suppress(OSError):
         folder = private_directory.open_private(directory())
-    except OSError:
-        return b""
-    try:
-        return _read(os.open(_name_of(ip, port), _READ, dir_fd=folder))
-    except OSError:
-        return b""
-    finally:
-        os.close(folder)
+        try:
+            return _read(os.open(_name_of(ip, port), _READ, dir_fd=folder))
+        finally:
+            os.close(folder)
+    return b""
 
 
 def find_beside(socket: str) -> bytes:
@@ -108,12 +105,11 @@ def find_beside(socket: str) -> bytes:
 
 def write_beside(folder: Path, token: bytes) -> None:
     """Leaves a token to the clients of all sockets in a private directory, for as long as that exists."""
-    with contextlib.suppress(FileExistsError):
-        fd = os.open(folder / BESIDE_SOCKETS, _CREATE, 0o600)
-        try:
-            os.write(fd, token)
-        finally:
-            os.close(fd)
+    with (
+        contextlib.suppress(FileExistsError),
+        os.fdopen(os.open(folder / BESIDE_SOCKETS, _CREATE, 0o600), "wb") as file,
+    ):
+        file.write(token)
 
 
 def _name_of(ip: str, port: int) -> str:

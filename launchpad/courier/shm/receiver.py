@@ -1,6 +1,6 @@
 """The receiver's side of segments: what is mapped here, and opening messages (see segments.py).
 
-mappings = Mappings()                                # one for each connection
+mappings = MappedSegments()                          # one for each connection
 mappings.take(fd)                                    # when one comes, with SCM_RIGHTS
 buffers = mappings.receive(descriptor, lengths)      # of a message
 mappings.close()                                     # the arrays live on
@@ -22,11 +22,12 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from launchpad.courier import fork
+from launchpad.courier.buffers import allocate
 from launchpad.courier.errors import ProtocolError
-from launchpad.courier.protocol.framing import Chunk, allocate
+from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.shm import segments
-from launchpad.courier.shm.region import Region, array_type
-from launchpad.courier.shm.segments import FREED, HEADER_SIZE, N_WORDS, NUMBER, RETIRED, trimmer
+from launchpad.courier.shm.region import Region, copy
+from launchpad.courier.shm.segments import FREED, HEADER_SIZE, NUMBER, RETIRED, trimmer
 
 MAX_LEASES = 64  # what arrives is kept: from here on it is copied out of the segments
 MAX_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
@@ -36,45 +37,42 @@ class MappedSegment:
     """One segment of some process, mapped here."""
 
     def __init__(self, fd: int, size: int) -> None:
-        self.size = size
         self._end = 0  # of the longest message so far
         self.region = Region.map_file(fd, size)
-        self.words = self.region.get_words(N_WORDS)
-        self.number: int = self.words[NUMBER]
+        self.number: int = self.region.words[NUMBER]
 
     def open(self, serial: int, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
         """The buffers of a message: views, but copies when too much is leased already."""
         end = offsets[-1] + lengths[-1] if offsets else 0
         self._end = max(self._end, end)
-        with _leasing:
+        with _lock:
             region, alive = self.region, _active.copy()
             is_full = len(alive) >= MAX_LEASES or sum(each.end for each in alive) + end > MAX_BYTES
             lease = None if is_full else ReceivedLease(self, serial, end)
         if lease is None:
             copies = [allocate(n) for n in lengths]
-            for offset, copy in zip(offsets, copies, strict=True):
-                self.region.read(offset, copy)
+            for at, n, private in zip(offsets, lengths, copies, strict=True):
+                copy(private, region.view[at : at + n])
             self.give_back(serial)
             return copies
-        array = array_type(region.size).from_address(region.address)
+        array = region.make_array()
         # When it dies, and with it all that is made from it, the lease ends. It also keeps the lease, and
         # so the region. Runs in any thread, and inside the garbage collector: nothing that it calls may
         # take a lock.
         weakref.finalize(array, lease.finish).atexit = False
         memory = memoryview(array).cast("B")
-        self.region.populate(self._end)
+        region.populate(self._end)
         return [memory[at : at + n] for at, n in zip(offsets, lengths, strict=True)]
 
     def give_back(self, serial: int) -> None:
         """Informs the sender; frees the memory if the sender has left it to us."""
-        self.words[FREED] = serial
-        if self.words[RETIRED] == serial:
+        self.region.words[FREED] = serial
+        if self.region.words[RETIRED] == serial:
             self.region.empty(HEADER_SIZE)
 
     def detach(self) -> None:
         """Leaves the place to the leases there are, as memory of their own."""
         self.region = self.region.detach_from(self._end)
-        self.words = self.region.get_words(N_WORDS)
 
 
 class ReceivedLease:
@@ -112,57 +110,30 @@ class ReceivedLease:
         _active.discard(self)
 
 
-# One per process by nature, as its memory is.
+# One of each per process by nature, as its memory is.
 _active: set[ReceivedLease] = set()
+# By device and inode: connections to one process share its segments.
+_mapped: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = weakref.WeakValueDictionary()
 
-
-# Held while a lease begins: not between a fork's look at what is alive and its copy of that.
-_leasing = threading.RLock()
+# Held while a segment is mapped, or a lease begins: not between a fork's look at what is alive and its copy
+# of that.
+_lock = threading.RLock()
 
 
 def _before_fork() -> None:
-    with _leasing:
+    with _lock:
         for lease in _active.copy():
             lease.detach()
 
 
 def _after_fork_in_child() -> None:
-    global _leasing
-    _leasing = threading.RLock()
+    global _lock, _mapped
+    _lock, _mapped = threading.RLock(), weakref.WeakValueDictionary()
     for lease in _active.copy():  # begun since by other threads, which are not in the child
         lease.abandon()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
-
-
-class _MappedFiles:
-    """What is mapped, by file: connections to one process share its segments."""
-
-    def __init__(self) -> None:
-        self.drop_inherited()
-        fork.drop_in_child(self)
-
-    def map(self, fd: int) -> MappedSegment:
-        """Raises ProtocolError for what is no segment, OSError when it cannot be had."""
-        status = segments.check_file(fd)
-        key = (status.st_dev, status.st_ino)
-        with self._lock:
-            mapping = self._mapped_segments.get(key)
-            if mapping is None:
-                mapping = self._mapped_segments[key] = MappedSegment(fd, status.st_size)
-            return mapping
-
-    def drop_inherited(self) -> None:
-        self._lock = threading.Lock()
-        self._mapped_segments: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = (
-            weakref.WeakValueDictionary()
-        )
-
-
-# One per process by nature, as its memory is.
-_files = _MappedFiles()
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 class MappedSegments:
@@ -186,13 +157,18 @@ class MappedSegments:
         What cannot be mapped, or is no segment, is lost; the message that names it will say so.
         """
         try:
-            mapping = _files.map(fd)
+            status = segments.check_file(fd)
+            key = status.st_dev, status.st_ino
+            with _lock:
+                mapping = _mapped.get(key)
+                if mapping is None:
+                    mapping = _mapped[key] = MappedSegment(fd, status.st_size)
         except (OSError, ProtocolError):
             return
         finally:
             os.close(fd)
         self._known.setdefault(mapping.number, mapping)
-        trimmer.watch(self)
+        trimmer.add(self.check)
 
     def receive(self, descriptor: Chunk, lengths: Sequence[int]) -> list[memoryview]:
         """The buffers of a message, private and writable.
@@ -209,24 +185,23 @@ class MappedSegments:
                 raise OSError(errno.EMFILE, "a segment could not be received, or not be mapped")
             raise ProtocolError(f"segment {number} came without its descriptor")
         offsets, end = segments.lay_out(lengths)
-        if end > mapping.size:
-            raise ProtocolError(f"buffers up to {end} in a segment of {mapping.size} bytes")
+        if end > (size := mapping.region.size):
+            raise ProtocolError(f"buffers up to {end} in a segment of {size} bytes")
         return mapping.open(serial, offsets, lengths)
 
     def close(self) -> None:
         """Forgets the segments. Arrays in them live on, and give them back when they die."""
         self._known.clear()
-        trimmer.check()
+        trimmer.check_now()
 
-    def trim(self, now: float) -> bool:
+    def check(self, now: float) -> bool:
         """Forgets segments that will not be named again; False when there are no others."""
         if self._is_peer_gone():
             self.close()
         for number, mapping in tuple(self._known.items()):
-            retired = mapping.words[RETIRED]
-            if (
-                retired and retired == mapping.words[FREED]
-            ):  # named no more, and no array is alive in it
+            words = mapping.region.words
+            # Named no more, and no array is alive in it:
+            if words[RETIRED] and words[RETIRED] == words[FREED]:
                 self._known.pop(number, None)
         return bool(self._known)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import mmap
 import os
 import sys
@@ -18,10 +17,10 @@ from collections.abc import Iterator
 _PAGE = mmap.PAGESIZE
 _MREMAP_MAYMOVE, _MREMAP_FIXED = 1, 2
 _MADV_POPULATE_READ = 22  # Linux 5.14
-_SHARED = mmap.MAP_SHARED
 _ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _FAILED = ctypes.c_void_p(-1).value
+_N_WORDS = 16
 _SMALL = 1 << 20  # to copy as much takes no longer than to let go of the GIL and get it back
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -33,8 +32,6 @@ _libc.mremap.argtypes = (_word, _word, _word, ctypes.c_int, _word)
 _libc.munmap.argtypes = (_word, _word)
 _libc.madvise.argtypes = (_word, _word, ctypes.c_int)
 
-_memmove = ctypes.memmove
-
 
 class Region:
     """Mapped memory, unmapped when nothing refers to the region any more.
@@ -42,13 +39,14 @@ class Region:
     What hands out its memory keeps the region: nothing else keeps the address valid.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_populated", "_view", "address", "size")
-
     def __init__(self, address: int, size: int) -> None:
         self.address = address
         self.size = size
         self._populated = 0
-        self._view = memoryview(array_type(size).from_address(address)).cast("B")
+        self._array_type = ctypes.c_ubyte * size  # to make one takes longer than an instance of it
+        #: All its bytes, and the first few as words of 64 bits. Each word is read and written in one piece.
+        self.view = memoryview(self.make_array()).cast("B")
+        self.words = (ctypes.c_uint64 * _N_WORDS).from_address(address)
         self._finalizer = weakref.finalize(self, _unmap, address, size)
         # Values with finalizers of their own may look at the memory while the interpreter ends.
         self._finalizer.atexit = False
@@ -56,11 +54,11 @@ class Region:
     @classmethod
     def map_file(cls, fd: int, size: int) -> Region:
         """The first `size` bytes of a file, shared with every process that maps it. Raises OSError."""
-        return cls(_check(_libc.mmap(0, size, _READ_WRITE, _SHARED, fd, 0)), size)
+        return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_SHARED, fd, 0)), size)
 
-    def get_words(self, n: int) -> ctypes.Array[ctypes.c_uint64]:
-        """The first `n` 64-bit words. Each is read and written in one piece."""
-        return (ctypes.c_uint64 * n).from_address(self.address)
+    def make_array(self) -> ctypes.Array[ctypes.c_ubyte]:
+        """A buffer over all of it, which can be weakly referred to."""
+        return self._array_type.from_address(self.address)
 
     def populate(self, end: int) -> None:
         """Enters the first `end` bytes into the page table, at a tenth of what faults cost.
@@ -79,24 +77,6 @@ class Region:
         """
         _libc.madvise(self.address + start, self.size - start, mmap.MADV_REMOVE)
 
-    def write(self, offset: int, data: memoryview) -> None:
-        """Copies bytes here; without the GIL, if there are many."""
-        assert offset + data.nbytes <= self.size
-        if data.nbytes <= _SMALL:
-            self._view[offset : offset + data.nbytes] = data
-            return
-        with _address_of(data) as source:
-            _memmove(self.address + offset, source, data.nbytes)
-
-    def read(self, offset: int, into: memoryview) -> None:
-        """Copies bytes from here; without the GIL, if there are many."""
-        assert offset + into.nbytes <= self.size
-        if into.nbytes <= _SMALL:
-            into[:] = self._view[offset : offset + into.nbytes]
-            return
-        with _address_of(into) as target:
-            _memmove(target, self.address + offset, into.nbytes)
-
     def detach_from(self, n: int) -> Region:
         """Gives the first `n` bytes a private copy in place; returns the shared ones at another place.
 
@@ -107,18 +87,22 @@ class Region:
             _check(_libc.mremap(self.address, 0, self.size, _MREMAP_MAYMOVE, 0)), self.size
         )
         n = -(-n // _PAGE) * _PAGE
-        copy = Region(_check(_libc.mmap(0, n, _READ_WRITE, _ANONYMOUS, -1, 0)), n)
-        _memmove(copy.address, self.address, n)
+        private = Region(_check(_libc.mmap(0, n, _READ_WRITE, _ANONYMOUS, -1, 0)), n)
+        ctypes.memmove(private.address, self.address, n)
         how = _MREMAP_MAYMOVE | _MREMAP_FIXED
-        _check(_libc.mremap(copy.address, n, n, how, self.address))
-        copy._finalizer.detach()  # it has moved
+        _check(_libc.mremap(private.address, n, n, how, self.address))
+        private._finalizer.detach()  # it has moved
         return duplicate
 
 
-@functools.lru_cache(maxsize=64)
-def array_type(n: int) -> type[ctypes.Array[ctypes.c_ubyte]]:
-    """A type whose instances at an address have a buffer of `n` bytes, and can be weakly referred to."""
-    return ctypes.c_ubyte * n
+def copy(into: memoryview, data: memoryview) -> None:
+    """Copies bytes, of regions or others; without the GIL, if there are many."""
+    assert into.nbytes == data.nbytes
+    if data.nbytes <= _SMALL:
+        into[:] = data
+        return
+    with _address_of(into) as target, _address_of(data) as source:
+        ctypes.memmove(target, source, data.nbytes)
 
 
 def _check(result: int) -> int:
@@ -133,37 +117,21 @@ def _unmap(address: int, size: int) -> None:
         _libc.munmap(address, size)
 
 
-class _Buffer(ctypes.Structure):
-    """`Py_buffer`, part of the stable ABI."""
-
-    _fields_ = (
-        ("address", ctypes.c_void_p),
-        ("owner", ctypes.c_void_p),
-        ("n", ctypes.c_ssize_t),
-        ("item_size", ctypes.c_ssize_t),
-        ("is_read_only", ctypes.c_int),
-        ("n_dimensions", ctypes.c_int),
-        ("format", ctypes.c_void_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    )
-
-
+# `Py_buffer`, part of the stable ABI, on a machine of 64 bits: as many words, and the first is the address.
+_PyBuffer = ctypes.c_void_p * 10
 _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
-_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int)
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
 _release_buffer = ctypes.pythonapi.PyBuffer_Release
-_release_buffer.argtypes = (ctypes.POINTER(_Buffer),)
+_release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
 _release_buffer.restype = None
 
 
 @contextlib.contextmanager
 def _address_of(view: memoryview) -> Iterator[int]:
     """Where a contiguous buffer lies, read-only ones too, of which ctypes itself gives no address."""
-    buffer = _Buffer()
+    buffer = _PyBuffer()
     _get_buffer(view, buffer, 0)
     try:
-        yield buffer.address or 0
+        yield buffer[0] or 0
     finally:
         _release_buffer(buffer)

@@ -28,27 +28,21 @@ Rules, from which it follows that arrays are private and that nothing leaks:
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
 import stat
 import struct
 import sys
-import threading
-import time
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol
 
-from launchpad.courier import fork
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.courier.protocol.framing import Chunk
 
 IS_SUPPORTED = sys.platform == "linux" and hasattr(os, "memfd_create") and sys.maxsize > 1 << 32
 
 FREED, RETIRED, NUMBER = 0, 8, 9  # words of the header
-N_WORDS = 16
 HEADER_SIZE = mmap.PAGESIZE
 
 LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame
@@ -57,19 +51,12 @@ _MAX_BUFFERS = 3000  # more lengths might not fit into the headers, with what el
 
 _ALIGNMENT = 64
 _SMALLEST = 1 << 20
-_TRIM_INTERVAL_S = 1.0
 _NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems require it
 
-_DESCRIPTOR = struct.Struct("<QQQ")
-DESCRIPTOR_SIZE = _DESCRIPTOR.size
-
-
-class Descriptor(NamedTuple):
-    """What a message says instead of its large buffers."""
-
-    number: int  # of the segment, among those of the sending process
-    serial: int  # of this use of it
-    comes_with_fd: bool  # the receiver has not seen this segment before: its file comes along
+# What a message says instead of its large buffers: the number of the segment, among those of the sending
+# process; the serial of this use of it; whether its file comes along, as the receiver has not seen it before.
+DESCRIPTOR = struct.Struct("<QQQ")
+DESCRIPTOR_SIZE = DESCRIPTOR.size
 
 
 def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
@@ -80,19 +67,14 @@ def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
     return sum(size for size in sizes if size >= LARGE) >= _WORTHWHILE
 
 
-def encode_descriptor(number: int, serial: int, comes_with_fd: bool) -> bytes:
-    """The 24 bytes of a descriptor."""
-    return _DESCRIPTOR.pack(number, serial, comes_with_fd)
-
-
-def decode_descriptor(data: Chunk) -> Descriptor:
+def decode_descriptor(data: Chunk) -> tuple[int, int, bool]:
     """Raises ProtocolError if no courier says such a thing."""
     if len(data) != DESCRIPTOR_SIZE:
         raise ProtocolError(f"a segment is described by {DESCRIPTOR_SIZE} bytes, not {len(data)}")
-    number, serial, flag = _DESCRIPTOR.unpack(data)
+    number, serial, flag = DESCRIPTOR.unpack(data)
     if flag > 1:
         raise ProtocolError(f"not the description of a segment: flag {flag}")
-    return Descriptor(number, serial, bool(flag))
+    return number, serial, bool(flag)
 
 
 def lay_out(lengths: Sequence[int]) -> tuple[list[int], int]:
@@ -147,67 +129,5 @@ def check_file(fd: int) -> os.stat_result:
     return status
 
 
-class Trimmable(Protocol):
-    """Something with memory that it may give back."""
-
-    def trim(self, now: float) -> bool:
-        """Gives back what has been idle; False if there is nothing left to look at."""
-        ...
-
-
-class Trimmer:
-    """Calls `trim` of each thing it watches about once a second, until that returns False.
-
-    Its thread runs only as long as there is something to look at.
-    """
-
-    _thread: threading.Thread | None
-
-    def __init__(self) -> None:
-        self.drop_inherited()
-        fork.drop_in_child(self)
-
-    def watch(self, trimmable: Trimmable) -> None:
-        """From now on; cheap if it is being watched already."""
-        if trimmable in self._trimmables:
-            return
-        with self._lock:
-            self._trimmables.add(trimmable)
-            if self._thread is None:
-                thread = threading.Thread(target=self._main, name="courier-trimmer", daemon=True)
-                with contextlib.suppress(RuntimeError):  # out of threads: the next watch tries anew
-                    thread.start()
-                    self._thread = thread
-
-    def check(self) -> None:
-        """Makes it look now. Takes no lock, so it may be called from inside the garbage collector."""
-        if self._thread is not None:
-            self._wakeup.put(None)
-
-    def drop_inherited(self) -> None:
-        """For a forked child: the thread is the parent's, and so is what it watched."""
-        self._lock = threading.Lock()
-        self._wakeup: SimpleQueue[None] = SimpleQueue()
-        self._trimmables: set[Trimmable] = set()
-        self._thread = None
-
-    def _main(self) -> None:
-        while self._trim():
-            with contextlib.suppress(Empty):
-                self._wakeup.get(timeout=_TRIM_INTERVAL_S)
-                while True:
-                    self._wakeup.get_nowait()
-
-    def _trim(self) -> bool:
-        now = time.monotonic()
-        for each in tuple(self._trimmables):
-            self._trimmables.discard(each)  # before, because `watch` may come while it looks
-            if each.trim(now):
-                self._trimmables.add(each)
-        with self._lock:
-            if not self._trimmables:
-                self._thread = None
-            return bool(self._trimmables)
-
-
-trimmer = Trimmer()
+#: Gives back what has been idle.
+trimmer = PeriodicChecks("courier-trimmer", 1.0)

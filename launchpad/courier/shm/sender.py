@@ -15,20 +15,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from launchpad.courier import fork
 from launchpad.courier.shm import segments
-from launchpad.courier.shm.region import Region
-from launchpad.courier.shm.segments import (
-    FREED,
-    HEADER_SIZE,
-    LARGE,
-    N_WORDS,
-    NUMBER,
-    RETIRED,
-    trimmer,
-)
+from launchpad.courier.shm.region import Region, copy
+from launchpad.courier.shm.segments import FREED, HEADER_SIZE, NUMBER, RETIRED, trimmer
 
 IDLE_S = 5.0  # after this long a segment leaves the pool
 MAX_SEGMENTS = 128  # each is a descriptor
@@ -46,8 +40,7 @@ class Segment:
         except BaseException:
             os.close(self.fd)
             raise
-        self._words = self._region.get_words(N_WORDS)
-        self._words[NUMBER] = number
+        self._region.words[NUMBER] = number
         self.written = 0  # from here on the file has no pages
         self.serial = 0  # under which it is to be given back
         self.peer_segments: PeerSegments | None = None  # of this serial
@@ -72,7 +65,7 @@ class Segment:
     @property
     def _is_returned(self) -> bool:
         """No receiver has arrays in it, and no message under way names it."""
-        return self._words[FREED] == self.serial
+        return self._region.words[FREED] == self.serial
 
     def write(self, offset: int, data: memoryview) -> None:
         """Raises OSError when there is no memory.
@@ -83,7 +76,7 @@ class Segment:
         end = offset + data.nbytes
         if end <= self.written:
             self._region.populate(self.written)
-            self._region.write(offset, data)
+            copy(self._region.view[offset:end], data)
             return
         while data:
             n = os.pwrite(self.fd, data, offset)
@@ -98,24 +91,22 @@ class Segment:
 
     def retire(self) -> None:
         """Closes it. What a receiver has of it stays for as long as the receiver wants."""
-        self._words[RETIRED] = self.serial
+        self._region.words[RETIRED] = self.serial
         if self._is_returned:
             self._region.empty(HEADER_SIZE)
         os.close(self.fd)
 
 
+@dataclass(eq=False)
 class SegmentLease:
     """Buffers in a segment, for one message.
 
     The segment is used for no other, until `release` or until nothing refers to the lease any more.
     """
 
-    __slots__ = ("__weakref__", "is_released", "lengths", "segment")
-
-    def __init__(self, segment: Segment, lengths: Sequence[int]) -> None:
-        self.segment = segment
-        self.lengths = lengths
-        self.is_released = False
+    segment: Segment
+    lengths: Sequence[int]
+    is_released: bool = False
 
     def release(self) -> None:
         """The message has been sent, or never will be. May be called twice."""
@@ -144,7 +135,7 @@ class PeerSegments:
             self._known.add(segment)
         segment.peer_segments = self
         segment.serial += 1
-        descriptor = segments.encode_descriptor(segment.number, segment.serial, is_new)
+        descriptor = segments.DESCRIPTOR.pack(segment.number, segment.serial, is_new)
         return descriptor, segment.fd if is_new else None
 
     def close(self) -> None:
@@ -155,7 +146,7 @@ class PeerSegments:
         """
         self.is_closed = True
         self._pool.open_peers.discard(self)
-        trimmer.check()
+        trimmer.check_now()
 
 
 class SegmentPool:
@@ -182,12 +173,10 @@ class SegmentPool:
         lengths = [buffer.nbytes for buffer in buffers]
         offsets, end = segments.lay_out(lengths)
         size = segments.file_size(end)
-        lease: SegmentLease | None = None
         with self._lock:
-            for each in reversed(self._segments):
-                if each.size == size and each.is_free:
-                    lease = each.acquire(lengths)
-                    break
+            of_this_size = (each for each in reversed(self._segments) if each.size == size)
+            free = next((each for each in of_this_size if each.is_free), None)
+            lease = None if free is None else free.acquire(lengths)
         if lease is None:
             if end < self._max_bytes and not self._has_space(end):
                 self._drop(lambda each: each.is_free)  # those of other sizes
@@ -208,10 +197,10 @@ class SegmentPool:
             self._drop(lambda each: each is segment)
             return None
         segment.used_at = time.monotonic()
-        trimmer.watch(self)
+        trimmer.add(self.check)
         return lease
 
-    def trim(self, now: float) -> bool:
+    def check(self, now: float) -> bool:
         """Drops what has not been used for a while, or can't be; False when nothing is left."""
         is_over = not self.open_peers
         self._drop(lambda each: is_over or each.is_lost or now - each.used_at > IDLE_S)
@@ -243,18 +232,12 @@ class SegmentPool:
 pool = SegmentPool()
 
 
-class SharedBuffers:
-    """The buffers of a message, the large ones in a segment and the others as they are.
+class SharedBuffers(NamedTuple):
+    """The buffers of a message, the large ones in a segment, ready to be sent any number of times."""
 
-    Ready to be sent, any number of times, on any connection.
-    """
-
-    __slots__ = ("lease", "lengths", "small")
-
-    def __init__(self, lease: SegmentLease, buffers: Sequence[memoryview]) -> None:
-        self.lease = lease
-        self.small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
-        self.lengths = [buffer.nbytes for buffer in buffers]
+    lease: SegmentLease
+    small: list[memoryview]  # the others, as they are
+    lengths: list[int]  # of all
 
     def release(self) -> None:
         """It has been sent, or never will be."""

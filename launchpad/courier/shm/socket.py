@@ -12,7 +12,6 @@ the socket: a message without the header.
 from __future__ import annotations
 
 import array
-import functools
 import socket
 import struct
 from collections.abc import Iterable, Sequence
@@ -25,16 +24,14 @@ from launchpad.courier.shm import segments
 from launchpad.courier.shm.receiver import MappedSegments
 from launchpad.courier.shm.segments import DESCRIPTOR_SIZE, LARGE
 from launchpad.courier.shm.sender import PeerSegments, SharedBuffers, pool
-from launchpad.courier.transport import stream_socket
-from launchpad.courier.transport.stream_socket import Socket
+from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
 WINDOW_S = 300e-6  # to look out for an answer: about as long as megabytes take
 _MAX_FILES = 16  # that come with one read
 _SPACE = socket.CMSG_SPACE(_MAX_FILES * 4)
-_CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC
 
 
-class ShmSocket:
+class ShmSocket(SocketWrapper):
     """A connection whose ends share memory.
 
     Example:
@@ -47,21 +44,13 @@ class ShmSocket:
     """
 
     def __init__(self, sock: Socket) -> None:
-        self._sock = sock
-        self.raw = stream_socket.raw_of(sock)
+        super().__init__(sock)
         self._recvmsg_into = getattr(sock, "recvmsg_into", self.raw.recvmsg_into)
         self._peer_segments = PeerSegments(pool)
         self._mapped_segments = MappedSegments(self._is_peer_gone)
         self._fds: list[int] = []  # to go along with the next byte
         self._was_gone = False
         self.is_refused = False  # the other side cannot map our segments
-        self.pending = functools.partial(stream_socket.has_pending, sock)
-        self.recv = sock.recv
-        self.sendall = sock.sendall
-        self.setsockopt = sock.setsockopt
-        self.settimeout = sock.settimeout
-        self.shutdown = sock.shutdown
-        self.fileno = sock.fileno
 
     # What is shared.
 
@@ -70,7 +59,10 @@ class ShmSocket:
         if self.is_refused or not segments.is_worthwhile(buffers):
             return None
         lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
-        return None if lease is None else SharedBuffers(lease, buffers)
+        if lease is None:
+            return None
+        small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
+        return SharedBuffers(lease, small, [buffer.nbytes for buffer in buffers])
 
     def describe(self, shared: SharedBuffers) -> bytes:
         """The headers of the message with them, which is to be sent next."""
@@ -100,15 +92,12 @@ class ShmSocket:
         large = self._mapped_segments.receive(
             header[:DESCRIPTOR_SIZE], [n for n in lengths if n >= LARGE]
         )
-        if len(large) == len(lengths) and not small:
-            buffers = framing.SharedChunks(large)
-        else:
-            if [n for n in lengths if n < LARGE] != [memoryview(each).nbytes for each in small]:
-                raise ProtocolError(
-                    "the buffers of a message are not those in the header about its segment"
-                )
-            smalls, larges = iter(small), iter(large)
-            buffers = framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)
+        if [n for n in lengths if n < LARGE] != [memoryview(each).nbytes for each in small]:
+            raise ProtocolError(
+                "the buffers of a message are not those in the header about its segment"
+            )
+        smalls, larges = iter(small), iter(large)
+        buffers = framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)
         return kind, call_id, method, body, buffers, timeout_us, framing.encode_headers(found)
 
     # What it is as a socket.
@@ -130,7 +119,8 @@ class ShmSocket:
     def recv_into(self, buffer: Any, n: int = 0, flags: int = 0) -> int:
         """Receives; and takes the files that come along."""
         into = (buffer[:n] if n else buffer,)
-        n_bytes, ancillary, _, _ = self._recvmsg_into(into, _SPACE, flags | _CLOSE_ON_EXEC)
+        flags |= socket.MSG_CMSG_CLOEXEC
+        n_bytes, ancillary, _, _ = self._recvmsg_into(into, _SPACE, flags)
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 for (fd,) in struct.iter_unpack("@i", data[: len(data) // 4 * 4]):

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from operator import add
+from dataclasses import astuple, dataclass
+from typing import Any
 
+from launchpad.courier.telemetry import prometheus
 from launchpad.courier.telemetry.counters import Counts, EdgeCounts
 
 
@@ -114,14 +115,11 @@ class ClientStats:
     def __str__(self) -> str:
         where = self.address or "a place that is not known yet"
         what = f"{self.name} to {self.server or 'a server'} at {where}"
-        return _table(
-            what, self, ("method",), [((name,), each) for name, each in self.methods.items()]
-        )
+        rows = [((name,), each) for name, each in self.methods.items()]
+        return _table(what, self, ("method",), rows)
 
     def to_prometheus(self) -> str:
         """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
-        from launchpad.courier.telemetry import prometheus
-
         owner = {"client": self.name, "server": self.server}
         series = [({**owner, "method": method}, each) for method, each in self.methods.items()]
         return prometheus.text("courier_client", owner, self, series)
@@ -165,8 +163,6 @@ class ServerStats:
 
     def to_prometheus(self) -> str:
         """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
-        from launchpad.courier.telemetry import prometheus
-
         owner = {"server": self.name}
         series = [
             ({**owner, "peer": peer, "method": method}, each)
@@ -198,22 +194,13 @@ def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
 
 def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodStats]:
     """By method, over all clients."""
-    names = sorted({name for methods in edges.values() for name in methods})
     totals: dict[str, MethodStats] = {}
-    for name in names:
-        first, *others = [methods[name] for methods in edges.values() if name in methods]
-        for other in others:
-            first = MethodStats(
-                first.calls + other.calls,
-                first.errors + other.errors,
-                first.in_flight + other.in_flight,
-                first.bytes_in + other.bytes_in,
-                first.bytes_out + other.bytes_out,
-                first.total_s + other.total_s,
-                tuple(map(add, first.buckets, other.buckets)),
-                first.items + other.items,
-            )
-        totals[name] = first
+    for name in sorted({name for methods in edges.values() for name in methods}):
+        found = [astuple(methods[name]) for methods in edges.values() if name in methods]
+        *numbers, buckets, items = zip(*found, strict=True)
+        by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
+        sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]
+        totals[name] = MethodStats(*sums)
     return totals
 
 

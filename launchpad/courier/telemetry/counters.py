@@ -10,11 +10,13 @@ Here is also `warn`, by which courier logs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 N_BUCKETS = 48  # the last one begins at 2**46 µs, two years: no call is too long for it
 UNKNOWN = b"(unknown)"
 
 
+@dataclass(slots=True, eq=False)
 class MethodCounts:
     """The calls of one method between one client and one server.
 
@@ -22,16 +24,13 @@ class MethodCounts:
     is answered; then `items` and their bytes, as they pass.
     """
 
-    __slots__ = ("buckets", "bytes_in", "bytes_out", "errors", "items", "started", "total_s")
-
-    def __init__(self) -> None:
-        self.started = 0
-        self.errors = 0
-        self.items = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.total_s = 0.0
-        self.buckets = [0] * N_BUCKETS
+    started: int = 0
+    errors: int = 0
+    items: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    total_s: float = 0.0
+    buckets: list[int] = field(default_factory=lambda: [0] * N_BUCKETS)
 
     def finish(self, took_s: float, bytes_in: int, bytes_out: int) -> None:
         """One call more has ended, well or not."""

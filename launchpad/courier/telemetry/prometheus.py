@@ -15,27 +15,25 @@ behind `courier_client_`, with client, server and method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from launchpad.courier.telemetry.call_stats import ClientStats, MethodStats, ServerStats
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 _FIRST, _LAST = 3, 27  # the limits that are given, 2**i µs: 8 µs to 134 s
 
 Labels = Mapping[str, str]
 Series = Sequence[tuple[Labels, "MethodStats"]]
 
-_SINGLE: tuple[tuple[str, str, str, Callable[[MethodStats], int]], ...] = (
-    ("calls_total", "counter", "Calls begun.", lambda each: each.calls),
-    ("errors_total", "counter", "Calls that ended with an exception.", lambda each: each.errors),
-    ("in_flight", "gauge", "Calls begun and not ended.", lambda each: each.in_flight),
-    ("received_bytes_total", "counter", "Payload received.", lambda each: each.bytes_in),
-    ("sent_bytes_total", "counter", "Payload sent.", lambda each: each.bytes_out),
-    ("items_total", "counter", "Items of streams, either way.", lambda each: each.items),
+_SINGLE = (
+    ("calls_total", "counter", "Calls begun.", "calls"),
+    ("errors_total", "counter", "Calls that ended with an exception.", "errors"),
+    ("in_flight", "gauge", "Calls begun and not ended.", "in_flight"),
+    ("received_bytes_total", "counter", "Payload received.", "bytes_in"),
+    ("sent_bytes_total", "counter", "Payload sent.", "bytes_out"),
+    ("items_total", "counter", "Items of streams, either way.", "items"),
 )
 
 
@@ -50,9 +48,11 @@ def text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: S
     ):
         lines += _head(f"{prefix}_{name}", "gauge", help_text)
         lines.append(_sample(f"{prefix}_{name}", labels, number))
-    for name, kind, help_text, value in _SINGLE:
+    for name, kind, help_text, field in _SINGLE:
         lines += _head(f"{prefix}_{name}", kind, help_text)
-        lines += [_sample(f"{prefix}_{name}", labels, value(each)) for labels, each in series]
+        lines += [
+            _sample(f"{prefix}_{name}", labels, getattr(each, field)) for labels, each in series
+        ]
     took = f"{prefix}_duration_seconds"
     lines += _head(took, "histogram", "What the ended calls took.")
     for labels, each in series:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from launchpad.courier.transport import network_address
-
-if TYPE_CHECKING:
-    from launchpad.courier.transport.stream_socket import Listener, Socket
+from launchpad.courier.transport.stream_socket import Listener, Socket
 
 _MODULES = {
     "unix": "launchpad.courier.transport.unix",
@@ -17,14 +15,6 @@ _MODULES = {
     "tcp+plaintext": "launchpad.courier.transport.tcp",
     "inproc": "launchpad.courier.server.inprocess_addresses",  # for calls with streams
 }
-_FORMS = (
-    "unix:/absolute/path",
-    "tcp:HOST:PORT",
-    "tcp+plaintext:HOST:PORT",
-    "inproc:anything",
-    "grpc:HOST:PORT",
-    "grpc+plaintext:HOST:PORT",
-)
 
 
 class Transport(Protocol):
@@ -53,8 +43,10 @@ def find(address: str) -> Transport:
     """The transport of an address; a ValueError where there is none, or the address is malformed."""
     scheme, colon, _ = address.partition(":")
     if not colon or scheme not in _MODULES:
-        forms = " and ".join((", ".join(_FORMS[:-1]), _FORMS[-1]))
-        raise ValueError(f"{address!r} is no address of a courier server; there are {forms}")
+        raise ValueError(
+            f"{address!r} is no address of a courier server; there are unix:/absolute/path, tcp:HOST:PORT, "
+            "tcp+plaintext:HOST:PORT, inproc:anything, grpc:HOST:PORT and grpc+plaintext:HOST:PORT"
+        )
     transport = cast("Transport", importlib.import_module(_MODULES[scheme]))
     transport.check(address)
     return transport

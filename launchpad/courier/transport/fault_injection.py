@@ -15,12 +15,10 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from launchpad.courier.protocol.framing import Chunk
-from launchpad.courier.transport import stream_socket
-from launchpad.courier.transport.stream_socket import Socket
+from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
 
 @dataclass
@@ -90,20 +88,12 @@ def wrap(sock: Socket) -> Socket:
     return sock if _active is None else FaultySocket(sock, _active)
 
 
-class FaultySocket:
+class FaultySocket(SocketWrapper):
     """A client's socket with faults. Each `send` is taken for a request, each receive for a response."""
 
     def __init__(self, sock: Socket, faults: Faults) -> None:
-        self._sock = sock
+        super().__init__(sock)
         self._faults = faults
-        self.raw = stream_socket.raw_of(sock)
-        self.pending = partial(stream_socket.has_pending, sock)
-        self.sendall = sock.sendall
-        self.recv = sock.recv
-        self.shutdown = sock.shutdown
-        self.setsockopt = sock.setsockopt
-        self.settimeout = sock.settimeout
-        self.fileno = sock.fileno
         self.close = sock.close
 
     def send(self, data: Chunk, flags: int = 0) -> int:

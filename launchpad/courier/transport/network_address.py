@@ -55,8 +55,7 @@ def is_plaintext(address: str) -> bool:
 
 def places_of(address: str) -> list[tuple[str, int]]:
     """Host and port of all on this host that `grpc:HOST:PORT` stands for. Raises OSError."""
-    found = [where[:2] for _, where in resolve(parse(address, GRPC))]
-    return [(ip, port) for ip, port in found if is_loopback(ip)]
+    return [where[:2] for _, where in resolve(parse(address, GRPC)) if is_loopback(where[0])]
 
 
 def parse(address: str, transport: str = TCP) -> Endpoint:

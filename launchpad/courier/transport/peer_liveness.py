@@ -13,20 +13,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import threading
 import time
 import weakref
 from typing import NamedTuple
 
-from launchpad.courier import fork
+from launchpad.courier.periodic_checks import PeriodicChecks
 
 SILENT_MS = 2400
-_POLL_S = 0.5
 _UNANSWERED = 2  # one question may get lost
 
-_HEAD = struct.Struct("@5B")
-_COUNTERS = struct.Struct("@24I")
-_COUNTERS_AT = 8
+_TCP_INFO = struct.Struct("@5B3x24I")  # as much of the kernel's `struct tcp_info` as we look at
 
 
 class Info(NamedTuple):
@@ -38,72 +34,32 @@ class Info(NamedTuple):
 
 
 class PeerSilence:
-    """How long one peer has acknowledged nothing."""
+    """How long the peer at the other end of a socket has acknowledged nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = weakref.ref(sock)
+        self._checked_at = time.monotonic()
         self._repeats = 0  # those up to here may have been acknowledged
+
+    def check(self, now: float) -> bool:
+        """Cuts the connection when the peer has vanished; False once it is closed."""
+        sock = self._sock()
+        if sock is None or sock.fileno() < 0:
+            return False
+        with contextlib.suppress(OSError):  # it has been closed
+            data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+            _, _, _, probes, _, *counters = _TCP_INFO.unpack(data)
+            info = Info(probes, counters[12], counters[23])
+            if self.is_dead(info, (now - self._checked_at) * 1e3):
+                cut(sock)
+        self._checked_at = now
+        return True
 
     def is_dead(self, info: Info, since_last_check_ms: float) -> bool:
         if info.last_ack_ms <= since_last_check_ms:
             self._repeats = info.repeats
         unanswered = info.repeats - self._repeats + info.probes
         return info.last_ack_ms >= SILENT_MS and unanswered >= _UNANSWERED
-
-
-class LivenessMonitor:
-    """Watches sockets until they are closed. Its thread runs as long as there are any."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._silences: weakref.WeakKeyDictionary[socket.socket, PeerSilence]
-        self._silences = weakref.WeakKeyDictionary()
-        self._has_thread = False
-        fork.drop_in_child(self)
-
-    def watch(self, sock: socket.socket) -> None:
-        """From now on, until it is closed, `sock` is cut when its peer vanishes. Linux only."""
-        with self._lock:
-            self._silences[sock] = PeerSilence()
-            if not self._has_thread:
-                self._has_thread = True
-                threading.Thread(
-                    target=self._main, name="courier-peer-liveness", daemon=True
-                ).start()
-
-    def drop_inherited(self) -> None:
-        """For a forked child: the thread is the parent's."""
-        self._lock = threading.Lock()
-        self._silences = weakref.WeakKeyDictionary()
-        self._has_thread = False
-
-    def _main(self) -> None:
-        checked_at = time.monotonic()
-        while True:
-            with self._lock:
-                # What has been closed is forgotten; if that was all, the thread ends. No variable refers
-                # to a socket while this sleeps.
-                self._silences = weakref.WeakKeyDictionary(
-                    {sock: s for sock, s in self._silences.items() if sock.fileno() >= 0}
-                )
-                self._has_thread = len(self._silences) > 0
-                if not self._has_thread:
-                    return
-            time.sleep(_POLL_S)
-            now = time.monotonic()
-            self._check((now - checked_at) * 1e3)
-            checked_at = now
-
-    def _check(self, since_last_check_ms: float) -> None:
-        with self._lock:
-            silences = tuple(self._silences.items())
-        for sock, silence in silences:
-            with contextlib.suppress(OSError):  # it has been closed
-                size = _COUNTERS_AT + _COUNTERS.size
-                data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-                counters = _COUNTERS.unpack_from(data, _COUNTERS_AT)
-                info = Info(_HEAD.unpack_from(data)[3], counters[12], counters[23])
-                if silence.is_dead(info, since_last_check_ms):
-                    cut(sock)
 
 
 def cut(sock: socket.socket) -> None:
@@ -113,4 +69,9 @@ def cut(sock: socket.socket) -> None:
     sock.shutdown(socket.SHUT_RDWR)
 
 
-monitor = LivenessMonitor()  # one per process: its thread is
+_checks = PeriodicChecks("courier-peer-liveness", 0.5)
+
+
+def watch(sock: socket.socket) -> None:
+    """From now on, until it is closed, `sock` is cut when its peer vanishes. Linux only."""
+    _checks.add(PeerSilence(sock).check)

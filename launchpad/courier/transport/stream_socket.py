@@ -73,6 +73,21 @@ def raw_of(sock: Socket) -> socket.socket:
     return raw
 
 
+class SocketWrapper:
+    """A socket around another one. What is not said here, a subclass does."""
+
+    def __init__(self, sock: Socket) -> None:
+        self._sock = sock
+        self.raw = raw_of(sock)
+        self.pending = partial(has_pending, sock)
+        self.recv = sock.recv
+        self.sendall = sock.sendall
+        self.setsockopt = sock.setsockopt
+        self.settimeout = sock.settimeout
+        self.shutdown = sock.shutdown
+        self.fileno = sock.fileno
+
+
 def is_unix(sock: Socket) -> bool:
     """Whether files can be sent over it."""
     return raw_of(sock).family == socket.AF_UNIX

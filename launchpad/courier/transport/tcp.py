@@ -17,24 +17,19 @@ import errno
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from launchpad.courier.security import keyring
+from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import network_address as endpoints
 from launchpad.courier.transport import peer_liveness, stream_socket
 from launchpad.courier.transport.network_address import Endpoint
-from launchpad.courier.transport.stream_socket import Listener
-
-if TYPE_CHECKING:
-    from launchpad.courier.security.keyring import Credentials
-    from launchpad.courier.transport.stream_socket import Socket
+from launchpad.courier.transport.stream_socket import Listener, Socket
 
 _BACKLOG = 1024
 _DIAL_S = 0.9  # less than until the kernel asks again by itself: a new attempt asks at once
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
 # Since Linux 6.15, and Python has no name for it: repeats are not further apart than that.
 _TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
-
 
 check = endpoints.parse
 
@@ -68,15 +63,14 @@ class TcpListener(Listener):
             if self._credentials is not None:
                 from launchpad.courier.transport import tls_context
 
-                tls_context.for_server(self._credentials)  # a bad key is the server's error
+                # A bad key is the server's error, not its clients'.
+                tls_context.make(self._credentials, is_server=True)
         except BaseException as error:
             self.sock.close()
-            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-                what = (
-                    "another server already listens on this address; stop it first, or use port 0"
-                )
-                raise OSError(errno.EADDRINUSE, what, str(wanted)) from error
-            raise
+            if not isinstance(error, OSError) or error.errno != errno.EADDRINUSE:
+                raise
+            what = "another server already listens on this address; stop it first, or use port 0"
+            raise OSError(errno.EADDRINUSE, what, str(wanted)) from error
         self.address = str(Endpoint(wanted.scheme, wanted.host, self.sock.getsockname()[1]))
 
     def accept(self) -> Socket:
@@ -96,9 +90,8 @@ class TcpListener(Listener):
             return tls.accept(sock, self._credentials)
         except OSError as error:
             sock.close()
-            raise ConnectionAbortedError(
-                errno.ECONNABORTED, "the client has closed again"
-            ) from error
+            what = "the client has closed again"
+            raise ConnectionAbortedError(errno.ECONNABORTED, what) from error
 
 
 listen = TcpListener
@@ -127,9 +120,8 @@ def connect(address: str, timeout_s: float | None) -> Socket:
             sock.settimeout(min(left, _DIAL_S))
             sock.connect(where)
             if sock.getsockname() == where:
-                raise ConnectionRefusedError(
-                    errno.ECONNREFUSED, "no server: it connected to itself"
-                )
+                what = "no server: it connected to itself"
+                raise ConnectionRefusedError(errno.ECONNREFUSED, what)
             sock.settimeout(None)
             _tune(sock)
             break
@@ -169,8 +161,8 @@ def _tune(sock: socket.socket) -> None:
     """Sends at once, and notices when the peer vanishes."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if endpoints.is_loopback(sock.getpeername()[0]):
-        # The kernel itself is the peer: it does not vanish, and nothing gets lost. So there is
-        # no pacing is needed: where BBR is the rule, large transfers take 2.5 times as long with it.
+        # The kernel itself is the peer: it does not vanish, and nothing gets lost. So no
+        # pacing is needed: where BBR is the rule, large transfers take 2.5 times as long with it.
         with contextlib.suppress(OSError, AttributeError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         return
@@ -181,4 +173,4 @@ def _tune(sock: socket.socket) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _RTO_MAX_MS)
-        peer_liveness.monitor.watch(sock)
+        peer_liveness.watch(sock)

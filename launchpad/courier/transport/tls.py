@@ -53,7 +53,7 @@ def connect(
     it may still refuse our certificate, which the first `recv` or `send` then says.
     """
     try:
-        sock = TlsSocket(raw, tls_context.for_client(credentials), address)
+        sock = TlsSocket(raw, tls_context.make(credentials, is_server=False), address)
         while not sock.is_ready:
             if deadline is not None:
                 raw.settimeout(max(0.001, deadline - time.monotonic()))
@@ -67,7 +67,7 @@ def connect(
 
 def accept(raw: socket.socket, credentials: Credentials) -> TlsSocket:
     """The server's end. Its handshake is done while it is read."""
-    return TlsSocket(raw, tls_context.for_server(credentials))
+    return TlsSocket(raw, tls_context.make(credentials, is_server=True))
 
 
 class TlsSocket:
@@ -102,11 +102,7 @@ class TlsSocket:
 
         self.fileno = raw.fileno
         self.settimeout = raw.settimeout
-        self.setblocking = raw.setblocking
         self.setsockopt = raw.setsockopt
-        self.getsockopt = raw.getsockopt
-        self.getsockname = raw.getsockname
-        self.getpeername = raw.getpeername
         #: Ends the raw stream: at once, from any thread, and without a close_notify.
         self.shutdown = raw.shutdown
 

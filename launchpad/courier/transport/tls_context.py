@@ -38,21 +38,11 @@ _NOT_YET_VALID, _EXPIRED = 9, 10  # X509_V_ERR_…
 
 
 @functools.lru_cache(_KEPT)
-def for_server(credentials: Credentials) -> ssl.SSLContext:
+def make(credentials: Credentials, *, is_server: bool) -> ssl.SSLContext:
     """The same object for equal credentials. Raises ValueError when they do not fit together."""
-    context = _make(ssl.PROTOCOL_TLS_SERVER, credentials)
-    context.num_tickets = 0  # sessions are not resumed: the handshake takes about a millisecond
-    return context
-
-
-@functools.lru_cache(_KEPT)
-def for_client(credentials: Credentials) -> ssl.SSLContext:
-    """The same object for equal credentials. Raises ValueError when they do not fit together."""
-    return _make(ssl.PROTOCOL_TLS_CLIENT, credentials)
-
-
-def _make(protocol: int, credentials: Credentials) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    if is_server:
+        context.num_tickets = 0  # sessions are not resumed: the handshake takes about a millisecond
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
@@ -70,9 +60,8 @@ def _make(protocol: int, credentials: Credentials) -> ssl.SSLContext:
 def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
     """From a file in memory; where the system has none, or no /proc to name it by, from one on disk."""
     handle = None
-    if hasattr(os, "memfd_create"):
-        with contextlib.suppress(OSError):
-            handle = os.memfd_create("courier-credentials")
+    with contextlib.suppress(AttributeError, OSError):
+        handle = os.memfd_create("courier-credentials")
     if handle is not None:
         try:
             path = f"/proc/self/fd/{handle}"

@@ -67,8 +67,7 @@ def _sweep(folder: str) -> None:
             names = os.listdir(directory)
             if _SOCKET not in names and time.time() - status.st_mtime < _STARTING_S:
                 continue
-            if _SOCKET in names:
-                _refuse_if_taken(os.path.join(directory, _SOCKET))
+            _refuse_if_taken(os.path.join(directory, _SOCKET))
             for name in names:
                 os.unlink(os.path.join(directory, name))
             os.rmdir(directory)
@@ -100,13 +99,13 @@ class UnixListener(Listener):
         except BaseException:
             self._remove_directory()
             raise
-        self._identity = _identity_of(path)
+        self._published = os.lstat(path)
 
     @property
     def is_lost(self) -> bool:
         """The file has been removed, or another put in its place."""
         try:
-            return _identity_of(self.path) != self._identity
+            return not os.path.samestat(os.lstat(self.path), self._published)
         except OSError:
             return True
 
@@ -118,7 +117,7 @@ class UnixListener(Listener):
         """
         sock = self._publish()
         self.sock.close()
-        self.sock, self._identity = sock, _identity_of(self.path)
+        self.sock, self._published = sock, os.lstat(self.path)
 
     def accept(self) -> socket.socket:
         sock, _ = self.sock.accept()
@@ -127,8 +126,8 @@ class UnixListener(Listener):
 
     def close(self) -> None:
         self.sock.close()
-        with contextlib.suppress(OSError):
-            if _identity_of(self.path) == self._identity:
+        if not self.is_lost:
+            with contextlib.suppress(OSError):
                 os.unlink(self.path)
         self._remove_directory()
 
@@ -162,11 +161,6 @@ class UnixListener(Listener):
                 os.unlink(temporary)
             raise
         return sock
-
-
-def _identity_of(path: str) -> tuple[int, int]:
-    status = os.lstat(path)
-    return status.st_dev, status.st_ino
 
 
 def _refuse_if_taken(path: str) -> None:

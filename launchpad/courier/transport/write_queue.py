@@ -191,10 +191,8 @@ class WriteQueue:
                 if rest[1:]
                 else sock.send(rest[0], flags)
             )
-        except BlockingIOError:
-            raise
-        except OSError:
-            self._has_failed = True
+        except OSError as error:
+            self._has_failed |= not isinstance(error, BlockingIOError)
             raise
         self.has_written = True
         self._n_written += n
