@@ -67,30 +67,29 @@ Launch = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def launch(places: None) -> Iterator[Launch]:
+def launch(places: None, tmp_path: Path) -> Iterator[Launch]:
     """Starts a script that launches a program, and waits until its workers talk."""
     with contextlib.ExitStack() as at_the_end:
 
         def start(launch_type: str, name: str = "demo") -> subprocess.Popen[str]:
-            process = subprocess.Popen(
-                [sys.executable, "-c", SCRIPT, name, launch_type], stdout=subprocess.PIPE, text=True
-            )
+            # Never full, as a pipe is that is not read.
+            with tempfile.NamedTemporaryFile("w", dir=tmp_path, delete=False) as stdout:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", SCRIPT, name, launch_type], stdout=stdout, text=True
+                )
+            printed = Path(stdout.name)
             at_the_end.enter_context(process)
             at_the_end.callback(process.kill)
-            wait_for(process, "talker-0", "talker-1")
+            until(lambda: process.poll() is not None or talk_in(printed.read_text()))
+            assert process.poll() is None, printed.read_text()
             return process
 
         yield start
 
 
-def wait_for(process: subprocess.Popen[str], *workers: str) -> None:
-    """Until each of them has printed something."""
-    missing = set(workers)
-    assert process.stdout is not None
-    while missing:
-        line = process.stdout.readline()
-        assert line, f"it has ended, and {missing} never said anything"
-        missing.discard(line.split(" ")[0])
+def talk_in(printed: str) -> bool:
+    """Whether each talker has printed something."""
+    return {"talker-0", "talker-1"} <= {line.split(" ")[0] for line in printed.splitlines()}
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

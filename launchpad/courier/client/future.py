@@ -77,6 +77,25 @@ class CourierFuture(Future[Any]):
 class PipelinedFuture(CourierFuture):
     """The future of a call that `client.futures` has made over a socket."""
 
+    __slots__ = (
+        "_owner",
+        "_wait_locks",
+        "began",
+        "call_id",
+        "channel",
+        "counts",
+        "deadline",
+        "error",
+        "frame",
+        "is_completed",
+        "is_sent",
+        "is_watched",
+        "method",
+        "options",
+        "size",
+        "value",
+    )
+
     _condition = _OnDemand()
 
     def __init__(

@@ -69,6 +69,27 @@ class SpinWaiter:
         window_s: how long to spin.
     """
 
+    __slots__ = (
+        "_backoff",
+        "_began",
+        "_buffer",
+        "_hits",
+        "_is_plain",
+        "_last_sleeps",
+        "_other_threads_s",
+        "_place",
+        "_raw",
+        "_sleeps",
+        "_sock",
+        "_streaks",
+        "_system_recv",
+        "_system_send",
+        "_thread",
+        "_wasted_s",
+        "_window_s",
+        "_yield_cpu",
+    )
+
     def __init__(self, sock: Socket, window_s: float = WINDOW_S) -> None:
         self._sock = sock
         self._raw = raw_of(sock)
