@@ -112,9 +112,11 @@ class RemoteError(CourierError):
         type_name: str = "",
         remote_repr: str = "",
         traceback: str = "",
-        **where: str,
+        server: str = "",
+        address: str = "",
+        method: str = "",
     ) -> None:
-        CourierError.__init__(self, message, **where)
+        CourierError.__init__(self, message, server=server, address=address, method=method)
         self.type_name = type_name
         self.remote_repr = remote_repr
         self.traceback = traceback

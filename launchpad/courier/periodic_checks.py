@@ -28,16 +28,15 @@ class PeriodicChecks:
         fork.drop_in_child(self)
 
     def add(self, check: Callable[[float], bool]) -> None:
-        """From now on; cheap if it is there already."""
-        if check in self._checks:
+        """From now on; cheap if it is there already. RuntimeError: there can be no new thread."""
+        if self._thread is not None and check in self._checks:
             return
         with self._lock:
             self._checks.add(check)
             if self._thread is None:
                 thread = threading.Thread(target=self._main, name=self._name, daemon=True)
-                with contextlib.suppress(RuntimeError):  # out of threads: the next one tries anew
-                    thread.start()
-                    self._thread = thread
+                thread.start()
+                self._thread = thread
 
     def check_now(self) -> None:
         """Makes it look now. Takes no lock, so it may be called from inside the garbage collector."""

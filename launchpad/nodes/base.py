@@ -33,7 +33,7 @@ class Node(abc.ABC, Generic[HandleT]):
     """
 
     stops_last = False
-    """Whether it goes on until all others have ended, or half of the time to stop is over."""
+    """Whether it is asked to stop when all others have ended, or half of the time that they have is over."""
 
     def __init__(self) -> None:
         self.addresses: list[Address] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -155,6 +156,18 @@ def test_a_server_whose_second_address_is_taken_does_not_start_at_the_first(
         server.start()
 
     start(unix_address, ping=lambda: 1)
+
+
+def test_a_server_that_could_not_start_keeps_no_grpc_port() -> None:
+    server = start(ANY_PORT)
+    free = server.address
+    server.stop()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"tcp:127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(OSError, match="another server"):
+            courier.Server(address=free, also_at=[taken]).start()
+
+    start(free, ping=lambda: 1)
 
 
 @pytest.mark.parametrize("also_at", [["grpc:nowhere"], ["grpc::1:2"]])

@@ -7,8 +7,10 @@ import contextvars
 import gc
 import os
 import pickle
+import queue
 import threading
 import weakref
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +292,41 @@ def test_the_next_server_at_the_address_gets_a_handshake_of_its_own(
 
     with pytest.raises(courier.Refused):
         client.who()
+
+
+def test_a_client_with_other_options_shares_the_handshake(
+    serve: Serve, connect: Connect, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(here, who=who)
+    client = connect(here)
+    hellos: list[object] = []
+    check = remote_server.RemoteServer.check_server_hello
+
+    def counted(peer: remote_server.RemoteServer, hello: Any) -> None:
+        hellos.append(hello)
+        check(peer, hello)
+
+    monkeypatch.setattr(remote_server.RemoteServer, "check_server_hello", counted)
+
+    for _ in range(5):
+        client.with_options(timeout_s=10.0).who()
+
+    assert len(hellos) == 1
+
+
+def test_a_future_of_a_callback_of_the_close_has_an_end(connect: Connect, here: str) -> None:
+    client = connect(here)
+    later: queue.Queue[Future[Any]] = queue.Queue()
+
+    def call_again(_: object) -> None:
+        later.put(client.with_options(timeout_s=0.1).futures.who())
+
+    client.futures.who().add_done_callback(call_again)  # its server never comes
+
+    courier.close(client)
+
+    with pytest.raises(courier.CourierError):
+        later.get(timeout=60).result(60)
 
 
 def test_a_client_keeps_neither_a_stopped_server_nor_its_object(

@@ -74,6 +74,15 @@ def test_a_right_that_the_rules_do_not_give_is_asked_for(useless: Manifest) -> N
     assert cluster.asked == [("create", "Job")]
 
 
+def test_each_of_several_rights_to_one_kind_is_looked_at() -> None:
+    cluster = Asked(rule("batch", "jobs", "create"))
+    cluster.refused = {("delete", "Job"), ("watch", "Job")}
+
+    with pytest.raises(LaunchError, match="you may not delete jobs, watch jobs"):
+        permissions.check(cluster, (("Job", "create delete watch"),))
+    assert cluster.asked == [("delete", "Job"), ("watch", "Job")]
+
+
 def test_a_right_to_pods_is_none_to_their_logs() -> None:
     cluster = Asked(*ALL_NEEDED[:2], rule("", "pods", "get"))
 

@@ -225,7 +225,29 @@ def test_what_stops_last_has_half_of_the_grace_period_for_itself() -> None:
 
     assert watcher.wake_at() == pytest.approx(3.0)
     assert watcher.tick(3.0) == [StopWorker("a-0")]
-    assert watcher.tick(5.0) == [KillWorker("a-0"), KillWorker("b-0")]
+    assert watcher.tick(5.0) == [KillWorker("b-0")]
+    assert watcher.tick(6.9) == []
+    assert watcher.tick(7.0) == [KillWorker("a-0")]
+
+
+def test_what_stops_last_is_not_killed_before_it_was_asked() -> None:
+    quick, slow = RestartPolicy(stop_grace_s=2.0), RestartPolicy(stop_grace_s=120.0)
+    watcher = running(
+        worker("a-0", stops_last=True, restart=quick), worker("b-0", restart=slow), grace_s=10.0
+    )
+    watcher.stop("why", 1.0)
+
+    assert watcher.tick(60.0) == []
+    assert watcher.tick(61.0) == [StopWorker("a-0")]
+    assert watcher.tick(63.0) == [KillWorker("a-0")]
+
+
+def test_a_worker_that_stops_last_does_not_hold_back_the_others_of_its_group() -> None:
+    watcher = running(worker("a-0"), worker("b-0", stops_last=True), worker("b-1"))
+
+    assert watcher.stop("why", 1.0) == [StopWorker("b-1")]
+    assert watcher.on(ended("b-1", STOPPED), 1.1) == [StopWorker("a-0")]
+    assert watcher.on(ended("a-0", STOPPED), 1.2) == [StopWorker("b-0")]
 
 
 def test_without_a_grace_period_what_stops_last_waits_for_the_others() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from launchpad.courier import fork
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.protocol import framing
 from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class ConnectionPool:
 
             with self.lock:
                 if self._pipeline is None:
+                    self.peer.takes_bytes = (
+                        framing.MAX_BYTES
+                    )  # the server may be another one by now
                     self._pipeline = Pipeline(self.peer)
                     self._pipelines.add(self._pipeline)
                 pipeline = self._pipeline

@@ -157,5 +157,6 @@ class InprocessChannel(Channel):
                 handshake.VERSION, verdict, core.incarnation, core.name, core.max_bytes
             )
         )
-        self._known_names = {core.incarnation: handshake.name()}
+        self._known_names.clear()  # not another dict: `with_options` shares it
+        self._known_names[core.incarnation] = handshake.name()
         return core

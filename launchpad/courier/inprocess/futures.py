@@ -53,7 +53,8 @@ class InprocessFutures:
         if views is None:
             return channel.by_socket().submit(method, *args, **kwargs)
         entry = _Entry(self, channel, method, body, views)
-        self.entries.add(entry)
+        with self._changed:
+            self.entries.add(entry)
         entry.send()
         if (not entry.is_sent or entry.deadline is not None) and not entry.future.done():
             self.keep(entry)
@@ -72,11 +73,13 @@ class InprocessFutures:
 
     def close(self) -> None:
         """Those in flight end with an error."""
-        for entry in tuple(self.entries):
-            entry.close()
         with self._changed:
             thread, self._thread = self._thread, None
+            self._kept = []
+            entries = tuple(self.entries)
             self._changed.notify()
+        for entry in entries:
+            entry.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 

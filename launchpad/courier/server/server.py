@@ -252,7 +252,10 @@ class Server:
                 trusts_this_user=is_made,
             )
             try:  # all addresses are there, and final, before the first call is served
-                self._addresses = tuple(self._open(address, core) for address in self._wanted)
+                # Those of gRPC last: what it has bound it keeps until its server is stopped.
+                order = sorted(enumerate(self._wanted), key=lambda each: transport.is_grpc(each[1]))
+                opened = sorted((i, self._open(address, core)) for i, address in order)
+                self._addresses = tuple(address for _, address in opened)
                 if is_made:
                     self._publish(token)
                 self._methods.addresses = (*self._addresses, *self._known_as)

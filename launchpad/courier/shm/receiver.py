@@ -15,6 +15,7 @@ copied on write. So before a fork each lease that has not ended gets a private c
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -168,7 +169,8 @@ class MappedSegments:
         finally:
             os.close(fd)
         self._known.setdefault(mapping.number, mapping)
-        trimmer.add(self.check)
+        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries anew
+            trimmer.add(self.check)
 
     def receive(self, descriptor: Chunk, lengths: Sequence[int]) -> list[memoryview]:
         """The buffers of a message, private and writable.

@@ -197,7 +197,8 @@ class SegmentPool:
             self._drop(lambda each: each is segment)
             return None
         segment.used_at = time.monotonic()
-        trimmer.add(self.check)
+        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries anew
+            trimmer.add(self.check)
         return lease
 
     def check(self, now: float) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from launchpad.courier.telemetry import prometheus
@@ -196,7 +196,7 @@ def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodSta
     """By method, over all clients."""
     totals: dict[str, MethodStats] = {}
     for name in sorted({name for methods in edges.values() for name in methods}):
-        found = [astuple(methods[name]) for methods in edges.values() if name in methods]
+        found = [vars(each[name]).values() for each in edges.values() if name in each]
         *numbers, buckets, items = zip(*found, strict=True)
         by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
         sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]

@@ -136,12 +136,15 @@ def load(
     """
 
     def build(function: Callable[[], Any]) -> Any:
+        inside = building.set(lambda function: function())  # what it unpickles itself is its own
         try:
             absl_flags.refresh()
             with around():
                 return function()
         except Exception as error:
             raise BuildFailed(error) from error
+        finally:
+            building.reset(inside)
 
     token = building.set(build)
     try:

@@ -164,5 +164,7 @@ def _locked(runtime: Path, how: int) -> Iterator[bool | None]:
             fcntl.flock(fd, how)
             is_ours = True
         except OSError:
+            if not how & fcntl.LOCK_NB:
+                raise
             is_ours = False
         yield is_ours

@@ -2,8 +2,9 @@
 
 Group after group is asked to stop, in reverse order of start, the next one when the one before has ended, or
 after a moment (it may be waiting for a server of an earlier group). Those that stop last, whose callers
-are never told that they have gone, are asked when all others have ended, or half of the grace period is
-over. A worker that has not ended when its grace period is over is killed.
+are never told that they have gone, are asked when all others have ended, or half of their grace periods is
+over. A worker that has not ended when its grace period is over, which for those that stop last begins when
+they are asked, is killed.
 """
 
 from __future__ import annotations
@@ -40,9 +41,12 @@ class Shutdown:
         restart_at: float | None = None,
     ) -> None:
         self.members, self.restart_at = members, restart_at
-        self._last = {worker.plan.group for worker in members if worker.plan.stops_last}
-        self._groups = sorted(groups, key=self._last.__contains__)
+        kinds = {(worker.plan.group, worker.plan.stops_last) for worker in members}
+        self._steps = [(g, last) for last in (False, True) for g in groups if (g, last) in kinds]
         self._began, self._grace_s = now, grace_s
+        graces = [w.plan.grace_s(grace_s) for w in self.running if not w.plan.stops_last]
+        half_s = math.inf if min(graces, default=0) < 0 else max(graces, default=0) / 2
+        self._last_at = self._last_asked_at = now + half_s
         has_grace = any(worker.plan.restart.stop_grace_s for worker in members)
         self._kills_at_once = grace_s == 0 and not has_grace and restart_at is None
         self.at_once = False
@@ -56,20 +60,20 @@ class Shutdown:
     def tick(self, now: float) -> list[Command]:
         commands: list[Command] = []
         running = self.running
-        while self._groups:
-            stops_last = self._groups[0] in self._last
-            if now < self._ask_at() and any(
-                worker.plan.group not in self._last if stops_last else worker.asked
-                for worker in running
-            ):
+        while self._steps:
+            group, is_last = self._steps[0]
+            waits = any(not w.plan.stops_last if is_last else w.asked for w in running)
+            if waits and now < self._ask_at():
                 break
-            group = self._groups.pop(0)
+            self._steps.pop(0)
             for worker in running:
-                if worker.plan.group == group:
+                if worker.plan.group == group and worker.plan.stops_last == is_last:
                     worker.move("ask")
                     worker.asked = True
                     commands.append(StopWorker(worker.name, self.restart_at is not None))
             self._next_at = now + _ORDERLY_S
+            if is_last:
+                self._last_asked_at = min(now, self._last_asked_at)
         for worker in running:
             kill_at = self._kill_at(worker)
             if not worker.killed and kill_at is not None and now >= kill_at:
@@ -80,20 +84,18 @@ class Shutdown:
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no worker ends before."""
         times = [t for w in self.running if (t := self._kill_at(w)) is not None and not w.killed]
-        if self._groups and (ask_at := self._ask_at()) < math.inf:
-            times.append(ask_at)
-        return min(times, default=None)
+        if self._steps:
+            times.append(self._ask_at())
+        return min((t for t in times if t < math.inf), default=None)
 
     def _ask_at(self) -> float:
         """When the next group is asked even though others still run."""
-        if self._groups[0] not in self._last:
-            return self._next_at
-        half = self._grace_s / 2 if self._grace_s >= 0 else math.inf
-        return max(self._next_at, self._began + half)
+        return self._last_at if self._steps[0][1] else self._next_at
 
     def _kill_at(self, worker: WorkerState) -> float | None:
         """When its grace period is over, monotonic seconds; None: never."""
         if self.at_once:
             return self._began
         grace_s = worker.plan.grace_s(self._grace_s)
-        return self._began + grace_s if grace_s >= 0 else None
+        begins_at = self._last_asked_at if worker.plan.stops_last else self._began
+        return begins_at + grace_s if grace_s >= 0 else None

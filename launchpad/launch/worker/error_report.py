@@ -19,7 +19,12 @@ from launchpad.outcome import Outcome
 
 _PACKAGE = os.path.dirname(os.path.abspath(launchpad.__file__)) + os.sep
 _NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")
-_NO_MEMORY_WHERE_LIMITED = ("failed to map segment from shared object", "can't start new thread")
+_NO_MEMORY_WHERE_LIMITED = (
+    "failed to map segment from shared object",
+    "can't start new thread",
+    "without exception set",  # of C code, CPython's own too, that takes no notice of a failed malloc
+    "without setting an exception",
+)
 
 
 def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = None) -> Outcome:
@@ -107,7 +112,7 @@ def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
                 return True
         elif isinstance(cause, MemoryError):
             return True
-        elif isinstance(cause, (ImportError, OSError, RuntimeError)):
+        elif isinstance(cause, (ImportError, OSError, RuntimeError, SystemError)):
             if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
                 return True
             # The user's exception may do something when it is looked at.

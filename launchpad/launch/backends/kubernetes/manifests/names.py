@@ -140,8 +140,7 @@ def labels_of(worker: WorkerPlan) -> dict[str, str]:
 
 def grace_s(worker: WorkerPlan, usual_s: float) -> float:
     """How long a worker may take to stop: its own time or the usual one; negative means no limit."""
-    own_s = worker.restart.stop_grace_s
-    seconds = usual_s if own_s is None else own_s
+    seconds = worker.grace_s(usual_s)
     return UNLIMITED_S if seconds < 0 else min(seconds, UNLIMITED_S)
 
 
