@@ -32,7 +32,8 @@ with program.group("second"):
 running = lp.launch(program)
 while not all("waiting" in running.logs(label) for label in ("first", sys.argv[2])):
     signal.sigtimedwait([], 0.01)
-print("both run", running.run_id, flush=True)
+sys.stdout.write(f"both run {running.run_id}\\n")  # in one piece: workers' lines come between
+sys.stdout.flush()
 """
 """Launches two workers; it says so when they run."""
 
