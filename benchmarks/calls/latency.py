@@ -9,6 +9,7 @@ from benchmarks.calls.contenders import (
     grpcio_generic,
     ours,
     raw,
+    raw_threads,
     uvloop_protocol,
     zeromq,
 )
@@ -27,6 +28,7 @@ CONTENDERS = [
     Contender("courier guarded", ours.serve_guarded, ours.connect_one_by_one),
     Contender("courier tcp", ours.serve_tcp, ours.connect_one_by_one, ours.cannot_serve(ours.TCP)),
     Contender("courier tls", ours.serve_tls, ours.connect_one_by_one, ours.cannot_serve_tls),
+    Contender("raw threads", ours.serve_nothing, raw_threads.connect_one_by_one),
     Contender("courier in-process", ours.serve_nothing, ours.connect_one_by_one),
     Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect_one_by_one, needs("uvloop")),
     Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect_one_by_one, needs("zmq")),

@@ -1,0 +1,44 @@
+"""The best that plain Python can do for one call at a time between two threads: two locks.
+
+Each side pickles, as `raw` does, and releases the lock that the other one waits for. What is left of its
+time is how long the machine takes to wake a thread, twice.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.calls.contenders import PROTOCOL
+from benchmarks.calls.contenders.timing import TimeCalls, one_by_one
+
+
+@contextmanager
+def connect_one_by_one(_: object) -> Iterator[TimeCalls]:
+    asked, answered = threading.Lock(), threading.Lock()
+    asked.acquire()
+    answered.acquire()
+    body: bytes | None = b""
+
+    def answer() -> None:
+        nonlocal body
+        while asked.acquire() and body is not None:
+            body = pickle.dumps(pickle.loads(body), PROTOCOL)
+            answered.release()
+
+    def call(number: int) -> int:
+        nonlocal body
+        body = pickle.dumps(number, PROTOCOL)
+        asked.release()
+        answered.acquire()
+        result: int = pickle.loads(body)
+        return result
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield one_by_one(call)
+    body = None
+    asked.release()
+    thread.join()
