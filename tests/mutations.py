@@ -82,8 +82,8 @@ MUTATIONS = (
     Mutation(
         "groups are asked to stop in reverse order of start",
         "launch/supervision/shutdown.py",
-        "self._groups.pop(0)",
-        "self._groups.pop()",
+        "for g in groups if",
+        "for g in reversed(groups) if",
         "tests/launch/test_supervisor.py",
     ),
     Mutation(
