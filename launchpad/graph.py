@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launchpad.handle import Handle
+from launchpad.handle import handles_in
 from launchpad.nodes.base import Node
-from launchpad.traverse import Found, walk
 
 Groups = Mapping[str, Sequence[Node[Any]]]
 """Label → the nodes of that group."""
@@ -109,10 +108,3 @@ class Graph:
 def _box(label: str) -> str:
     """A Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
     return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
-
-
-def handles_in(node: Node[Any], name: str) -> Iterator[Found]:
-    """The handles among a node's arguments, each with the path to it."""
-    for where, value in node.arguments().items():
-        found = walk(value, f"{name}.{where}", stop_at=(Handle,))
-        yield from (each for each in found if isinstance(each.value, Handle))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from launchpad import user_code
 from launchpad.courier.codec import by_value
+from launchpad.traverse import Found, walk
 
 ClientT = TypeVar("ClientT", covariant=True)
 T = TypeVar("T")
@@ -20,6 +21,8 @@ class GraphNode(Protocol):
 
     added_at: str
     added_to: str
+
+    def arguments(self) -> Mapping[str, Any]: ...
 
 
 class Dereferenceable(abc.ABC, Generic[ClientT]):
@@ -102,6 +105,13 @@ class Deferred(Dereferenceable[T]):
 
     def __repr__(self) -> str:
         return f"Deferred({getattr(self.fn, '__qualname__', self.fn)})"
+
+
+def handles_in(node: GraphNode, name: str) -> Iterator[Found]:
+    """The handles among a node's arguments, each with the path to it."""
+    for where, value in node.arguments().items():
+        found = walk(value, f"{name}.{where}", stop_at=(Handle,))
+        yield from (each for each in found if isinstance(each.value, Handle))
 
 
 def maybe_dereference(value: Any) -> Any:

@@ -32,6 +32,7 @@ def describe() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load": round(os.getloadavg()[0], 1),  # of others; before we began
         "kernel": platform.release(),
+        "halt_poll_ns": halt_poll_ns(),
         "python": platform.python_version(),
         "versions": {name: version for name in PEERS if (version := version_of(name))},
     }
@@ -39,9 +40,10 @@ def describe() -> dict[str, Any]:
 
 def in_words(machine: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    halts = "" if machine.get("halt_poll_ns") != 0 else "; idle cores halt at once, and are slow to wake"
     return (
         f"{machine['date']} at {machine['commit']}: {machine['cpu']}, {machine['cores']} cores, "
-        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, load {machine['load']}\n"
+        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, load {machine['load']}{halts}\n"
         f"Python {machine['python']}, {versions}"
     )
 
@@ -57,6 +59,14 @@ def cpu() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.machine()
+
+
+def halt_poll_ns() -> int | None:
+    """How long an idle core of a virtual machine polls before it halts; Linux's default is 200,000."""
+    try:
+        return int(Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns").read_text())
+    except OSError:
+        return None
 
 
 def commit() -> str:

@@ -88,25 +88,10 @@ class Running:
                 run.make_runtime()  # now the backend removes it if this process is killed
             except OSError as error:
                 raise LaunchError(f"no directory for sockets: {error}") from error
-            record.write(run, plan)
-
             runner = Runner(plan, run, workers, output, inbox, undo, grace_s)
-            undo.callback(runner.own.close)
             running = cls(plan, run, runner, backend.is_test)
             reachable = {uid: running._place(address) for uid, address in plan.uids.items()}
             undo.enter_context(context.published(reachable))
-            by_cli = "stopped by `python -m launchpad stop`"
-            try:
-                control = control_server.serve(
-                    run.runtime,
-                    status=running.status,
-                    stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
-                    stacks=running.stacks,
-                )
-                undo.callback(control.stop, 0.1)
-            except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
-                output.note(f"`python -m launchpad` cannot reach this program: {error}")
-
             output.progress = Progress(runner.states)
             try:
                 output.open()
@@ -119,7 +104,29 @@ class Running:
             with contextlib.suppress(Exception):
                 undo.close()
             raise
+        try:
+            running._publish(output, undo)
+        except BaseException:
+            running.ask_to_stop(at_once=True)
+            raise
+        finally:
+            runner.is_published.set()
         return running
+
+    def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
+        """Lets `python -m launchpad` find this program; its workers have begun meanwhile."""
+        record.write(self._run, self.plan)
+        by_cli, inbox = "stopped by `python -m launchpad stop`", self._runner.inbox
+        try:
+            control = control_server.serve(
+                self._run.runtime,
+                status=self.status,
+                stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
+                stacks=self.stacks,
+            )
+            undo.callback(control.stop, 0.1)
+        except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
+            output.note(f"`python -m launchpad` cannot reach this program: {error}")
 
     def wait(
         self,
@@ -283,10 +290,7 @@ class Running:
         Raises:
             ValueError: the name is taken.
         """
-        own = self._runner.own
-        if name in self._runner.supervisor.workers or name in own:
-            raise ValueError(f"program {self.plan.program!r} has a worker {name!r} already")
-        self._runner.inbox.put(own.add(name, function))
+        self._runner.add_thread(name, function)
 
     def crash(self, worker: str, why: str) -> str:
         """Makes a worker fail that is no process of this host, for `lp.testing.KillWorkers`.

@@ -541,16 +541,18 @@ signal.raise_signal(signal.Signals[sys.argv[1]])
 LAST_SECONDS = """
 class Stubborn:
     def run(self):
+        stopping = lp.stop_event()  # from here on it is not interrupted
         print("runs", flush=True)
-        lp.wait_for_stop()
+        stopping.wait()
         print("asked", flush=True)
         while True:
             time.sleep(0.01)
 
 class Saves:
     def run(self):
+        stopping = lp.stop_event()
         print("runs", flush=True)
-        lp.wait_for_stop()
+        stopping.wait()
         time.sleep(1)
         print("saved", flush=True)
 
@@ -887,8 +889,9 @@ from launchpad.launch import signals
 signals._REPEAT_S = {repeat_s}
 class Saves:
     def run(self):
+        stopping = lp.stop_event()  # from here on it is not interrupted
         print("runs", flush=True)
-        lp.wait_for_stop()
+        stopping.wait()
         time.sleep({takes_s})
         print("saved", flush=True)
 running = lp.launch(program_of(("saves", lp.PyClassNode(Saves))))

@@ -20,11 +20,11 @@ def connect_one_by_one(_: object) -> Iterator[TimeCalls]:
     asked, answered = threading.Lock(), threading.Lock()
     asked.acquire()
     answered.acquire()
-    body: bytes | None = b""
+    body = b""
 
     def answer() -> None:
         nonlocal body
-        while asked.acquire() and body is not None:
+        while asked.acquire():
             body = pickle.dumps(pickle.loads(body), PROTOCOL)
             answered.release()
 
@@ -36,9 +36,5 @@ def connect_one_by_one(_: object) -> Iterator[TimeCalls]:
         result: int = pickle.loads(body)
         return result
 
-    thread = threading.Thread(target=answer)
-    thread.start()
+    threading.Thread(target=answer, daemon=True).start()
     yield one_by_one(call)
-    body = None
-    asked.release()
-    thread.join()

@@ -5,7 +5,7 @@ events, `launchpad.events`, through one function; nothing else. `tests/contract`
 
     launcher                                    backend                          worker
     endpoint(name, kind) ◀── plan
-    assign(workers)      ◀── plan
+    assign(plan)         ◀── plan
     claim(plan, run)     ◀── launch
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
@@ -19,14 +19,14 @@ events, `launchpad.events`, through one function; nothing else. `tests/contract`
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from launchpad.events import Event
 
 if TYPE_CHECKING:
     from launchpad.launch.detached import Detached
-    from launchpad.launch.plan import LaunchPlan, WorkerPlan
+    from launchpad.launch.plan import LaunchPlan
     from launchpad.launch.rundir.directory import RunDirectory
 
 
@@ -103,18 +103,14 @@ class Backend(abc.ABC):
             kind: `courier` or `port`, see `launchpad.address`.
         """
 
-    def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
-        """The workers with the devices that they get, as far as that can be said before anything starts.
+    def assign(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with what only this backend can say of it before anything starts: devices, ports.
 
         The place to refuse what cannot fit. By default nothing is looked at. Starts nothing.
 
         Raises:
-            DefinitionError: there is less than they ask for; it shows the arithmetic.
+            DefinitionError: there is less than the workers ask for; it shows the arithmetic.
         """
-        return workers
-
-    def finished(self, plan: LaunchPlan) -> LaunchPlan:
-        """The plan with what only this backend can say about it. Pure; by default nothing."""
         return plan
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:

@@ -34,12 +34,13 @@ class LocalBackend(Backend):
     binds_cpus = False
     """Whether a worker can be kept to CPUs of its own."""
 
-    def assign(self, workers: Sequence[WorkerPlan]) -> list[WorkerPlan]:
-        """The workers with the GPUs and CPUs that they get while no other run holds any.
+    def assign(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with the GPUs and CPUs that its workers get while no other run holds any.
 
         Raises:
             DefinitionError: this host does not have what they ask for.
         """
+        workers = plan.workers
         _check_cpus_and_memory(workers)
         requests = _requests(workers)
         devices = _devices(requests)
@@ -50,7 +51,7 @@ class LocalBackend(Backend):
                 f"{shortage.demand_of_gpus(requests)}, {has}{shortage.reason(requests, devices)}."
                 " Give fewer replicas, or smaller Resources(gpus=…)."
             )
-        return _equipped(workers, given, _cpus(workers, {}) if self.binds_cpus else {})
+        return _equipped(plan, given, _cpus(workers, {}) if self.binds_cpus else {})
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """The plan with GPUs and CPUs that no other run holds; this run holds them from now on.
@@ -69,17 +70,17 @@ class LocalBackend(Backend):
                 given = allocate(devices, requests, claim_table.taken())
                 if given is not None:
                     bound = _cpus(plan.workers, claim_table.busy()) if has_cpus else {}
-                    workers = _equipped(plan.workers, given, bound)
+                    plan = _equipped(plan, given, bound)
                     gpus: dict[str, int] = {}
                     for request in requests:
                         for device in given[request.worker]:
                             gpus[device.uuid] = gpus.get(device.uuid, 0) + request.units
-                    cpus = [cpu for worker in workers for cpu in worker.cpus]
-                    shown = {worker.name: worker.gpus for worker in workers if worker.gpus}
+                    cpus = [cpu for worker in plan.workers for cpu in worker.cpus]
+                    shown = {worker.name: worker.gpus for worker in plan.workers if worker.gpus}
                     run.claim = claim_table.add(
                         ClaimRecord(run.run_id, plan.program, os.getpid(), gpus, cpus, shown)
                     )
-                    return replace(plan, workers=tuple(workers))
+                    return plan
                 holders = [record for record in claim_table.records if record.gpus]
             if not any(h.launcher_is_dead for h in holders) or time.monotonic() > deadline:
                 raise LaunchError(_held_by(plan.program, requests, holders))
@@ -87,14 +88,13 @@ class LocalBackend(Backend):
 
 
 def _equipped(
-    workers: Sequence[WorkerPlan],
-    gpus: Mapping[str, Sequence[Device]],
-    cpus: Mapping[str, tuple[int, ...]],
-) -> list[WorkerPlan]:
-    return [
+    plan: LaunchPlan, gpus: Mapping[str, Sequence[Device]], cpus: Mapping[str, tuple[int, ...]]
+) -> LaunchPlan:
+    workers = (
         replace(w, gpus=tuple(d.id for d in gpus.get(w.name, ())), cpus=cpus.get(w.name, ()))
-        for w in workers
-    ]
+        for w in plan.workers
+    )
+    return replace(plan, workers=tuple(workers))
 
 
 # GPUs.

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from launchpad import compat
 from launchpad.address import COURIER
 from launchpad.errors import DefinitionError, PayloadError
-from launchpad.graph import handles_in
+from launchpad.handle import handles_in
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
@@ -147,8 +147,8 @@ def plan(
     )
     options = dict(each.client_options for each in served if isinstance(each, CourierHandle))
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
-    assigned = tuple(backend.assign(plans))
-    return backend.finished(LaunchPlan(program.name, launch_type, assigned, uids, client_options))
+    planned = LaunchPlan(program.name, launch_type, tuple(plans), uids, client_options)
+    return backend.assign(planned)
 
 
 def _checked(

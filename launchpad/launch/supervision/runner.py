@@ -16,7 +16,8 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
 from launchpad.errors import NotRunningError
@@ -37,7 +38,9 @@ from launchpad.launch.supervision.worker_state import (
     StopWorker,
     WorkerState,
 )
-from launchpad.launch.worker.worker_threads import ScriptThreads
+
+if TYPE_CHECKING:
+    from launchpad.launch.worker.worker_threads import ScriptThreads
 
 _KEPT_LINES = 200
 """Of a failed worker's log: enough for its traceback, and some lines before it."""
@@ -74,11 +77,11 @@ class Runner:
 
     Args:
         workers: The workers of the backend; they report to the inbox.
-        undo: Closed when the program has ended.
+        undo: Closed when the program has ended and `is_published`.
 
     Attributes:
         thread: Not started yet.
-        own: Workers that are threads of the script.
+        is_published: To be set when nothing is added to `undo` any more.
         done: Set when the program has ended and nothing of it is left.
         crash: What went wrong in the thread, if anything did.
         has_grace: Whether workers get time to stop by themselves.
@@ -96,16 +99,16 @@ class Runner:
     ) -> None:
         self.supervisor = Supervisor(plan, grace_s)
         self.workers = workers
-        self.own = ScriptThreads(plan, run, inbox.put, workers.places())
+        self._own: ScriptThreads | None = None  # made when there is one
         name = f"launchpad-{plan.program}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=False)
-        self.done = threading.Event()
+        self.is_published, self.done = threading.Event(), threading.Event()
         self.crash: BaseException | None = None
         self.has_grace = grace_s > 0
         self.inbox = inbox
-        self._directory, self._output, self._undo = run, output, undo
+        self._plan, self._directory, self._output, self._undo = plan, run, output, undo
         self._changed = threading.Condition()
-        self._program, self._pid = plan.program, os.getpid()
+        self._pid = os.getpid()
 
     @property
     def is_here(self) -> bool:
@@ -126,7 +129,20 @@ class Runner:
 
     def workers_of(self, worker: str) -> Workers:
         """What has started a worker: the backend, or for a thread of the script this process."""
-        return self.own if worker in self.own else self.workers
+        own = self._own
+        return own if own is not None and worker in own else self.workers
+
+    def add_thread(self, name: str, function: Callable[[], object]) -> None:
+        """Adds a worker that is a thread of the script. ValueError: the name is taken."""
+        from launchpad.launch.worker.worker_threads import ScriptThreads
+
+        with self._changed:
+            if self._own is None:
+                places = self.workers.places()
+                self._own = ScriptThreads(self._plan, self._directory, self.inbox.put, places)
+            if name in self.supervisor.workers or name in self._own:
+                raise ValueError(f"program {self._plan.program!r} has a worker {name!r} already")
+            self.inbox.put(self._own.add(name, function))
 
     def wait_for(
         self,
@@ -141,7 +157,7 @@ class Runner:
         if not self.is_here:
             raise NotRunningError(
                 f"this process was forked from process {self._pid}, which launched program"
-                f" {self._program!r}: only there it can be waited for or stopped. From here call"
+                f" {self._plan.program!r}: only there it can be waited for or stopped. From here call"
                 f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
             )
         enough = any if first else all
@@ -182,7 +198,10 @@ class Runner:
             self.crash = error
             traceback.print_exc()
         finally:
+            self.is_published.wait()
             with contextlib.suppress(Exception):
+                if self._own is not None:
+                    self._own.close()
                 self._undo.close()
             with self._changed:
                 self.done.set()
@@ -229,7 +248,7 @@ class Runner:
                         self._output.note(f"{worker} {why}; it is ended by force")
                     self.workers_of(worker).kill(worker)
                 case AnnounceGone(worker, why):
-                    for workers in (self.workers, self.own):
+                    for workers in filter(None, (self.workers, self._own)):
                         workers.announce_gone(worker, why)
                 case PrintNote(text):
                     self._output.note(text)

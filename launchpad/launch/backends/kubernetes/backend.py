@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
-from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 
 _RUN_ID = "00000000"
@@ -44,15 +44,15 @@ class Kubernetes(Backend):
         host = names.host_name(address.partition("/")[0])
         return f"tcp:{host}.{{service}}:0" if kind == COURIER else f"{host}.{{service}}:0"
 
-    def assign(self, workers: Sequence[WorkerPlan]) -> Sequence[WorkerPlan]:
-        """Assigns ports; refuses what a cluster would refuse."""
+    def assign(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with ports and the cluster's settings; refuses what a cluster would refuse."""
         if not self._settings.image:
             raise DefinitionError(
                 "launch type 'kubernetes' needs an image: one that has Python, launchpad and your packages."
                 f" Give image=… to launch and plan, or `image: …` in a YAML file that ${FILE} names"
             )
         hosts: dict[str, str] = {}
-        for worker in workers:
+        for worker in plan.workers:
             asked = worker.resources
             if asked.gpus != int(asked.gpus):
                 raise DefinitionError(
@@ -72,7 +72,7 @@ class Kubernetes(Backend):
                     " names are of small letters, digits and dashes. Give their groups other labels"
                 )
             hosts[host] = worker.name
-        return [
+        workers = (
             replace(
                 worker,
                 endpoints={
@@ -80,11 +80,10 @@ class Kubernetes(Backend):
                     for i, (name, endpoint) in enumerate(worker.endpoints.items())
                 },
             )
-            for worker in workers
-        ]
-
-    def finished(self, plan: LaunchPlan) -> LaunchPlan:
-        return ClusterPlan(**vars(plan), settings=self._settings)
+            for worker in plan.workers
+        )
+        fields = vars(plan) | {"workers": tuple(workers)}
+        return ClusterPlan(**fields, settings=self._settings)
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         chosen = self.submitter.run if self.submitter is not None else ""
