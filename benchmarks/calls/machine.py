@@ -40,7 +40,8 @@ def describe() -> dict[str, Any]:
 
 def in_words(machine: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    halts = "" if machine.get("halt_poll_ns") != 0 else "; idle cores halt at once, and are slow to wake"
+    is_slow_to_wake = machine.get("halt_poll_ns") == 0
+    halts = "; idle cores halt at once, and wake slowly" if is_slow_to_wake else ""
     return (
         f"{machine['date']} at {machine['commit']}: {machine['cpu']}, {machine['cores']} cores, "
         f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, load {machine['load']}{halts}\n"

@@ -70,6 +70,7 @@ class Running:
         """
         inbox: Inbox = Inbox()
         undo = contextlib.ExitStack()
+        runner: Runner | None = None
         try:
             undo.callback(run.remove)
             keyring.add(run.scope, os.urandom(32))
@@ -100,17 +101,17 @@ class Running:
                 raise LaunchError(
                     f"no thread could be started: {error}; look at `ulimit -u` and the memory left"
                 ) from error
-        except BaseException:
-            with contextlib.suppress(Exception):
-                undo.close()
-            raise
-        try:
             running._publish(output, undo)
         except BaseException:
-            running.ask_to_stop(at_once=True)
+            if runner is not None and runner.thread.ident is not None:  # it closes everything
+                inbox.put(StopRequest("its launch was interrupted", at_once=True))
+            else:
+                with contextlib.suppress(Exception):
+                    undo.close()
             raise
         finally:
-            runner.is_published.set()
+            if runner is not None:
+                runner.is_published.set()
         return running
 
     def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
