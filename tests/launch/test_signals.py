@@ -15,6 +15,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch import script_exit, signals
+from launchpad.launch.rundir import record
 from launchpad.launch.signals import KeyboardInterruptHandler
 from tests import nodes
 from tests.waiting import until
@@ -55,6 +56,23 @@ def launched() -> lp.Running:
     program = lp.Program("pressed")
     program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
     return lp.launch(program, "local_mt")
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_a_launch_that_is_interrupted_when_its_workers_have_begun_ends_them(
+    monkeypatch: pytest.MonkeyPatch, launch_type: str
+) -> None:
+    def interrupted(run: object, plan: object) -> None:
+        raise lp.Stopped
+
+    monkeypatch.setattr(record, "write", interrupted)
+    program = lp.Program("interrupted")
+    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
+
+    with pytest.raises(lp.Stopped):
+        lp.launch(program, launch_type)
+
+    until(lambda: "launchpad-interrupted" not in [t.name for t in threading.enumerate()])
 
 
 def test_ctrl_c_at_any_line_of_waiting_stops_the_program() -> None:
