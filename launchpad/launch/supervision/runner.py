@@ -199,9 +199,9 @@ class Runner:
             traceback.print_exc()
         finally:
             self.is_published.wait()
+            if self._own is not None:
+                self._undo.callback(self._own.close)
             with contextlib.suppress(Exception):
-                if self._own is not None:
-                    self._own.close()
                 self._undo.close()
             with self._changed:
                 self.done.set()
