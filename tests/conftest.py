@@ -67,10 +67,14 @@ def no_directory_is_shared_with_others(tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def ctrl_c_is_noticed() -> None:
-    """A shell has what it runs in the background ignore it, and whatever that starts."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_are_noticed() -> None:
+    """A shell has what it runs in the background ignore Ctrl-C, and whatever that starts; nohup SIGHUP."""
+    for number, default in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,7 @@ class LaunchPlan:
         workers: In the order in which they are started.
         uids: Address uid → address name: how a handle in the launching script finds its endpoint.
         client_options: Address name → the options of its clients, as its node has them.
+        modules: Modules of ours that workers need: a forkserver imports them once.
     """
 
     program: str
@@ -102,6 +103,7 @@ class LaunchPlan:
     workers: tuple[WorkerPlan, ...]
     uids: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    modules: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def groups(self) -> dict[str, list[WorkerPlan]]:

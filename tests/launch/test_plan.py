@@ -44,6 +44,18 @@ def test_a_plan_names_workers_groups_indices_endpoints_and_calls(launch_type: st
     assert len({w.seed for w in plan.workers}) == 3
 
 
+class OwnNode(lp.PyNode):
+    """A node class of a user's, in a module of the user's."""
+
+
+def test_a_plan_names_the_modules_of_ours_that_a_forkserver_imports_once() -> None:
+    program = lp.Program("p")
+    program.add_node(lp.CourierNode(Counter), label="counter")
+    program.add_node(OwnNode(threading.get_ident), label="own")
+
+    assert lp.plan(program, "local_mp").modules == ("launchpad.nodes.courier",)
+
+
 @both
 def test_a_plan_is_json_and_prints_as_a_table(launch_type: str) -> None:
     program = lp.Program("p")

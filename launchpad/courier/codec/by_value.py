@@ -65,9 +65,19 @@ _here = uuid.uuid4().hex  # the same after a fork: there the script's globals ar
 _lock = threading.RLock()  # a metaclass may unpickle while it makes a class
 
 
+def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:
+    """With the name of its file, for tracebacks and debuggers: cloudpickle leaves it out since 3.1.3."""
+    kind, arguments = _private._code_reduce(code)
+    return kind, (*arguments[:10], "".join(code.co_filename), *arguments[11:])
+
+
+_REDUCERS = ChainMap({types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
+
+
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
     """cloudpickle's, for classes and functions as described above."""
 
+    dispatch_table = _REDUCERS
     into_main = False
     """Whether the globals of functions are to be those of the `__main__` where they arrive."""
     keeps_definitions = False

@@ -33,6 +33,7 @@ from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_
 from launchpad.traverse import Found, contains_itself
 
 _T = TypeVar("_T")
+_OURS = f"{__name__.partition('.')[0]}."
 
 Restart = RestartPolicy | Mapping[str, RestartPolicy] | None
 """What launch takes: a policy for all groups, or by label."""
@@ -147,7 +148,9 @@ def plan(
     )
     options = dict(each.client_options for each in served if isinstance(each, CourierHandle))
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
-    planned = LaunchPlan(program.name, launch_type, tuple(plans), uids, client_options)
+    modules = (type(node).__module__ for worker in workers for _, node in worker.nodes)
+    ours = tuple(dict.fromkeys(m for m in modules if m.startswith(_OURS)))
+    planned = LaunchPlan(program.name, launch_type, tuple(plans), uids, client_options, ours)
     return backend.assign(planned)
 
 

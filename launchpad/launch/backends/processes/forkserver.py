@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import math
 import os
 import pickle
@@ -147,6 +148,8 @@ class ForkServer:
             case messages.SpecsReady(index_length):
                 self._index_length = index_length
                 self._launch_spec = worker_specs.load(self._file, index_length)
+                for module in self._launch_spec.modules:
+                    importlib.import_module(module)
                 # What is here now is never looked at by a worker's collector, so its pages stay shared.
                 gc.freeze()
             case worker_state.StartWorker():

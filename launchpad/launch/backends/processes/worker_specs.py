@@ -43,6 +43,7 @@ class LaunchSpec:
         argv, flags: The launching script's, as `absl_flags.capture` gives them.
         interpreter: What workers take over from the script's interpreter.
         keys: What opens this run's addresses: prefix, token and credentials.
+        modules: Modules of ours that are imported once, before the first worker is forked.
         can_move: Whether servers may be somewhere else after a restart.
         listens_at: Where servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
         known_as: Address → the name by which others find it, where that is not what its server listens at.
@@ -63,6 +64,7 @@ class LaunchSpec:
     main: MainModule
     claim: Sequence[int]
     keys: Sequence[tuple[str, bytes, Credentials | None]]
+    modules: Sequence[str]
     can_move: bool = False
     listens_at: str = ""
     known_as: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +105,7 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         main=MainModule.of_script(),
         claim=run.claimed(),
         keys=[(run.scope, keyring.find(run.scope), None)],
+        modules=plan.modules,
     )
     index = pickle.dumps(replace(launch_spec, **overrides), protocol=5)
     with open(fd, "wb", closefd=False) as file:
