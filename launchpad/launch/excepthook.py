@@ -37,6 +37,9 @@ def install() -> None:
     def on_unraisable(what: sys.UnraisableHookArgs) -> Any:
         if not issubclass(what.exc_type, KeyboardInterrupt):
             return unraisablehook(what)
+        frame = what.exc_traceback and what.exc_traceback.tb_frame
+        if frame is not None and frame.f_code.co_name == "wait_and_shutdown":
+            return  # of exit_hooks, in a script's end: what its programs wait for comes with atexit
         import _thread
         import contextlib
         import time

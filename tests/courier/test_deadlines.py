@@ -47,7 +47,7 @@ def test_the_late_answer_is_not_taken_for_the_next_one(serve, connect, address, 
 @pytest.mark.timing
 def test_futures_have_deadlines_too(serve, connect, address, gate) -> None:
     serve(address, hang=gate.wait, echo=lambda value: value)
-    client = connect(address, call_timeout=0.15)
+    client = connect(address, call_timeout=0.5)
     began = time.monotonic()
 
     futures = [client.futures.hang() for _ in range(5)]
@@ -55,7 +55,7 @@ def test_futures_have_deadlines_too(serve, connect, address, gate) -> None:
 
     assert quick.result(10) == 1
     assert all(isinstance(f.exception(10), courier.DeadlineExceeded) for f in futures)
-    assert 0.14 < time.monotonic() - began < 0.8
+    assert 0.49 < time.monotonic() - began < 3
     assert client.futures.echo(2).result(10) == 2
 
 

@@ -437,6 +437,28 @@ def test_ctrl_c_stops_the_program_and_exits_with_130(tmp_path: Path, launch_type
 
 
 @both
+def test_ctrl_c_right_after_the_last_line_is_not_lost(tmp_path: Path, launch_type: str) -> None:
+    body = """
+running = lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop))))
+while "looping" not in running.logs("loop"):
+    time.sleep(0.01)
+
+def interrupt(frame, event, argument):
+    if event == "call" and frame.f_back is None:  # the first that the interpreter calls by itself
+        sys.setprofile(None)
+        signal.raise_signal(signal.SIGINT)
+
+import signal
+sys.setprofile(interrupt)
+"""
+    done = run(script(tmp_path, body), f"--lp_launch_type={launch_type}")
+
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "stopped in good order" in done.stdout
+
+
+@both
 def test_ctrl_c_unwinds_a_run_that_never_asks_about_stopping(
     tmp_path: Path, launch_type: str
 ) -> None:

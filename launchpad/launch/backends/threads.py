@@ -83,6 +83,7 @@ class ThreadWorkers(WorkerThreads):
         self._plans = {worker.name: worker for worker in plan.workers}
         self._abandon_threads: list[threading.Thread] = []
         self._skips_grace = False
+        stdout_router.prepare()
 
     def start(self, worker: str, attempt: int) -> None:
         new = self._new(worker, attempt, self._run_and_end)

@@ -34,14 +34,20 @@ and then flushes: were that gone meanwhile, Python would crash (python/cpython#1
 
 
 @dataclass(eq=False, repr=False)
-class ThreadStdout:
+class ThreadStdout(threading.local):
     """A text stream that finds out, at each write, to which worker the thread belongs.
 
-    Not an `io` class: those flush when they are collected, in whatever thread that happens.
+    Not an `io` class: those flush when they are collected, in whatever thread that happens. The main thread's
+    `flush` is a function of C: Python calls it when a script's last line has run, and forgets a Ctrl-C that
+    comes while it runs any code of Python.
     """
 
     original: TextIO | None
     """None if its descriptor was closed when Python started; what is written there is lost."""
+
+    def __post_init__(self) -> None:  # in each thread that comes to use it
+        if self.original is not None and threading.current_thread() is threading.main_thread():
+            vars(self)["flush"] = self.original.flush
 
     def write(self, text: str) -> int:
         """Writes to the worker's log, or to the original stream outside workers."""
@@ -100,15 +106,22 @@ class ThreadBuffer:
         return getattr(getattr(self.stdout.original, "buffer", None), name)
 
 
+def prepare() -> None:
+    """Makes the streams, in the thread that calls: the main one, where that launches, has its own `flush`."""
+    with _lock:
+        for name in _NAMES:
+            original, routed = getattr(sys, name), _routed.get(name)
+            if routed is None or (original is not routed and original is not routed.original):
+                _routed[name] = ThreadStdout(original)
+
+
 def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[str], None]) -> None:
     """Routes what this worker's threads print to `path`, from now on."""
+    prepare()
     with _lock:
         if not _files:
             for name in _NAMES:
-                original = getattr(sys, name)
-                routed = _routed.get(name)
-                if routed is None or routed.original is not original:
-                    routed = _routed[name] = ThreadStdout(original)
+                original, routed = getattr(sys, name), _routed[name]
                 setattr(sys, name, routed)
                 for handler in _log_handlers():
                     if original is not None and handler.stream is original:
