@@ -74,6 +74,7 @@ ordeal: $(VENV)/.ordeal-is-installed
 	@failed=0; undergo() { echo "== benchmarks/$$*"; $(BIN)/python benchmarks/"$$@" || failed=1; }; \
 	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; \
 	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
+	undergo saves.py; undergo edges.py; undergo heartbeats.py; \
 	undergo scale.py; undergo cycles.py; undergo mixed.py --minutes=60; exit $$failed
 
 clean:

@@ -73,6 +73,7 @@ def readers() -> list[Callable[[bytes], object]]:
 
 def seeds() -> list[bytes]:
     """Inputs that are what they should be, for the fuzzer to begin with."""
+    from launchpad.courier.caller import Peer
     from launchpad.courier.codec import compression, pickling
     from launchpad.courier.protocol import framing, handshake
 
@@ -87,7 +88,7 @@ def seeds() -> list[bytes]:
     return [
         b"\0\x0f" + frames,
         b"\0\xff" + small,
-        b"\x01" + handshake.encode_client_hello(b"token", "peer"),
+        b"\x01" + handshake.encode_client_hello(b"token", Peer("peer")),
         b"\x02" + handshake.encode_server_hello(0, bytes(16), "server"),
         b"\x03" + framing.encode_headers({1: b"abc", 200: b"", 3: b"x" * 300}),
         b"\x04" + pickling.encode_error(ValueError("x")),

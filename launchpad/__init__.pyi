@@ -1,10 +1,14 @@
 """The public names of launchpad, and where each is defined: read by type checkers, and by `__init__.py`."""
 
 from launchpad import courier as courier
+from launchpad import edges as edges
 from launchpad import flags as flags
 from launchpad import testing as testing
 from launchpad.address import Address as Address
 from launchpad.address import get_port_from_address as get_port_from_address
+from launchpad.barriers import barrier as barrier
+from launchpad.callers import Caller as Caller
+from launchpad.callers import caller as caller
 from launchpad.compat import AbstractAddressBuilder as AbstractAddressBuilder
 from launchpad.compat import LaunchContext as LaunchContext
 from launchpad.compat import SimpleLocalAddressBuilder as SimpleLocalAddressBuilder
@@ -22,6 +26,7 @@ from launchpad.courier.client.typed import with_options as with_options
 from launchpad.courier.server.decorators import idempotent as idempotent
 from launchpad.courier.server.decorators import priority as priority
 from launchpad.courier.server.decorators import serves as serves
+from launchpad.errors import BarrierBroken as BarrierBroken
 from launchpad.errors import DefinitionError as DefinitionError
 from launchpad.errors import DoNotRestart as DoNotRestart
 from launchpad.errors import LaunchError as LaunchError
@@ -29,7 +34,10 @@ from launchpad.errors import LaunchpadError as LaunchpadError
 from launchpad.errors import NotRunningError as NotRunningError
 from launchpad.errors import PayloadError as PayloadError
 from launchpad.errors import ProgramFailed as ProgramFailed
+from launchpad.errors import ReplayError as ReplayError
+from launchpad.errors import ResultError as ResultError
 from launchpad.errors import StaleError as StaleError
+from launchpad.errors import StateError as StateError
 from launchpad.errors import Stopped as Stopped
 from launchpad.executable import Executable as Executable
 from launchpad.flags import LAUNCH_TYPE as LAUNCH_TYPE
@@ -44,6 +52,7 @@ from launchpad.launch.backends.backend import Workers as Workers
 from launchpad.launch.detached import Detached as Detached
 from launchpad.launch.launch import launch as launch
 from launchpad.launch.launch import plan as plan
+from launchpad.launch.launch import run as run
 from launchpad.launch.plan import LaunchPlan as LaunchPlan
 from launchpad.launch.plan import WorkerPlan as WorkerPlan
 from launchpad.launch.registry import LaunchType as LaunchType
@@ -67,6 +76,7 @@ from launchpad.program import make_program as make_program
 from launchpad.resources import PythonProcess as PythonProcess
 from launchpad.resources import Resources as Resources
 from launchpad.restart_policy import RestartPolicy as RestartPolicy
+from launchpad.stopping import heartbeat as heartbeat
 from launchpad.stopping import register_stop_handler as register_stop_handler
 from launchpad.stopping import stop as stop
 from launchpad.stopping import stop_event as stop_event

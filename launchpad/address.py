@@ -10,15 +10,22 @@ Launching never writes into an Address of the program, so that one program can r
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import os
+import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from launchpad import context
 from launchpad.context import LaunchedAddress, RunContext
+from launchpad.courier.client.retry import next_pause
 from launchpad.courier.errors import WorkerFailed
 from launchpad.errors import NotRunningError
+
+_CONNECT_S = 2.0
 
 COURIER, PORT = "courier", "port"
 """What an address is for: a courier server, or a TCP port for a service of the user's own."""
@@ -61,6 +68,46 @@ class Address:
         if me is not None and self.name:
             return me.endpoint(self.name)
         return self.place().where()
+
+    def wait(self, timeout_s: float | None = 60.0) -> str:
+        """Waits until something listens at this address, a TCP port, and returns its endpoint.
+
+        For a service of the user's own, which its worker starts when it gets to it. It is found out by
+        connecting, as a probe of Kubernetes does; the connection is closed again.
+
+        Example:
+            def watch(board: lp.Address):
+              connect(board.wait(timeout_s=30))
+
+        Args:
+            timeout_s: How long to wait at most; None: as long as it takes.
+
+        Raises:
+            TimeoutError: nothing listens there; the text names the worker.
+            WorkerFailed: that worker has failed or ended, or this one is asked to stop.
+            NotRunningError: outside a running program.
+            TypeError: it is the address of a courier server, whose clients wait by themselves.
+        """
+        if self.kind == COURIER:
+            raise TypeError(f"{self!r} is that of a courier server: its clients wait for it")
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        place, pause_s = self.place(), next_pause()
+        while True:
+            endpoint = place.where()
+            host, _, port = endpoint.rpartition(":")
+            if endpoint:
+                with contextlib.suppress(OSError):
+                    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+                    return endpoint
+            if (error := place.failure_check()) is not None:
+                raise error
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"nothing listens at {self.name or self.role!r} of {place.worker}"
+                    f" ({endpoint or 'not placed yet'}) after {timeout_s:g} s: it has not started its service"
+                )
+            time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+            pause_s = next_pause(pause_s)
 
     def lookup(self) -> str | Callable[[], str]:
         """What a courier client takes: an endpoint, or, where servers move, a function that returns it.

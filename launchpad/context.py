@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 import time
 import traceback
@@ -21,17 +22,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from launchpad.courier.protocol import handshake
+from launchpad.courier import caller
+from launchpad.courier.caller import Peer
 from launchpad.courier.security import private_directory
 from launchpad.errors import NotRunningError
-from launchpad.events import Event, Waiting
+from launchpad.events import EndsWatched, Event, Heartbeat, Waiting
 from launchpad.interrupt import Interruption
+from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
+from launchpad.state.places import StatePlaces
+from launchpad.watermarks import ENDED, Watermarks
+
+if TYPE_CHECKING:
+    from launchpad.state.saved_states import SavedStates
+
+_State = TypeVar("_State")
 
 _REPORT_AFTER_S = 1.0
 _HANDLERS_S = 5.0
 _RESOLVE_S, _POLL_S = 60.0, 0.01
+_BEATS = 5  # within the time in which one has to come: some may be late
 
 
 @dataclass(eq=False)
@@ -73,24 +84,127 @@ class RunContext:
     """Address → the endpoint that others connect to, where it differs from what its server listens at."""
     report: Callable[[Event], None] = field(repr=False, default=lambda event: None)
     """Reports an event of this worker to the supervisor."""
-    state_path: str = field(default="", repr=False)
+    restart: RestartPolicy = field(default=NO_RESTARTS, repr=False)
+    """What its group's policy is."""
+    ordering: Any = field(default=None, repr=False)
+    """How the calls of its server are ordered, `edges.Record` or `Replay`; None: as they come."""
+    state_places: StatePlaces = field(default=StatePlaces("", ""), repr=False)
     phase: str = "import"
     stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
     handles_stop: bool = False
     """Whether this worker's code watches for the stop; if it does, it is not interrupted."""
+    incarnation: bytes = field(default_factory=lambda: os.urandom(16), repr=False)
+    """Random for each attempt; tells servers which of them calls."""
     interruption: Interruption = field(default_factory=Interruption, repr=False)
+    watermarks: Watermarks = field(default_factory=Watermarks, repr=False)
+    """What the supervisor tells this worker."""
     parent: RunContext | None = field(default=None, repr=False)
     """The worker's context, in the context of one of several nodes in it."""
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
     _stop_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _state_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _handlers_called: threading.Event = field(default_factory=threading.Event, repr=False)
     _gone: dict[str, str] = field(default_factory=dict, repr=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
+    _has_earlier: bool | None = field(default=None, repr=False)
+    _last_beat: float = field(default=0.0, repr=False)
+    _watches_ends: threading.Event = field(default_factory=threading.Event, repr=False)
 
-    def child(self, interruption: Interruption) -> RunContext:
-        """The context of one of several nodes in this worker: stopped with it, but interrupted by itself."""
-        parent = self.parent or self
-        return replace(self, parent=parent, interruption=interruption, handles_stop=False)
+    def child(self, index: int, interruption: Interruption) -> RunContext:
+        """The context of one of several nodes in this worker.
+
+        It is stopped with it, but interrupted by itself, and what it saves is its own, files included.
+        """
+        parent, places = self.parent or self, self.state_places
+        own, saved = (place and f"{place}/{index}" for place in (places.own, places.saved))
+        places = replace(places, own=own, saved=saved)
+        return replace(
+            self,
+            parent=parent,
+            interruption=interruption,
+            handles_stop=False,
+            state_places=places,
+            _has_earlier=None,
+            _state_lock=threading.Lock(),
+        )
+
+    def save(self, state: object, *, version: int | None = None, keep: int = 2) -> int:
+        """Saves what this worker needs to go on from here, durably, and returns when that is done.
+
+        Its next attempt finds it by `load`; so does the next launch, if this one was given `state=`. Anything
+        that can be pickled will do, also objects of classes that the script defines. What was saved before
+        stays until this is on the disk: a worker that is killed meanwhile loses nothing. From any thread.
+
+        Example:
+            def run(self):
+              step, weights = lp.current().load(default=(0, initial_weights()))
+              while step < 1000:
+                step, weights = step + 1, update(weights)
+                if step % 100 == 0:
+                  lp.current().save((step, weights))
+
+        Args:
+            version: Its number; one more than the last by default. Saved versions above it are deleted: where
+              several workers go back to a step that all have saved, later ones mean nothing any more.
+            keep: How many versions stay, this one included.
+
+        Returns:
+            The number of this version.
+
+        Raises:
+            StateError: it could not be written: the disk is full, say. What was saved is untouched.
+            Exception: what pickling it raised.
+        """
+        with self.saved_states() as states:
+            return states.save(state, version, keep)
+
+    @overload
+    def load(self, default: None = None, *, version: int | None = None) -> Any: ...
+
+    @overload
+    def load(self, default: _State, *, version: int | None = None) -> _State: ...
+
+    def load(self, default: Any = None, *, version: int | None = None) -> Any:
+        """What was saved last, by an earlier attempt or launch or this one; `default` if nothing was.
+
+        A file that is torn, or that something else has written, is named in the log, and the one before is
+        taken.
+
+        Args:
+            version: Its number, where it is not to be the last.
+
+        Raises:
+            StateError: it cannot be read or unpickled, or there is no such version.
+        """
+        if (
+            version is None and not self.state_places.saved
+        ):  # in a test: there is no place, so nothing in it
+            return default
+        with self.saved_states() as states:
+            found = states.load(version)
+        return default if found is None else found[1]
+
+    def saved_versions(self) -> list[int]:
+        """The numbers of what was saved and is whole, the last one last."""
+        if not self.state_places.saved:
+            return []
+        with self.saved_states() as states:
+            return states.versions()
+
+    @contextlib.contextmanager
+    def saved_states(self, *, of_object: bool = False) -> Iterator[SavedStates]:
+        """What was saved, for one thread at a time; `of_object`: what the object's own `save()` gave."""
+        from launchpad.state.saved_states import SavedStates
+
+        self._looks_back()
+        place = self._place(self.state_places.saved)
+        with self._state_lock:
+            yield SavedStates(self.name, f"{place}/object" if of_object else place)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it goes on from an earlier attempt, or, by `launch(state=…)`, from an earlier launch."""
+        return self.attempt > 1 or self._looks_back()
 
     @property
     def state_dir(self) -> Path:
@@ -102,15 +216,65 @@ class RunContext:
               if checkpoint.exists():           # not the first attempt
                 self.weights = np.load(checkpoint)
 
-        It is kept with the run's logs when the program has ended. Write a file under another name, then
-        `os.replace` it: this process may be killed at any time.
+        It is kept with the run's logs when the program has ended, or in the folder of `launch(state=…)`. If
+        that is a URL it stays beside the logs: the next launch does not find what is in it. `save` and `load`
+        are for values; here are files. Write one under another name, then `os.replace` it: this process may
+        be killed at any time.
 
         Raises:
             PermissionError: another user could change what is in it, for instance a checkpoint that would be
                 unpickled; the text names the directory for which that is so, and what to do.
         """
-        path = Path(self.state_path)
+        self._looks_back()
+        path = Path(self._place(self.state_places.own))
         # With its parents: on another host than the launcher's they are not there yet.
+        private_directory.make_private(path)
+        return path
+
+    def _looks_back(self) -> bool:
+        """Whether an earlier launch has left anything; as it was when this was called first."""
+        if self._has_earlier is None:
+            self._has_earlier = False
+            if self.state_places.is_kept:
+                from launchpad.state.folder import folder_of
+
+                places = {self.state_places.own, self.state_places.saved} - {""}
+                with contextlib.suppress(OSError):  # which is raised where they are used
+                    self._has_earlier = any(folder_of(place).names() for place in places)
+        return self._has_earlier
+
+    def _place(self, place: str) -> str:
+        if not place:
+            why = (
+                f"no state_dir beside {self.state_places.saved}: name a folder, no URL"
+                if self.state_places.saved
+                else "no place for state: give one"
+            )
+            raise NotRunningError(
+                f"{self.name} has {why}, `with lp.testing.worker(state=tmp_path):`"
+            )
+        return place
+
+    @property
+    def group_dir(self) -> Path:
+        """A directory that all workers of this group have, kept as `state_dir` is: for files they exchange.
+
+        Example:
+            np.save(lp.current().group_dir / f"shard-{lp.current().replica_index}.npy", shard)
+
+        With a URL as `launch(state=…)` the next launch does not find what is in it either.
+
+        Raises:
+            NotRunningError: its hosts may share none: on Ray and Kubernetes name one, a path, by
+                `launch(state=…)`.
+            PermissionError: as for `state_dir`.
+        """
+        if not self.state_places.group:
+            raise NotRunningError(
+                f"{self.name} has no group_dir: on {self.launch_type} the workers of a group may be on"
+                " different hosts. Name a folder that all of them have: lp.launch(program, state='/shared/a')"
+            )
+        path = Path(self.state_places.group)
         private_directory.make_private(path)
         return path
 
@@ -150,6 +314,7 @@ class RunContext:
         if not is_first:
             self._handlers_called.wait(_HANDLERS_S)
             return
+        self.watermarks.wake()  # what waits there has nothing to wait for any more
         for handler in handlers:
             _call(handler)
         self._handlers_called.set()
@@ -170,6 +335,40 @@ class RunContext:
     def mark_gone(self, worker: str, why: str) -> None:
         """Records that another worker failed or ended for good; with an empty `why`, that it is back."""
         self._gone[worker] = why
+
+    def has_ended(self, worker: str, attempt: int) -> bool:
+        """Whether this attempt of another worker has ended, as far as the supervisor has announced it.
+
+        It is asked to do so when this is called first: from then on it is known soon after.
+        """
+        self.watch_ends()
+        return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
+
+    def watch_ends(self, on_end: Callable[[str, int], None] | None = None) -> None:
+        """Has the supervisor announce the ends of attempts of other workers to this one.
+
+        Args:
+            on_end: Called with name and attempt, by a thread of launchpad's that must not be kept.
+        """
+        if on_end is not None:
+            self.watermarks.on_growth(ENDED, on_end)
+        if not self._watches_ends.is_set():
+            self._watches_ends.set()
+            self.report(EndsWatched(self.name, self.attempt))
+
+    @property
+    def peer(self) -> Peer:
+        """What servers know of this worker when it calls them."""
+        return Peer(self.name, self.attempt, self.incarnation)
+
+    def heartbeat(self) -> None:
+        """Says that this worker makes progress, where its policy has `heartbeat_s`: `lp.heartbeat()`."""
+        within_s = self.restart.heartbeat_s
+        if within_s is not None:
+            me, now = self.parent or self, time.monotonic()
+            if now - me._last_beat >= within_s / _BEATS:
+                me._last_beat = now
+                me.report(Heartbeat(me.name, me.attempt))
 
     def note_waiting(self, worker: str) -> None:
         """Reports, once a second, that a constructor waits for that worker: two may wait for each other."""
@@ -222,7 +421,7 @@ def current() -> RunContext:
 @contextlib.contextmanager
 def entered(context: RunContext) -> Iterator[RunContext]:
     """Makes `context` the current one in this thread and in those started from it."""
-    handshake.provide(_name)
+    caller.provide(_peer)
     token = _here.set(context)
     try:
         yield context
@@ -234,13 +433,13 @@ def enter_process(context: RunContext) -> None:
     """Makes `context` the one of this whole process: it runs one worker and nothing else."""
     global _process
     _process = context
-    handshake.provide(_name)
+    caller.provide(_peer)
 
 
-def _name() -> str:
-    """The name that clients send to servers in the handshake."""
+def _peer() -> Peer | None:
+    """What clients say of themselves to servers, in the handshake."""
     context = try_current()
-    return "" if context is None else context.name
+    return None if context is None else context.peer
 
 
 def belongs_to(thread: threading.Thread, context: RunContext) -> None:

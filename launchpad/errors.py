@@ -6,6 +6,10 @@
     ├── NotRunningError (also a RuntimeError)   a handle or context was used outside a running program
     ├── LaunchError                             the backend could not start the plan
     ├── ProgramFailed (also a RuntimeError)     a worker failed and the program was stopped
+    ├── ResultError                             what a worker returned cannot be had
+    ├── ReplayError                             a call does not fit the recorded order
+    ├── BarrierBroken                           one that the others wait for has ended for good
+    ├── StateError                              what a worker saves cannot be written or read
     ├── DoNotRestart                            a worker failed and would fail again if it were restarted
     └── StaleError                              a CacherNode has no answer that is fresh enough
 
@@ -70,6 +74,22 @@ class NotRunningError(LaunchpadError, RuntimeError):
 
 class LaunchError(LaunchpadError):
     """The backend could not start the plan; what had been started was stopped."""
+
+
+class ResultError(LaunchpadError):
+    """What a worker returned cannot be pickled, sent or unpickled; the text says why."""
+
+
+class ReplayError(LaunchpadError):
+    """A call does not fit the recorded order of calls; the text says which one is expected."""
+
+
+class BarrierBroken(LaunchpadError):
+    """A worker of the group has ended for good, and will never come to the barrier."""
+
+
+class StateError(LaunchpadError):
+    """What a worker saves cannot be written or read; the text names worker, place and reason."""
 
 
 class StaleError(LaunchpadError):

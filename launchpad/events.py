@@ -1,7 +1,8 @@
 """Events: what is reported of a worker, by its own code, by its process, or by what started it.
 
-    worker's code          context.report(…)   StopRequested · Waiting · Done · Bound ──┐
-    worker, on its way     Worker.main         Ready · WorkerNote · Ended ──────────────┤
+    worker's code          context.report(…)   StopRequested · Waiting · EndsWatched ───┐
+                                               Done · Bound                              │
+    worker, on its way     Worker.main         Ready · Returned · WorkerNote · Ended ───┤
     what starts it         its backend         ProcessStarted · Exiting · Ended ────────┤
                                                                                         ▼
     Supervisor.on(event) ◀── Runner ◀── Backend.create_workers(…, report) ◀── thread, process, actor, pod
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from launchpad.courier.telemetry.registry import Counted
 from launchpad.outcome import Outcome
 
 
@@ -45,6 +47,27 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Returned:
+    """What the worker had to run has returned a value; not reported for None. See `results.py`.
+
+    Attributes:
+        body, buffers: The value, pickled.
+        error: Why it cannot be had; empty if it can.
+    """
+
+    worker: str
+    attempt: int
+    body: bytes = b""
+    buffers: tuple[bytearray, ...] = ()
+    error: str = ""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.body) + sum(map(len, self.buffers))
+
+
+@dataclass(frozen=True)
 class Exiting:
     """The worker's object is closed; its process still runs, as its threads and exit functions do.
 
@@ -61,6 +84,59 @@ class Waiting:
 
     worker: str
     on: str
+
+
+@dataclass(frozen=True)
+class EndsWatched:
+    """The worker wants to be told when attempts of others end."""
+
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class BarrierReached:
+    """The worker waits at the barrier of its group with this name; `number` is of its waiting."""
+
+    worker: str
+    attempt: int
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class BarrierLeft:
+    """The worker waits there no longer, and wants to know who was absent."""
+
+    worker: str
+    attempt: int
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The worker makes progress. `is_last`: its `run()` has ended, and it sends no more."""
+
+    worker: str
+    attempt: int
+    is_last: bool = False
+
+
+@dataclass(frozen=True)
+class EdgesCounted:
+    """What the worker has counted of its calls, and of those that it has answered.
+
+    Attributes:
+        number: Which request it answers; 0 for none.
+        is_last: Whether its work has ended, so that there will be no more.
+    """
+
+    worker: str
+    attempt: int
+    number: int
+    is_last: bool
+    counted: Counted
 
 
 @dataclass(frozen=True)
@@ -100,5 +176,19 @@ class Bound:
 
 
 Event = (
-    ProcessStarted | Ready | Done | Exiting | Waiting | StopRequested | Ended | WorkerNote | Bound
+    ProcessStarted
+    | Ready
+    | Returned
+    | Done
+    | Exiting
+    | Waiting
+    | EndsWatched
+    | BarrierReached
+    | BarrierLeft
+    | Heartbeat
+    | EdgesCounted
+    | StopRequested
+    | Ended
+    | WorkerNote
+    | Bound
 )

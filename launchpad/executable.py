@@ -17,7 +17,8 @@ from typing import Any
 
 from launchpad import user_code
 
-Run = Callable[[], None]
+Run = Callable[[], Any]
+"""What runs the user's function, and returns what that has returned."""
 
 
 class Executable(abc.ABC):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,6 +20,9 @@ from launchpad.traverse import Opaque
 
 HandleT = TypeVar("HandleT", bound=Handle[Any])
 
+UNTIL_RUN, UNTIL_GROUP, UNTIL_PROGRAM = SERVES_UNTIL = ("run", "group", "program")
+"""For how long a worker serves others whose own `run()` has returned."""
+
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,61}[A-Za-z0-9_])?")
 
 
@@ -30,6 +34,8 @@ class Group:
     resources: Resources = field(default_factory=Resources)
     restart: RestartPolicy = NO_RESTARTS
     main: bool = False
+    preload: tuple[str, ...] = ()
+    serves_until: str = UNTIL_RUN
 
 
 class Program(Opaque):
@@ -57,9 +63,9 @@ class Program(Opaque):
 
     def __deepcopy__(self, memo: object) -> Program:
         # As a pickle: the handles in it, also those in closures, then stand for the nodes of the copy.
-        import cloudpickle
+        from launchpad.courier.codec import by_value
 
-        copied: Program = cloudpickle.loads(cloudpickle.dumps(self))
+        copied: Program = pickle.loads(by_value.dumps(self, pickle.HIGHEST_PROTOCOL))
         return copied
 
     @property
@@ -93,6 +99,8 @@ class Program(Opaque):
         resources: Resources | None = None,
         restart: RestartPolicy | None = None,
         main: bool = False,
+        preload: Sequence[str] = (),
+        serves_until: str = UNTIL_RUN,
     ) -> Iterator[str]:
         """Opens a group: the nodes added inside are its replicas. Opening it again adds to it.
 
@@ -102,11 +110,34 @@ class Program(Opaque):
             resources: What each replica gets.
             restart: What happens when one of them ends; None: a failure ends the program.
             main: The program ends, well, when all main groups have ended.
+            preload: Modules, such as `"torch"`, that are imported once, before the workers are forked: these
+              start, and start again, without importing them, and share their memory.
+            serves_until: How long one whose `run()` has returned answers calls: no longer (`run`), until that
+              of all in this `group` has, for those that call each other, or until the `program` stops.
 
         Raises:
             DefinitionError: a bad label, a group inside a group, or other options than at its first opening.
         """
-        self._open_group(label, resources, restart, main)
+        _check_label(label)
+        if restart is not None and not isinstance(restart, RestartPolicy):
+            raise DefinitionError(f"restart= takes lp.RestartPolicy(…), got {restart!r}")
+        if main and restart is not None:
+            refuse_endless_main(label, restart)
+        if resources is not None and not isinstance(resources, Resources):
+            raise DefinitionError(f"resources= takes lp.Resources(…), got {resources!r}")
+        if serves_until not in SERVES_UNTIL:
+            known = ", ".join(SERVES_UNTIL)
+            raise DefinitionError(f"serves_until={serves_until!r}: expected one of {known}")
+        self._open_group(
+            Group(
+                label,
+                resources or Resources(),
+                restart or NO_RESTARTS,
+                main,
+                checked_modules(preload),
+                serves_until,
+            )
+        )
         self._current = label
         try:
             yield label
@@ -146,7 +177,7 @@ class Program(Opaque):
                 )
             each.check_definition(is_final=False)
         if label not in self._groups:
-            self._open_group(label, None, None, False)
+            self._open_group(Group(label))
         for each in members:
             each.added_at, each.added_to = added_at, owner
             for address in each.addresses:
@@ -172,23 +203,13 @@ class Program(Opaque):
     def __repr__(self) -> str:
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
 
-    def _open_group(
-        self, label: str, resources: Resources | None, restart: RestartPolicy | None, main: bool
-    ) -> None:
-        _check_label(label)
-        if restart is not None and not isinstance(restart, RestartPolicy):
-            raise DefinitionError(f"restart= takes lp.RestartPolicy(…), got {restart!r}")
-        if main and restart is not None:
-            refuse_endless_main(label, restart)
-        if resources is not None and not isinstance(resources, Resources):
-            raise DefinitionError(f"resources= takes lp.Resources(…), got {resources!r}")
+    def _open_group(self, options: Group) -> None:
+        label, known = options.label, self._groups.get(options.label)
         if self._current is not None:
             raise DefinitionError(
                 f"group {label!r} is opened inside group {self._current!r}; groups do not nest"
             )
-        options = Group(label, resources or Resources(), restart or NO_RESTARTS, main)
-        known = self._groups.get(label)
-        if known is not None and known != options and (resources or restart or main):
+        if known is not None and known != options and options != Group(label):
             raise DefinitionError(f"group {label!r} was opened before with other options: {known}")
         if known is None:
             self._groups[label] = options
@@ -211,6 +232,16 @@ def make_program(*nodes: Node[Any], name: str = "program") -> Program:
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", constructor)
         program.add_node(node, label=words.strip("_").lower() or "node")
     return program
+
+
+def checked_modules(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of modules; DefinitionError if they are no such names."""
+    if isinstance(names, str) or not all(
+        isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
+        for name in names
+    ):
+        raise DefinitionError(f"preload= takes names of modules, as ['torch'], got {names!r}")
+    return tuple(names)
 
 
 def _check_label(label: str) -> None:

@@ -44,6 +44,12 @@ class RestartPolicy:
           and it is killed, which counts as a failure. No limit if None.
         stop_grace_s: How long a worker of this group may take to stop, in place of
           --lp_termination_notice_secs; negative: as long as it takes.
+        save_every_s: How often `save()` of an object is called beside its other methods, by another thread.
+          Without it, it is called where a worker is stopped to be started again; with `launch(state=…)` at
+          each end that is no failure.
+        heartbeat_s: How long a `run()` may go without a call of `lp.heartbeat()`. Past it the worker's stacks
+          are written to its log, and it is killed, which counts as a failure. One that only serves is not
+          watched.
     """
 
     mode: str = ON_FAILURE
@@ -53,6 +59,8 @@ class RestartPolicy:
     scope: str = WORKER
     start_timeout_s: float | None = None
     stop_grace_s: float | None = None
+    save_every_s: float | None = None
+    heartbeat_s: float | None = None
 
     def __post_init__(self) -> None:
         timeout_s, grace_s = self.start_timeout_s, self.stop_grace_s
@@ -68,6 +76,13 @@ class RestartPolicy:
                 "start_timeout_s",
                 timeout_s is None or _is_more_than_0(timeout_s),
                 "seconds, more than 0, or None",
+            ),
+            *(
+                (name, value is None or _is_more_than_0(value), "seconds, more than 0, or None")
+                for name, value in (
+                    ("save_every_s", self.save_every_s),
+                    ("heartbeat_s", self.heartbeat_s),
+                )
             ),
         )
         refuse_unless(self, rules)

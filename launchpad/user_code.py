@@ -100,28 +100,36 @@ def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
     )
 
 
-def until_done(function: Function, loop: EventLoop) -> Callable[[], None]:
-    """What calls the function, and returns when all of it has run; what can be awaited runs on the loop."""
+def until_done(function: Function, loop: EventLoop) -> Callable[[], Any]:
+    """What calls the function, and returns its result when all of it has run.
 
-    def run() -> None:
+    What can be awaited runs on the loop.
+    """
+
+    def run() -> Any:
         result = function()
         if inspect.isawaitable(result):
-            _run_coroutine(result if isinstance(result, Coroutine) else _awaiting(result), loop)
-        elif isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
+            coroutine = result if isinstance(result, Coroutine) else _awaiting(result)
+            return _run_coroutine(coroutine, loop)
+        if isinstance(result, types.GeneratorType | types.AsyncGeneratorType):
             raise TypeError(
                 f"{result.__qualname__} is a generator, of which nothing has run: it was returned to a"
                 " worker, which does not go through it"
             )
+        return result
 
     return run
 
 
-async def _awaiting(awaitable: Awaitable[Any]) -> None:
-    await awaitable
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
-def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop) -> None:
-    """Waits for it. When this worker is to be interrupted, it is cancelled, as asyncio does at Ctrl-C."""
+def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop) -> Any:
+    """Its result, when it is done.
+
+    When this worker is to be interrupted it is cancelled, as asyncio does at Ctrl-C.
+    """
     me = context.current()
     with contextlib.ExitStack() as until_it_has_ended:
         with me.interruption.forbidden():
@@ -130,8 +138,7 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop) -> None
             until_it_has_ended.enter_context(me.interruption.replaced_by(promise.cancel))
         promise.wait()
     try:
-        promise.result()
-        return
+        return promise.result()
     except CancelledError:
         if not me.stop_event.is_set():
             raise

@@ -14,6 +14,7 @@ from launchpad import context, courier
 from launchpad.context import RunContext
 from launchpad.errors import NotRunningError
 from launchpad.interrupt import Interruption
+from launchpad.state.places import StatePlaces
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_handler_registered_while_the_stop_is_asked_is_called_exactly_once() -
 
 
 def test_a_part_of_a_worker_stops_with_it_and_asks_about_it_for_itself(me: RunContext) -> None:
-    part = me.child(Interruption())
+    part = me.child(0, Interruption())
     calls: list[str] = []
     part.add_stop_handler(lambda: calls.append("part"))
 
@@ -134,6 +135,7 @@ def test_an_address_that_is_nowhere_yet_is_not_said_to_be_unknown(
 def test_what_a_worker_keeps_is_closed_to_others_where_the_run_has_no_directory_yet(
     tmp_path: Path,
 ) -> None:
-    holder = dataclasses.replace(a_context(), state_path=str(tmp_path / "run" / "state" / "w-0"))
+    places = StatePlaces(str(tmp_path / "run" / "state" / "w-0"), "")
+    holder = dataclasses.replace(a_context(), state_places=places)
 
     assert holder.state_dir.stat().st_mode & 0o077 == 0

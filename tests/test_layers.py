@@ -10,7 +10,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "errors fork buffers promise call_stack",
+    "errors fork buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",
     "transport",
@@ -23,7 +23,8 @@ KUBERNETES = [
     "settings pod_messages",
     "api pod_inputs",
     "manifests",
-    "pod pod_status create_run",
+    "pod pod_status",
+    "create_run",
     "attempt",
     "termination",
     "pod_workers",
@@ -61,13 +62,13 @@ LAUNCH = [
 LAYERS = [
     *below("courier", COURIER),
     "courier outcome",
-    "errors",
-    "flags",
+    "errors watermarks",
+    "flags state edges",
     "resources restart_policy events",
-    "interrupt",
+    "interrupt results",
     "context",
     "user_code traverse",
-    "address stopping",
+    "address stopping callers barriers",
     "handle executable",
     "nodes",
     "graph",

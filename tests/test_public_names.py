@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import launchpad as lp
 
@@ -11,6 +13,16 @@ import launchpad as lp
 def test_every_public_name_exists() -> None:
     for name in lp.__all__:
         assert getattr(lp, name) is not None
+
+
+def test_no_public_name_is_that_of_a_module_which_an_import_would_put_in_its_place() -> None:
+    folder = Path(lp.__file__).parent
+    modules = {path.stem for path in folder.iterdir()}
+    alike = {
+        name for name in lp.__all__ if name in modules and not inspect.ismodule(getattr(lp, name))
+    }
+
+    assert alike == {"launch"}, "which is imported with the package"
 
 
 def test_every_public_class_and_function_says_what_it_is() -> None:

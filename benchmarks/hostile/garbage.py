@@ -13,6 +13,7 @@ from typing import NamedTuple
 from benchmarks.hostile.strangers import context, dial_raw
 from benchmarks.hostile.target import Target
 from launchpad.courier import transport
+from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -51,12 +52,12 @@ def zeros(attempt: Attempt) -> None:
 
 
 def half_a_hello(attempt: Attempt) -> None:
-    hello = handshake.encode_client_hello(b"", "garbage")
+    hello = handshake.encode_client_hello(b"", Peer("garbage"))
     send(attempt, hello[: attempt.rng.randrange(len(hello))])
 
 
 def a_damaged_hello(attempt: Attempt) -> None:
-    hello = bytearray(handshake.encode_client_hello(attempt.target.token, "garbage"))
+    hello = bytearray(handshake.encode_client_hello(attempt.target.token, Peer("garbage")))
     for _ in range(4):
         hello[attempt.rng.randrange(80)] ^= 1 << attempt.rng.randrange(8)
     send(attempt, bytes(hello), is_read=True)
@@ -144,7 +145,7 @@ def disturb(target: Target, n: int, on_progress: Callable[[], None] = lambda: No
             if i % 10 == 0:  # sends half of a hello and then nothing, until the others are done
                 sock = silent.enter_context(dial_raw(target))
                 with contextlib.suppress(OSError):
-                    sock.sendall(handshake.encode_client_hello(b"", "silent")[: i % 300])
+                    sock.sendall(handshake.encode_client_hello(b"", Peer("silent"))[: i % 300])
             with contextlib.suppress(ConnectionError):
                 attempt.rng.choice(kinds)(attempt)
 
@@ -164,7 +165,9 @@ def send_after_hello(attempt: Attempt, data: bytes) -> None:
     flags = attempt.rng.choice([0, handshake.OVERLAP])
     with contextlib.closing(sock):
         sock.settimeout(CHECK_EVERY_S)
-        sock.sendall(handshake.encode_client_hello(attempt.target.token, "garbage", flags) + data)
+        sock.sendall(
+            handshake.encode_client_hello(attempt.target.token, Peer("garbage"), flags) + data
+        )
         sock.shutdown(socket.SHUT_WR)
         read_to_end(sock)
 

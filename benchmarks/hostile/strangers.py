@@ -20,6 +20,7 @@ from unittest import mock
 from benchmarks.hostile.canary import Canary
 from benchmarks.hostile.target import Target
 from launchpad.courier import transport
+from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
@@ -129,7 +130,7 @@ KINDS: dict[str, dict[str, Stranger]] = {
 
 
 def hello_with(token: bytes) -> bytes:
-    return handshake.encode_client_hello(token, "stranger")
+    return handshake.encode_client_hello(token, Peer("stranger"))
 
 
 def send_call(sock: socket.socket | None, hello: bytes) -> str:

@@ -72,19 +72,19 @@ Entry = tuple["Entry | None", Answering | None, Awaited | None, bytes]
 
 
 @dataclass(slots=True)
-class Record:
+class CallRecord:
     """The calls of one thread, each within the one before."""
 
     innermost: Entry | None = None
 
 
 # By thread. That of a thread which has ended is empty, and is replaced when its identifier is used again.
-_records: dict[int, Record] = {}
+_records: dict[int, CallRecord] = {}
 
 
 class _Here(threading.local):
     def __init__(self) -> None:
-        self.record = _records[threading.get_ident()] = Record()
+        self.record = _records[threading.get_ident()] = CallRecord()
 
 
 #: `here.record` is the calling thread's.
@@ -108,7 +108,7 @@ def edges() -> list[Edge]:
     return [edge for edge, _ in find_waits()]
 
 
-def find_waits(record: Record | None = None) -> list[Wait]:
+def find_waits(record: CallRecord | None = None) -> list[Wait]:
     """What the calls of one thread wait for, the innermost first; without a record, those of all threads."""
     found: list[Wait] = []
     for each in list(_records.values()) if record is None else (record,):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from launchpad.launch.detached import Detached
     from launchpad.launch.plan import LaunchPlan
+    from launchpad.launch.planning.planner import Preload
     from launchpad.launch.registry import LaunchType
     from launchpad.launch.running import Running
     from launchpad.program import Program
@@ -34,6 +35,8 @@ def plan(
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    preload: Preload = None,
     **options: Any,
 ) -> LaunchPlan:
     """What `launch` would run, as data. Starts nothing and changes nothing.
@@ -50,7 +53,9 @@ def plan(
 
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)
-    return planner.plan(_single(program), backend, name, local_resources, restart, resources)
+    return planner.plan(
+        _single(program), backend, name, local_resources, restart, resources, state, preload
+    )
 
 
 @overload
@@ -60,6 +65,8 @@ def launch(
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    preload: Preload = None,
     detach: Literal[True],
     **options: Any,
 ) -> Detached: ...
@@ -76,6 +83,8 @@ def launch(
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    preload: Preload = None,
     detach: Literal[False] = False,
     **options: Any,
 ) -> Running: ...
@@ -91,6 +100,8 @@ def launch(
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    preload: Preload = None,
     detach: bool = False,
     **options: Any,
 ) -> Running | Detached:
@@ -115,6 +126,9 @@ def launch(
         restart: What happens when a worker ends: a policy for all groups, or by label, in the place of the
             group's own.
         resources: Label → Resources, in the place of all that the group itself was given.
+        state: A folder, or a URL that fsspec opens, in which workers save. A launch with the same one goes on
+            where this one ended; two that run at the same time are refused. See docs/state.md.
+        preload: Modules, such as `["torch"]`, that are imported once, before workers are forked; or by label.
         detach: The program runs on when the script has ended, on a cluster (`ray`, `kubernetes`);
             `python -m launchpad ps`, `logs` and `stop` find it again.
         xm_resources: Belongs to another company's cluster; only None.
@@ -145,7 +159,9 @@ def launch(
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)
-    planned = planner.plan(program, backend, name, local_resources, restart, resources)
+    planned = planner.plan(
+        program, backend, name, local_resources, restart, resources, state, preload
+    )
     _open_standard_streams()
     grace_s = flags.termination_notice_s()
     if detach:
@@ -174,6 +190,34 @@ def launch(
         if ctrl_c.pressed is not None:
             running.ask_to_stop()
     return running
+
+
+def run(
+    program: Program,
+    launch_type: LaunchType | str | None = None,
+    *,
+    timeout_s: float | None = None,
+    **options: Any,
+) -> dict[str, list[Any]]:
+    """Runs a program to its end, and returns what its workers have returned: group → values, by replica.
+
+    What is in the lists is described at `Running.results`.
+
+    Example:
+        weights, *_ = lp.run(program, "local_mp")["trainer"]
+
+    Args:
+        timeout_s: How long it may take; then it is stopped.
+        options: As for `launch`.
+
+    Raises:
+        ProgramFailed: a worker has failed, and the program was stopped.
+        ResultError: what a worker has returned cannot be had.
+        TimeoutError: the time was up before it had ended.
+    """
+    with launch(program, launch_type, **options) as running:
+        running.wait(timeout_s)
+        return {label: running.results(label) for label in running.plan.groups}
 
 
 def _open_standard_streams() -> None:

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError
 from launchpad.launch.devices.device import listed
+from launchpad.program import UNTIL_RUN
 from launchpad.resources import Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 
@@ -34,6 +36,9 @@ class WorkerPlan:
         runs: Whether it has something to run; None: that shows when its constructor has returned.
         restart: Whether and how it is started again.
         stops_last: Whether others are to end before it is asked to stop.
+        preload: Modules that are imported before it is forked.
+        ordering: How the calls of its server are ordered; None: as they come.
+        serves_until: How long it serves when what it has to run has ended: see `Program.group`.
     """
 
     name: str
@@ -54,6 +59,9 @@ class WorkerPlan:
     main: bool = False
     restart: RestartPolicy = NO_RESTARTS
     stops_last: bool = False
+    preload: tuple[str, ...] = ()
+    ordering: Ordering | None = None
+    serves_until: str = UNTIL_RUN
     added_at: str = ""
     payload: bytes = field(default=b"", repr=False)
 
@@ -73,10 +81,11 @@ class WorkerPlan:
         plain = {
             k: dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v
             for k, v in vars(self).items()
-            if k not in ("payload", "resources", "restart")
+            if k not in ("payload", "resources", "restart", "ordering")
         }
         return {
             **plain,
+            "ordering": repr(self.ordering) if self.ordering else "",
             "resources": self.resources.to_dict(),
             "restart": vars(self.restart),
             "payload_bytes": len(self.payload),
@@ -96,6 +105,7 @@ class LaunchPlan:
         uids: Address uid → address name: how a handle in the launching script finds its endpoint.
         client_options: Address name → the options of its clients, as its node has them.
         modules: Modules of ours that workers need: a forkserver imports them once.
+        state: The path or URL of the folder in which its workers save; empty: with the run's logs.
     """
 
     program: str
@@ -104,6 +114,7 @@ class LaunchPlan:
     uids: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     modules: tuple[str, ...] = field(default=(), repr=False)
+    state: str = ""
 
     @property
     def groups(self) -> dict[str, list[WorkerPlan]]:

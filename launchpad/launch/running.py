@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from launchpad import context, outcome
+from launchpad import context, outcome, results
 from launchpad.context import LaunchedAddress
 from launchpad.courier import Client, keyring
 from launchpad.courier.client.typed import CourierClient
+from launchpad.edges.stats import Edges, gathered
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
+from launchpad.events import Returned
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
@@ -58,6 +60,7 @@ class Running:
         self.is_test = is_test
         self.is_reported = self.is_asked = self.skips_grace = False
         self._run, self._runner = run, runner
+        self._results: dict[str, tuple[Returned | None, Any]] = {}
 
     @classmethod
     def start(
@@ -173,6 +176,72 @@ class Running:
             self.is_reported = self.is_reported or self.is_done
             if (failed := self.failure()) is not None:
                 raise failed
+
+    def results(self, label: str, timeout_s: float | None = None) -> list[Any]:
+        """What the workers of a group have returned, by replica: their functions, or `run()`.
+
+        Waits until all of them have; of a worker that was started again it is what the last attempt has
+        returned. None for one that has returned nothing, was stopped before, or only serves; for a
+        colocation a tuple, with what each of its nodes has returned.
+
+        Example:
+            running = lp.launch(program, "local_mp")
+            losses = running.results("trainer")
+
+        Args:
+            label: The group, or a worker that `thread_worker` has added.
+            timeout_s: How long to wait at most.
+
+        Raises:
+            ProgramFailed: a worker has failed.
+            ResultError: what one has returned cannot be pickled, sent or unpickled; the text says why.
+            TimeoutError: the time was up before.
+            KeyError: there is no such group.
+        """
+        states = [w for w in self._runner.states() if w.plan.group == label]
+        if not states:
+            raise self._no_group(label)
+        with KeyboardInterruptHandler(self.ask_to_stop) as ctrl_c:
+            in_time = self._runner.wait_for((label,), False, timeout_s, done_is_enough=True)
+            if ctrl_c.pressed is not None:
+                self._runner.wait_for()
+        if not in_time:
+            left = ", ".join(w.name for w in states if w.state in _NOT_ENDED and not w.is_done)
+            raise TimeoutError(f"after {timeout_s} s there is no result of {left} yet")
+        if self.failure() is not None:
+            self.wait()
+        by_replica: dict[int, list[Any]] = {}
+        for state in states:
+            if state.name not in self._results or self._results[state.name][0] is not state.result:
+                self._results[state.name] = state.result, results.value_of(state.result)
+            of_replica = by_replica.setdefault(state.plan.replica_index, [])
+            of_replica.append(self._results[state.name][1])
+        are_parts = bool(states[0].plan.colocation)
+        return [tuple(each) if are_parts else each[0] for each in by_replica.values()]
+
+    def edges(self, timeout_s: float = 10.0) -> Edges:
+        """What has gone over the edges of the program so far: calls, bytes, waiting, by caller and method.
+
+        Workers are asked now, and those that have ended reported it at their end: after an orderly end it is
+        exact. The script's own calls are in it as their servers have counted them. See docs/edges.md.
+
+        Example:
+            print(running.edges().of(server="learner"))
+
+        Args:
+            timeout_s: How long workers may take to answer; those that have not are left as they were known.
+        """
+        workers, silent = self._runner.request_counts(timeout_s)
+        reports = [report for worker in workers for report in worker.counted.values()]
+        made = [row for report in reports for row in report.counted.made.items()]
+        lacking = silent | {
+            worker.name
+            for worker in workers
+            for attempt in range(1, worker.ended_attempt + 1)
+            if attempt not in worker.counted or not worker.counted[attempt].is_last
+        }
+        served = [row for report in reports for row in report.counted.served.items()]
+        return gathered(made, served, {worker.name for worker in workers}, lacking)
 
     def note_if_endless(self) -> None:
         """Tells the user once all workers are ready, if nothing in the program will ever end it."""

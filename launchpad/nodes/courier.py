@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
@@ -11,15 +11,23 @@ from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server
 from launchpad.courier.client.client import T
+from launchpad.courier.client.link import Bandwidth, Delay, Link
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.typed import CourierClient
-from launchpad.courier.server.decorators import idempotent_methods, warn_of_shadowed_methods
+from launchpad.courier.server.decorators import (
+    idempotent_methods,
+    public_methods,
+    warn_of_shadowed_methods,
+)
 from launchpad.courier.server.event_loop import EventLoop
+from launchpad.edges.recording import CallOrder, Ordering, Record, Replay, order_of
+from launchpad.errors import DefinitionError
 from launchpad.events import Bound
 from launchpad.executable import Executable, Run
 from launchpad.handle import Handle
+from launchpad.nodes import hooks
 from launchpad.nodes.base import Node
-from launchpad.nodes.python import BuildObject, RunnableNode, call_hook
+from launchpad.nodes.python import BuildObject, RunnableNode
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})
@@ -39,6 +47,46 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         self._address = address
         self._idempotent = tuple(idempotent)
         self._client_kwargs = _checked_client(client_kwargs, "courier_client_kwargs")
+        self._link: Link | None = None
+        self.ordering: Ordering | None = None
+
+    def through(self, *transforms: Delay | Bandwidth | Ordering) -> CourierHandle[T]:
+        """Another handle of the same node, whose clients' calls go through these: for tests and experiments.
+
+        Example:
+            slow = learner.through(lp.edges.Delay(0.05), lp.edges.Bandwidth(10e6))
+            program.add_node(lp.PyClassNode(Actor, slow), label="straggler")
+
+        Args:
+            transforms: `lp.edges.Delay` and `Bandwidth` hold up the messages of each client that this
+              handle turns into. `Record` and `Replay` are the server's: they hold for all
+              of its calls.
+
+        Raises:
+            TypeError: something else.
+            DefinitionError: several of Record and Replay.
+        """
+        new = CourierHandle[T](
+            cast("Node[Any]", self.node), self._address, self._client_kwargs, self._idempotent
+        )
+        rules = [*(self._link.rules if self._link is not None else ())]
+        orderings = [self.ordering] if self.ordering is not None else []
+        for each in transforms:
+            if isinstance(each, Delay | Bandwidth):
+                rules.append(each)
+            elif isinstance(each, Record | Replay):
+                orderings.append(each)
+            else:
+                raise TypeError(
+                    f"through takes lp.edges.Delay, Bandwidth, Record and Replay, got {each!r}"
+                )
+        if len(orderings) > 1:
+            raise DefinitionError(
+                f"a handle goes through one of Record and Replay, got {orderings}"
+            )
+        new._link = Link(*rules) if rules else None
+        new.ordering = orderings[0] if orderings else None
+        return new
 
     def set_client_kwargs(self, **kwargs: Any) -> None:
         """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`, `compress`."""
@@ -60,6 +108,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             self._address.lookup(),
             name=place.worker,
             failure_check=place.failure_check,
+            link=self._link,
             **self.client_options[1],
         )
         return cast("CourierClient[T]", client)
@@ -131,19 +180,31 @@ class Serving(Executable):
 
 
 @dataclass
-class ServeObject(Serving, BuildObject):
+class ServeObject(BuildObject, Serving):
     """Builds an object, serves it at an address, runs it."""
 
     address: Address
     server_kwargs: Mapping[str, Any]
+    _order: CallOrder | None = field(default=None, init=False)
+
+    def close(self) -> None:
+        super().close()
+        if self._order is not None:
+            self._order.close()
 
     def open(self) -> Run | None:
         """Builds the object, then serves it: no call reaches one that is half built."""
         with context.current().interruption.forbidden():
             server = new_server(self.address, self.server_kwargs)
-        built = self.build(server.event_loop)
+            self._loop = server.event_loop
+        built = self.build(self._loop)
         with context.current().interruption.forbidden():
             server.bind_object(built)
+            me = context.current()
+            if me.ordering is not None:
+                order = self._order = order_of(me.ordering, me.name, me.attempt)
+                for name, method in public_methods(built).items():
+                    server.bind(name, order.wrapped(name, method))
             if not self.runs and callable(switched_off := getattr(built, "run", None)):
                 server.bind("run", switched_off)
             hook = getattr(built, "set_courier_server", None)
@@ -151,14 +212,16 @@ class ServeObject(Serving, BuildObject):
                 hook(server)
             start(server, self.address)
             self._server = server
-        return self.run_on(server.event_loop)
+        return self.run_on(self._loop)
 
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""
         self.close()
+        if self._built is None:
+            return
         loop = EventLoop(context.current().name)
         try:
-            call_hook(self._built, "save", loop)
+            hooks.save(self._built, loop)
         finally:
             loop.close()
 

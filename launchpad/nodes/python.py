@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import io
 import pickle
 import sys
@@ -17,7 +16,9 @@ from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import ClientPickler, Handle
+from launchpad.nodes import hooks
 from launchpad.nodes.base import HandleT, Node
+from launchpad.nodes.hooks import PeriodicSave
 from launchpad.resources import PythonProcess
 
 
@@ -169,6 +170,7 @@ class Calling(Executable):
 
     def close(self) -> None:
         """Ends what has been left on the event loop."""
+        super().close()
         if self._loop is not None:
             self._loop.close()
 
@@ -188,6 +190,7 @@ class BuildObject(Calling):
 
     runs: bool
     _built: object = field(default=None, init=False)
+    _saves: PeriodicSave | None = field(default=None, init=False)
 
     def open(self) -> Run | None:
         self._loop = EventLoop(context.current().name)
@@ -195,34 +198,36 @@ class BuildObject(Calling):
         return self.run_on(self._loop)
 
     def save(self) -> None:
-        """Lets the object save itself."""
-        assert self._loop is not None
-        call_hook(self._built, "save", self._loop)
+        """Lets the object save itself, when it is not doing so already."""
+        if self._saves is not None:
+            self._saves.end()
+        if self._built is None or self._loop is None:  # it was stopped before it was open
+            return
+        hooks.save(self._built, self._loop)
+
+    def close(self) -> None:
+        """Besides, and first, ends the periodic save, which needs the event loop."""
+        if self._saves is not None:
+            self._saves.end()
+        super().close()
 
     def build(self, loop: EventLoop) -> Any:
         """Builds the object; one that was there before restores what it knew."""
+        me = context.current()
+        is_resumed = me.is_resumed  # asked first: the constructor may leave files
         built = self.function(*self.args, **self.kwargs)
-        if context.current().attempt > 1:
-            call_hook(built, "restore", loop)
+        if is_resumed:
+            hooks.restore(built, loop)
         self._built = built
+        if me.restart.save_every_s is not None:
+            with me.interruption.forbidden():  # no thread that `close` would not know of
+                self._saves = PeriodicSave(built, loop, me.restart.save_every_s)
         return built
 
     def run_on(self, loop: EventLoop) -> Run | None:
         """What runs the object, if it has a `run` that is not switched off."""
         run = getattr(self._built, "run", None) if self.runs else None
         return user_code.until_done(run, loop) if callable(run) else None
-
-
-def call_hook(built: object, name: str, loop: EventLoop) -> None:
-    """Calls this method of the object, if it has one that takes no arguments and is no stream."""
-    hook = getattr(built, name, None)
-    if not callable(hook) or inspect.isgeneratorfunction(hook) or inspect.isasyncgenfunction(hook):
-        return
-    try:
-        inspect.signature(hook).bind()
-    except (TypeError, ValueError):  # a model's `save(path)` is not meant for us
-        return
-    user_code.until_done(hook, loop)()
 
 
 # dm-launchpad's programs import it from a module of this name, below this one, which is a package there.

@@ -15,8 +15,9 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from launchpad import context
+from launchpad import context, results
 from launchpad.context import RunContext
 from launchpad.errors import Stopped
 from launchpad.events import Done
@@ -45,28 +46,43 @@ class RunColocated(Executable):
         self._changed = threading.Condition()
         self._errors: list[BaseException] = []
         self._own_errors: list[BaseException] = []
-        self._threads = [NodeThread(each, self._me, self._on_end) for each in self.executables]
+        self._threads = [
+            NodeThread(each, self._me, i, self._on_end) for i, each in enumerate(self.executables)
+        ]
         # so the worker's own thread is never interrupted
         self._me.add_stop_handler(functools.partial(self._on_end, None))
         self._together(self._threads, NodeThread.open, first=False)
         return self._run if any(node_thread.has_run for node_thread in self._threads) else None
 
     def save(self) -> None:
-        for executable in self.executables:
-            executable.save()
+        """Saves each as itself: what it restores is looked for under its own name, too."""
+        for node_thread in self._threads:
+            with context.entered(node_thread.context):
+                node_thread.executable.save()
 
     def abandon(self) -> None:
         for executable in self.executables:
             executable.abandon()
 
-    def _run(self) -> None:
-        """Calls all runs, until all or the first have ended; servers then go on serving."""
+    def _run(self) -> Any:
+        """Calls all runs, until all or the first have ended; servers then go on serving.
+
+        Returns what each has returned, as a tuple; None if none has returned anything.
+        """
         first = self.return_on_first_completed
         runners = [node_thread for node_thread in self._threads if node_thread.has_run]
         self._together(runners, NodeThread.run, first)
-        if len(runners) < len(self._threads) and not first:
-            self._me.report(Done(self._me.name, self._me.attempt))
-            self._me.stop_event.wait()
+        result = tuple(node_thread.result for node_thread in self._threads)
+        has_any = any(each is not None for each in result)
+        me = self._me
+        # One that is stopped has not done its work: to say so would end the program.
+        if len(runners) < len(self._threads) and not first and not me.stop_event.is_set():
+            if has_any and (event := results.returned(me.name, me.attempt, result)) is not None:
+                me.report(event)
+            me.report(Done(me.name, me.attempt))
+            me.stop_event.wait()
+            return None
+        return result if has_any else None
 
     def close(self) -> None:
         """Interrupts those that still run, waits a moment for them, and closes all, the last one first."""
@@ -139,11 +155,13 @@ class NodeThread:
         self,
         executable: Executable,
         worker: RunContext,
+        index: int,
         on_end: Callable[[BaseException | None], None],
     ) -> None:
-        self.context = worker.child(Interruption(lambda: raise_in(self._thread)))
+        self.context = worker.child(index, Interruption(lambda: raise_in(self._thread)))
         self.is_busy = False
         self.has_run = False
+        self.result: Any = None
         self.executable, self._on_end = executable, on_end
         self._run: Run | None = None
         self._thread: threading.Thread  # from the first start on
@@ -177,7 +195,7 @@ class NodeThread:
     def run(self) -> None:
         assert self._run is not None
         self.context.phase = "run"
-        self._run()
+        self.result = self._run()
 
     def close(self) -> None:
         """Closes the executable; one that is being opened, as soon as it is open."""

@@ -15,11 +15,13 @@ from launchpad.courier.transport.fault_injection import Faults
 from launchpad.testing.call_history import Findings, History
 from launchpad.testing.chaos import Kill, KillWorkers, freeze, throttle
 from launchpad.testing.leak_check import nothing_left_over
+from launchpad.testing.one_worker import worker
 from launchpad.testing.run_program import run
 
 __all__ = [
-    # Whole programs.
+    # Whole programs, and a class alone.
     "run",
+    "worker",
     "nothing_left_over",
     # Faults: of messages, of workers.
     "Faults",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from launchpad.launch.launch import launch
 from launchpad.launch.registry import LaunchType
@@ -20,6 +21,7 @@ def run(
     *,
     restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
     resources: Mapping[str, Resources] | None = None,
+    **options: Any,
 ) -> Running:
     """Runs a program to its end.
 
@@ -31,7 +33,7 @@ def run(
         program: What to run.
         timeout_s: The time limit.
         launch_type: `test_mt` for threads, `test_mp` for processes.
-        local_resources, restart, resources: As for `lp.launch`.
+        local_resources, restart, resources, options: As for `lp.launch`.
 
     Returns:
         The Running that has ended, for its logs and status.
@@ -40,8 +42,13 @@ def run(
         ProgramFailed: a worker failed.
         TimeoutError: it did not end in time; it has been stopped.
     """
-    running = launch(
-        program, launch_type, local_resources=local_resources, restart=restart, resources=resources
+    running: Running = launch(
+        program,
+        launch_type,
+        local_resources=local_resources,
+        restart=restart,
+        resources=resources,
+        **options,
     )
     try:
         running.wait(timeout_s)

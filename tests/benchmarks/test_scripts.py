@@ -70,6 +70,22 @@ def test_every_script_runs_quickly_and_says_where_it_was_measured(
     assert len(report) > 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("saves.py --kills=5 --resumes=2", "resumed "),
+        ("edges.py --workers=3 --calls=3000 --samples=3", "3,000 calls on 6 edges"),
+        ("heartbeats.py --beats=20", "silent       in C"),
+        ("preload.py --module=json --workers=2 --rounds=1", "multiprocessing, forkserver "),
+    ],
+)
+def test_those_that_print_what_they_find_run(command: str, printed: str) -> None:
+    script, *options = command.split()
+
+    assert printed in run(f"benchmarks/{script}", *options, ok=(0, 1))
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_courier_is_measured_beside_ray_on_ray(results: Path) -> None:

@@ -656,10 +656,11 @@ def test_a_thread_of_the_script_is_one_more_worker(launch_type: str) -> None:
     names: list[str] = []
     running = lp.launch(counter_program(), launch_type)
 
-    running.thread_worker("mine", lambda: names.append(lp.current().name))
+    running.thread_worker("mine", lambda: names.append(lp.current().name) or "returned")
+    results = running.results("mine", DEADLINE_S)
     running.wait(DEADLINE_S)
 
-    assert names == ["mine"]
+    assert (names, results) == (["mine"], ["returned"])
     assert {s.worker: s.state for s in running.status()} == {
         "counter-0": "stopped",
         "mine": "succeeded",

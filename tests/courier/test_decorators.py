@@ -12,6 +12,7 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
+from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import handshake
 from launchpad.courier.server import decorators
 from launchpad.courier.server.decorators import idempotent_methods, public_methods
@@ -164,7 +165,7 @@ def test_garbage_to_a_server_with_priority_methods_ends_its_own_connection(
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(10)
         sock.connect(unix_address.removeprefix("unix:"))
-        sock.sendall(handshake.encode_client_hello(b"", "mad"))
+        sock.sendall(handshake.encode_client_hello(b"", Peer("mad")))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         sock.sendall(b"\xee" * 100)
         rest = sock.recv(100)

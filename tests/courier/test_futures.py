@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
+from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 
@@ -205,7 +206,7 @@ def test_a_cancellation_that_arrives_in_time_keeps_the_server_from_running_it(
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(10)
         sock.connect(unix_address.removeprefix("unix:"))
-        sock.sendall(handshake.encode_client_hello(b"", "test", handshake.OVERLAP))
+        sock.sendall(handshake.encode_client_hello(b"", Peer("test"), handshake.OVERLAP))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         sock.sendall(b"".join([*calls, cancel]))
         frames, decoder = [], framing.FrameDecoder()

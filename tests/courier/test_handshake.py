@@ -11,6 +11,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import keyring
+from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing, handshake
@@ -47,7 +48,7 @@ def test_f40_a_wrong_token_is_refused_and_nothing_is_unpickled(serve, unix_addre
     serve(unix_address, token=b"right", m=lambda value: value)
 
     with reach(unix_address) as sock:
-        sock.sendall(handshake.encode_client_hello(token, "stranger"))
+        sock.sendall(handshake.encode_client_hello(token, Peer("stranger")))
         body = pickle.dumps(((Canary(),), {}))
         with contextlib.suppress(BrokenPipeError):  # the server may have hung up by now
             for chunk in framing.encode(framing.CALL, 1, b"m", body):
@@ -63,7 +64,7 @@ def test_the_canary_is_noticed_where_the_token_is_right(serve, unix_address) -> 
     serve(unix_address, token=b"right", m=lambda value: None)
 
     with reach(unix_address) as sock:
-        sock.sendall(handshake.encode_client_hello(b"right", "friend"))
+        sock.sendall(handshake.encode_client_hello(b"right", Peer("friend")))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         for chunk in framing.encode(framing.CALL, 1, b"m", pickle.dumps(((Canary(),), {}))):
             sock.sendall(chunk)
@@ -111,7 +112,7 @@ def test_another_version_is_refused_by_name(serve, unix_address, connect, monkey
 
     monkeypatch.setattr(handshake, "encode_client_hello", newer)
 
-    with pytest.raises(courier.Refused, match="version 2 of the protocol"):
+    with pytest.raises(courier.Refused, match="version 3 of the protocol"):
         connect(unix_address).m()
 
 
@@ -173,7 +174,7 @@ def test_f39_malformed_frames_end_their_own_connection_and_no_other(
     client.m()
 
     with reach(unix_address) as sock:
-        sock.sendall(handshake.encode_client_hello(b"", "mad"))
+        sock.sendall(handshake.encode_client_hello(b"", Peer("mad")))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         sock.sendall(b"\xee" * 100)
         rest = read_to_end(sock)
@@ -231,7 +232,7 @@ def test_a_server_of_another_version_is_named_with_its_version(connect, unix_add
         thread = threading.Thread(target=_answer_as_version_9, args=(listener,))
         thread.start()
 
-        with pytest.raises(courier.Refused, match="speaks version 9 of the protocol, we speak 2"):
+        with pytest.raises(courier.Refused, match="speaks version 9 of the protocol, we speak 3"):
             connect(unix_address).m()
 
         thread.join(10)

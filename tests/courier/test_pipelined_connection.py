@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from launchpad import courier
+from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server import pipelined_connection
@@ -25,7 +26,7 @@ def raw_client(address: str) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(10)
         sock.connect(address.removeprefix("unix:"))
-        sock.sendall(handshake.encode_client_hello(b"", "test", handshake.OVERLAP))
+        sock.sendall(handshake.encode_client_hello(b"", Peer("test"), handshake.OVERLAP))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         yield sock
 

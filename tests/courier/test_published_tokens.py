@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from launchpad import courier
+from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import handshake
 from launchpad.courier.security import published_token
 from launchpad.courier.transport import stream_socket
@@ -49,7 +50,7 @@ def status_for(address: str, token: bytes) -> int:
     """What the server's part of the handshake says to a client with this token."""
     host, port = address.rsplit(":", 2)[-2:]
     with socket.create_connection((host, int(port)), 20) as sock:
-        sock.sendall(handshake.encode_client_hello(token, "me"))
+        sock.sendall(handshake.encode_client_hello(token, Peer("me")))
         answer = stream_socket.receive_exactly(sock, handshake.SERVER_HELLO_SIZE)
     return handshake.decode_server_hello(answer).status
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from launchpad import courier
-from launchpad.courier.protocol import handshake
+from launchpad.courier import caller
+from launchpad.courier.caller import Peer
 from launchpad.courier.transport import spin_wait
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, set_receive_timeout
@@ -220,12 +221,12 @@ def test_a_server_looks_out_while_it_works_for_one_caller_only(
     server.bind("is_calm", lambda: server._core.pool.is_calm)
     server.start()
 
-    monkeypatch.setattr(handshake, "_provider", lambda: "actor-0")
+    monkeypatch.setattr(caller, "_provider", lambda: Peer("actor-0"))
     with courier.Client(unix_address) as one, courier.Client(unix_address) as two:
         blocked = threading.Thread(target=one.block)
         blocked.start()
         assert inside.wait(20)
-        monkeypatch.setattr(handshake, "_provider", lambda: other)
+        monkeypatch.setattr(caller, "_provider", lambda: Peer(other))
         assert two.is_calm() is is_calm
         may_end.set()
         blocked.join()

@@ -19,8 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from launchpad import courier
+from launchpad.courier import caller
+from launchpad.courier.caller import Peer
 from launchpad.courier.client.channel import SocketChannel
-from launchpad.courier.protocol import handshake
 from launchpad.courier.server.serial_connection import SerialConnection
 from launchpad.courier.telemetry import counters
 from launchpad.courier.telemetry.call_stats import ClientStats, MethodStats, ServerStats
@@ -290,7 +291,9 @@ def test_names_that_a_fallback_takes_are_counted_apart_up_to_a_limit() -> None:
 def named(monkeypatch: pytest.MonkeyPatch) -> threading.local:
     """Threads say who they are."""
     name = threading.local()
-    monkeypatch.setattr(handshake, "_provider", lambda: getattr(name, "is_", ""))
+    monkeypatch.setattr(
+        caller, "_provider", lambda: Peer(name.is_) if hasattr(name, "is_") else None
+    )
     return name
 
 

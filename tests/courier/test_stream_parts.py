@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
+from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server.dispatcher import UnclaimedStreams
@@ -207,7 +208,7 @@ class Stranger:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(10)
         self.sock.connect(address.removeprefix("unix:"))
-        self.sock.sendall(handshake.encode_client_hello(b"", "stranger"))
+        self.sock.sendall(handshake.encode_client_hello(b"", Peer("stranger")))
         self._receive(handshake.SERVER_HELLO_SIZE)
 
     def say(

@@ -14,6 +14,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import keyring, transport
+from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing, handshake
@@ -50,7 +51,7 @@ def test_calls_that_arrive_together_with_the_handshake_are_answered(
     sock = transport.find(socket_address).connect(socket_address, 10)
 
     with contextlib.closing(sock):
-        sock.sendall(handshake.encode_client_hello(server.token, "me", flags) + calls)
+        sock.sendall(handshake.encode_client_hello(server.token, Peer("me"), flags) + calls)
         server_hello = handshake.decode_server_hello(read(sock, handshake.SERVER_HELLO_SIZE))
         answers = read_answers(sock, 3)
 

@@ -10,6 +10,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import keyring
+from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import handshake
 from launchpad.courier.transport import tls
 from tests.courier.conftest import reach
@@ -48,7 +49,7 @@ def greet(address: str, token: bytes) -> tls.TlsSocket:
     credentials = keyring.find_credentials(address)
     assert credentials is not None
     sock = tls.connect(reach(address), credentials, address, None)
-    sock.sendall(handshake.encode_client_hello(token, "stranger"))
+    sock.sendall(handshake.encode_client_hello(token, Peer("stranger")))
     return sock
 
 

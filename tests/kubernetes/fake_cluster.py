@@ -21,7 +21,7 @@ from launchpad.launch.backends.kubernetes.api.client import (
     Manifest,
     Unreachable,
 )
-from launchpad.launch.backends.kubernetes.pod_messages import StateChunk
+from launchpad.launch.backends.kubernetes.pod_messages import Chunk
 
 _WAIT_S = 30.0
 
@@ -83,11 +83,20 @@ class FakeCluster:
             return copy.deepcopy(self.objects[kind, name])
 
     def delete(
-        self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
+        self,
+        kind: str,
+        name: str,
+        *,
+        policy: str = "Background",
+        grace_s: float | None = None,
+        uid: str = "",
     ) -> None:
         """Deletes an object and what belongs to it; a pod that runs is asked, unless `grace_s` is 0."""
         self._request("delete", kind)
         with self._changed:
+            found = self.objects.get((kind, name))
+            if uid and found is not None and found["metadata"]["uid"] != uid:
+                raise ApiError(409, f'the UID of {kind.lower()}s "{name}" is not {uid}')
             self._discard(kind, name, grace_s)
 
     def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
@@ -215,7 +224,7 @@ class FakeCluster:
                 log.append(f"2026-01-01T{next(self._numbers):018d} {line}".encode())
             self._changed.notify_all()
 
-    def report(self, pod: str, report: Event | StateChunk) -> None:
+    def report(self, pod: str, report: Event | Chunk) -> None:
         """It reports."""
         self.write(pod, pod_messages.written(report).decode().removesuffix("\n"))
 

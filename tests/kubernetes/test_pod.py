@@ -24,7 +24,7 @@ from launchpad.courier.security import certificates
 from launchpad.events import Ended, Ready
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
-from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks, StateChunk
+from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, differences, versions
 from launchpad.outcome import Outcome
 from tests import nodes
@@ -320,7 +320,7 @@ def test_what_a_worker_leaves_in_its_state_directory_is_handed_on_to_the_next(
 ) -> None:
     mounted.mount(single(pod_nodes.remembers))
     begin().wait(DEADLINE_S)
-    pieces = [r for r in mounted.reports if isinstance(r, StateChunk)]
+    pieces = [r for r in mounted.reports if isinstance(r, Chunk)]
     assert all(len(line) < 16_000 for line in mounted.printed)
 
     (mounted.folder / "state" / "notes").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import threading
 import time
 import zlib
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad import outcome
-from launchpad.events import Ended, Event, Ready, StopRequested
+from launchpad import outcome, results
+from launchpad.events import Done, Ended, Event, Ready, StopRequested
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.kubernetes import pod_messages, pod_status, pod_workers, termination
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
@@ -292,7 +293,7 @@ def test_what_an_attempt_has_left_is_given_to_the_next_and_kept_with_the_logs(
     failed = Outcome("loop-0", outcome.FAILED, cause="ValueError: boom")
     with launched(cluster, program_of(RESTARTS)) as running:
         pod = begin(cluster)
-        for piece in pod_messages.state_chunks(archives.packed(tmp_path)):
+        for piece in pod_messages.chunks(pod_messages.STATE, archives.packed(tmp_path)):
             cluster.report(pod, piece)
         cluster.report(pod, Ended(failed))
         cluster.end(pod, exit_code=1)
@@ -304,6 +305,66 @@ def test_what_an_attempt_has_left_is_given_to_the_next_and_kept_with_the_logs(
         assert ("Secret", names[-1]) in cluster.objects
         kept = running.log_directory / "state" / "loop-0" / "notes"
         assert kept.read_text() == "attempt 1"
+
+
+# --- results and numbers of edges, which come in several lines ------------------------------------
+
+
+def result_chunks(value: object) -> list[pod_messages.Chunk]:
+    returned = results.returned("loop-0", 1, value)
+    assert returned is not None
+    return pod_messages.event_chunks(returned)
+
+
+LARGE = random.Random(1).randbytes(20_000)
+
+
+@pytest.mark.parametrize("lost", [0, 3, -1])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_result_of_which_a_line_was_lost_is_an_error_and_not_none(
+    cluster: FakeCluster, lost: int, goes_on: bool
+) -> None:
+    chunks = result_chunks(LARGE)
+    sent = [chunk for chunk in chunks if chunk is not chunks[lost]]
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        for chunk in sent:
+            cluster.report(pod, chunk)
+        if goes_on:
+            cluster.report(pod, Done("loop-0", 1))
+        else:
+            cluster.report(pod, Ended(SUCCEEDED))
+            cluster.end(pod)
+
+        with pytest.raises(
+            lp.ResultError, match=f"of what loop-0 returned, {len(sent)} of {len(chunks)} lines"
+        ):
+            running.results("loop", 20)
+
+
+def test_lines_of_a_result_that_are_read_again_count_once(cluster: FakeCluster) -> None:
+    chunks = result_chunks(LARGE)
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        for chunk in (*chunks[:3], *chunks[:2], chunks[2], *chunks[1:], *chunks[:2]):
+            cluster.report(pod, chunk)
+        cluster.report(pod, Ended(SUCCEEDED))
+        cluster.end(pod)
+
+        assert running.results("loop", 20) == [LARGE]
+
+
+def test_numbers_of_edges_that_arrive_broken_do_not_replace_the_result(
+    cluster: FakeCluster,
+) -> None:
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        for chunk in (*result_chunks("done"), pod_messages.Chunk(pod_messages.EDGES, 0, 1, "AAAA")):
+            cluster.report(pod, chunk)
+        cluster.report(pod, Ended(SUCCEEDED))
+        cluster.end(pod)
+
+        assert running.results("loop", 20) == ["done"]
 
 
 def test_a_worker_that_is_too_slow_to_start_is_ended_by_its_pod(cluster: FakeCluster) -> None:

@@ -17,6 +17,7 @@ import pytest
 import launchpad as lp
 from launchpad.context import RunContext
 from launchpad.launch.rundir import claims, locations, record
+from launchpad.state.places import StatePlaces
 from tests.helpers import other_user, scripts
 from tests.helpers.other_user import UID, needs_root
 
@@ -189,7 +190,8 @@ def test_sound_02_a_directory_for_logs_that_others_could_only_read_is_closed(
 
 
 def state_dir(path: Path) -> Path:
-    return RunContext("p", "a-0", "a", 0, 1, 1, 7, "ray", {}, state_path=str(path)).state_dir
+    places = StatePlaces(str(path), str(path))
+    return RunContext("p", "a-0", "a", 0, 1, 1, 7, "ray", {}, state_places=places).state_dir
 
 
 @needs_root

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launchpad.courier.telemetry.registry import Counted
 from launchpad.events import (
+    BarrierLeft,
+    BarrierReached,
     Done,
+    EdgesCounted,
     Ended,
+    EndsWatched,
     Event,
     Exiting,
+    Heartbeat,
     ProcessStarted,
     Ready,
     StopRequested,
@@ -22,6 +28,7 @@ from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
+    AnnounceWatermarks,
     KillWorker,
     PrintNote,
     StartWorker,
@@ -594,3 +601,155 @@ def test_the_grace_period_of_a_policy_counts_more_than_the_program_s() -> None:
         c.worker for t in (11.0, 15.0, 1000.0) for c in watcher.tick(t) if isinstance(c, KillWorker)
     ]
     assert killed == ["a-0", "b-0"]
+
+
+# --- heartbeats --------------------------------------------------------------------------------
+
+BEATS = RestartPolicy(heartbeat_s=10, backoff=0)
+
+
+def test_a_worker_that_runs_and_sends_no_heartbeat_in_time_is_killed_and_started_again() -> None:
+    watcher = running(worker("a-0", restart=BEATS), worker("b-0", restart=BEATS))
+    watcher.on(Heartbeat("a-0", 1), 5.0)
+
+    assert watcher.wake_at() == 10.0
+    assert watcher.overdue(10.0) == [KillWorker("b-0", "sent no heartbeat for 10 s")]
+    assert watcher.overdue(14.9) == []
+    commands = watcher.on(ended("b-0", STOPPED, hung=True), 10.5)
+
+    assert commands[-1] == StartWorker("b-0", 2)
+    outcome = watcher.workers["b-0"].outcome
+    assert outcome is not None
+    assert (outcome.kind, outcome.error_type) == (FAILED, "HeartbeatTimeout")
+    assert outcome.cause == "sent no heartbeat for heartbeat_s=10, and was killed"
+
+
+def test_no_heartbeat_is_expected_of_one_that_is_not_ready_serves_only_or_stops() -> None:
+    plans = [worker(f"{name}-0", restart=BEATS) for name in ("new", "serves", "exits", "stops")]
+    watcher = supervisor(*plans)
+    watcher.start_all()
+    watcher.on(ready("serves-0", runs=False), 0.0)
+    watcher.on(ready("exits-0"), 0.0)
+    watcher.on(Exiting("exits-0", 1), 1.0)
+    watcher.on(ready("stops-0"), 0.0)
+    assert [c.worker for c in watcher.overdue(10.0)] == ["stops-0"]
+    watcher.on(ready("new-0"), 100.0)
+    watcher.stop("enough", 101.0)
+
+    assert watcher.overdue(111.0) == []
+
+
+def test_no_heartbeat_is_expected_while_one_saves_and_closes_whose_run_has_ended() -> None:
+    watcher = running(worker("a-0", restart=BEATS))
+
+    watcher.on(Heartbeat("a-0", 1, is_last=True), 5.0)
+
+    assert watcher.overdue(100.0) == []
+
+
+def test_counts_that_come_after_the_last_ones_change_nothing() -> None:
+    watcher = running(worker("a-0"))
+    last = EdgesCounted("a-0", 1, 0, True, Counted({}, {}))
+
+    for report in (last, EdgesCounted("a-0", 1, 7, False, Counted({}, {}))):
+        watcher.on(report, 1.0)
+
+    assert watcher.workers["a-0"].counted == {1: last}
+
+
+def test_members_of_a_group_that_is_started_again_need_no_heartbeats_while_they_stop() -> None:
+    policy = RestartPolicy(heartbeat_s=1, scope="group", backoff=0)
+    watcher = running(worker("a-0", restart=policy), worker("a-1", restart=policy))
+
+    assert StopWorker("a-1", restarts=True) in watcher.on(ended("a-0", FAILED), 0.5)
+
+    assert watcher.overdue(1.5) == []
+
+
+def test_a_supervisor_that_did_not_run_itself_gives_those_that_were_late_some_time() -> None:
+    watcher = running(worker("a-0", restart=BEATS))
+
+    assert watcher.overdue(25.0) == []  # all were stopped, perhaps, as by Ctrl-Z
+    again_at = watcher.wake_at()
+    assert again_at is not None
+    assert watcher.overdue(again_at) == [KillWorker("a-0", "sent no heartbeat for 10 s")]
+
+
+# --- barriers ----------------------------------------------------------------------------------
+
+
+def group_of_three() -> Supervisor:
+    return running(*(worker(f"a-{i}") for i in range(3)), worker("b-0"))
+
+
+def reach(watcher: Supervisor, name: str, number: int, barrier: str = "x") -> list[Any]:
+    return watcher.on(BarrierReached(name, 1, barrier, number), 1.0)
+
+
+def test_all_of_a_group_pass_a_barrier_when_the_last_has_come() -> None:
+    watcher = group_of_three()
+
+    assert reach(watcher, "a-0", 7) == reach(watcher, "a-2", 3) == []
+    assert reach(watcher, "a-1", 1, "other") == []
+    assert reach(watcher, "a-1", 2) == [
+        AnnounceWatermarks("a-0", {"barrier/x": 7}),
+        AnnounceWatermarks("a-2", {"barrier/x": 3}),
+        AnnounceWatermarks("a-1", {"barrier/x": 2}),
+    ]
+    assert reach(watcher, "a-0", 8) == []  # the next time
+
+
+def test_one_that_leaves_a_barrier_is_told_who_was_absent_and_is_not_counted() -> None:
+    watcher = group_of_three()
+    reach(watcher, "a-0", 7)
+
+    assert watcher.on(BarrierLeft("a-0", 1, "x", 7), 2.0) == [
+        AnnounceWatermarks("a-0", {"absent/x/a-1": 7, "absent/x/a-2": 7, "left/x": 7})
+    ]
+    assert reach(watcher, "a-1", 1) == reach(watcher, "a-2", 1) == []
+
+
+def test_a_barrier_is_broken_for_those_that_wait_and_those_that_come_when_one_has_ended() -> None:
+    watcher = group_of_three()
+    reach(watcher, "a-0", 7)
+
+    assert watcher.on(ended("a-1"), 2.0) == [AnnounceWatermarks("a-0", {"broken/x/a-1": 7})]
+    assert reach(watcher, "a-2", 4) == [AnnounceWatermarks("a-2", {"broken/x/a-1": 4})]
+
+
+def test_a_barrier_waits_for_one_that_is_started_again() -> None:
+    again = RestartPolicy(backoff=0)
+    watcher = running(worker("a-0", restart=again), worker("a-1", restart=again))
+    reach(watcher, "a-0", 7)
+    reach(watcher, "a-1", 1)  # they pass
+    reach(watcher, "a-1", 2)
+    watcher.on(ended("a-1", FAILED), 2.0)
+
+    assert reach(watcher, "a-0", 8) == []
+    watcher.on(BarrierReached("a-1", 2, "x", 1), 3.0)
+    assert watcher.on(BarrierReached("a-0", 1, "x", 9), 3.0) == []
+
+
+# --- ends --------------------------------------------------------------------------------------
+
+
+def test_those_that_want_to_know_are_told_of_the_ends_before_and_after() -> None:
+    again = RestartPolicy(backoff=0)
+    watcher = running(worker("a-0", restart=again), worker("b-0"), worker("c-0"))
+    watcher.on(ended("a-0", FAILED), 1.0)
+
+    assert watcher.on(EndsWatched("b-0", 1), 2.0) == [AnnounceWatermarks("b-0", {"ended/a-0": 1})]
+    assert AnnounceWatermarks("b-0", {"ended/a-0": 2}) in watcher.on(ended("a-0", FAILED, 2), 3.0)
+    told = watcher.on(ended("c-0"), 4.0)
+    assert AnnounceWatermarks("b-0", {"ended/c-0": 1}) in told
+
+
+def test_members_that_serve_until_their_group_has_ended_are_stopped_then() -> None:
+    until = {"serves_until": "group"}
+    plans = [worker(f"a-{i}", **until) for i in range(3)]
+    watcher = running(*plans, worker("b-0"), serving=("a-2",))
+    watcher.on(Done("a-0", 1), 1.0)
+
+    assert watcher.on(Done("a-1", 1), 1.0) == [StopWorker("a-0"), StopWorker("a-1")]
+    assert watcher.on(ended("a-0"), 2.0) == watcher.on(ended("a-1"), 3.0) == []
+    assert watcher.on(ended("b-0"), 4.0) == [StopWorker("a-2")]  # which is a service as any other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from typing import Any
 
@@ -109,6 +110,35 @@ def test_a_colocation_dies_as_a_whole(launch_type: str) -> None:
         program.add_node(lp.MultiThreadingColocation(pair))
 
     with lp.launch(program, launch_type) as running, running.client("pair") as client:
+        assert client.attempt() == 1
+        with KillWorkers(running, at_most=1):
+            until(lambda: running.status()[0].attempt == 2)
+
+        assert client.with_options(idempotent=True).attempt() == 2
+
+
+class SlowHandler:
+    """Its run() ends when the stop is asked for, long before the handler does."""
+
+    def run(self) -> None:
+        lp.register_stop_handler(lambda: threading.Event().wait(0.3))
+        lp.wait_for_stop()
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+
+@pytest.mark.parametrize("serves_on", ["in a colocation", "until the program stops"])
+def test_one_that_is_killed_has_not_done_its_work_though_its_run_ended(serves_on: str) -> None:
+    program = lp.Program("kills")
+    node: lp.Node[Any] = lp.CourierNode(SlowHandler)
+    until_run = serves_on == "in a colocation"
+    if until_run:
+        node = lp.MultiThreadingColocation([lp.CourierNode(Server), lp.PyClassNode(SlowHandler)])
+    with program.group("node", restart=FOREVER, serves_until="run" if until_run else "program"):
+        program.add_node(node)
+
+    with lp.launch(program, "test_mt") as running, running.client("node") as client:
         assert client.attempt() == 1
         with KillWorkers(running, at_most=1):
             until(lambda: running.status()[0].attempt == 2)

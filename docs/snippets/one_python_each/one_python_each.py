@@ -1,8 +1,8 @@
 """A whole backend in one file: every worker is a Python interpreter of its own.
 
 launcher   start ── python -m one_python_each STARTUP FD ──▶ live   worker
-           request_stop, announce_gone ── a pipe ───────▶ receive
-           watch ◀─── Ready · Waiting · StopRequested · Outcome ── report
+           request_stop, announce_… ── a pipe ──────────▶ receive
+           watch ◀─── Ready · Returned · Waiting · … · Outcome ── report
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
@@ -77,7 +77,7 @@ class Interpreters(Workers):
         startup = self.run.runtime / f"{worker}.{attempt}"  # nobody else can read that directory
         scope = self.run.scope
         token = keyring.find(scope)
-        program, state = replace(self.plan, workers=()), str(self.run.state(worker))
+        program, state = replace(self.plan, workers=()), self.run.state_places(worker, plan.group)
         given = (plan, program, self.plan.endpoints, attempt, scope, token, state)
         startup.write_bytes(pickle.dumps((given, sys.argv, self.settings)))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), HASH_SEED: self.settings.hash_seed}
@@ -124,6 +124,9 @@ class Interpreters(Workers):
     def announce_gone(self, worker: str, why: str) -> None:
         for other in list(self.live):
             self.tell(other, (worker, why))
+
+    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        self.tell(worker, dict(values))
 
     def tell(self, worker: str, message: Any) -> None:
         with contextlib.suppress(OSError):  # it has ended: its watcher reports that
@@ -181,6 +184,8 @@ def receive(pipe: Connection, worker: Worker, me: context.RunContext) -> None:
             if isinstance(message, bool):  # to stop; handlers of the user's may take their time
                 ask = partial(worker.ask_to_stop, restarts=message)
                 threading.Thread(target=ask, daemon=True).start()
+            elif isinstance(message, dict):
+                me.watermarks.grow(message)
             else:
                 me.mark_gone(*message)
     os.killpg(os.getpid(), signal.SIGKILL)

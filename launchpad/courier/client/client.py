@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from launchpad.courier import transport
+from launchpad.courier import caller, transport
 from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.remote_server import Options, RemoteServer
-from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.protocol import framing
 from launchpad.courier.security import keyring
+from launchpad.courier.telemetry import registry
 from launchpad.courier.transport import network_address
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which every checker brings along
 
     from launchpad.courier.client.aio import AioCall
+    from launchpad.courier.client.link import Link
     from launchpad.courier.telemetry.call_stats import ClientStats, ServerStats
 
     T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
@@ -113,6 +115,7 @@ class Client(Methods[Any], Generic[T]):
             An exception that it returns is raised in place of further waiting.
         max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
         idempotent: methods that may run twice, so that courier may repeat calls of them.
+        link: what its messages go through, so that they arrive later: for tests. See `link.py`.
     """
 
     _futures: Methods[Future[Any]] | None = None
@@ -130,6 +133,7 @@ class Client(Methods[Any], Generic[T]):
         failure_check: Callable[[], Exception | None] | None = None,
         max_bytes: int = framing.MAX_BYTES,
         idempotent: Collection[str] = (),
+        link: Link | None = None,
     ) -> None:
         if isinstance(address, str):
             address = network_address.with_scheme(address)
@@ -151,6 +155,11 @@ class Client(Methods[Any], Generic[T]):
             if kind in _CHANNELS:
                 make_channel = transport.load(_CHANNELS[kind])
         self._channel = make_channel(peer, Options(call_timeout, wait_for_ready, compress=compress))
+        if link is not None:
+            from launchpad.courier.client.link import LinkedChannel
+
+            self._channel = LinkedChannel(self._channel, link)
+        registry.add_client(peer.labels, self._channel.counts)
         super().__init__(self._channel.call)
 
     @property
@@ -222,8 +231,10 @@ class Client(Methods[Any], Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
-        made_in = getattr(self._channel, "made_in", None)  # of one for in-process calls
-        return _rebuild, (self._given, self._name, self._channel.options, idempotent, made_in)
+        link = getattr(self._channel, "link", None)
+        channel = self._channel if link is None else self._channel.inner  # type: ignore[attr-defined]
+        made_in = getattr(channel, "made_in", None)  # of one for in-process calls
+        return _rebuild, (self._given, self._name, self._channel.options, idempotent, made_in, link)
 
     def __eq__(self, other: object) -> bool:
         return other._given == self._given if isinstance(other, Client) else NotImplemented
@@ -297,7 +308,7 @@ def stats(client: Any) -> ClientStats:
     channel: Channel = client._channel
     peer = channel.peer
     return call_stats.ClientStats(
-        name=handshake.name(),
+        name=caller.own_peer().name,
         server=peer.server,
         address=peer.locate(),
         incarnation=peer.server_hello.incarnation.hex() if peer.server_hello is not None else "",
@@ -313,8 +324,9 @@ def _rebuild(
     options: Options,
     idempotent: tuple[str, ...],
     made_in: tuple[int, bytes] | None,
+    link: Link | None,
 ) -> Client[Any]:
-    client: Client[Any] = Client(address, name=name, idempotent=idempotent)
+    client: Client[Any] = Client(address, name=name, idempotent=idempotent, link=link)
     if made_in is not None:
-        vars(client._channel)["made_in"] = made_in
+        vars(getattr(client._channel, "inner", client._channel))["made_in"] = made_in
     return client.with_options(**vars(options))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from launchpad.courier import transport
+from launchpad.courier import caller, transport
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import is_final
 from launchpad.courier.errors import ProtocolError
@@ -151,7 +151,7 @@ def open_socket(
         raw = stream_socket.raw_of(sock)
         places = [raw.getpeername()[:2]] if address.startswith("tcp:") and raw is sock else []
         token = peer.find_token(address, places)
-        sock.sendall(handshake.encode_client_hello(token, handshake.name(), flags, peer.max_bytes))
+        sock.sendall(handshake.encode_client_hello(token, caller.own_peer(), flags, peer.max_bytes))
         start = stream_socket.receive_exactly(sock, len(handshake.TLS_ALERT))
         if start == handshake.TLS_ALERT:
             raise peer.refuse(

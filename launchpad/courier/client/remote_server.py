@@ -108,6 +108,8 @@ class RemoteServer:
         self.address = address if isinstance(address, str) else ""
         self.began = time.monotonic()
         self.server = name or ""  # until the handshake says what it calls itself
+        #: Its label, for what outlives this object.
+        self.labels = [self.label]
         self.server_hello: handshake.ServerHello | None = None  # the last one
         self.takes_bytes = framing.MAX_BYTES  # at once, as far as it is known
         self.max_bytes = max_bytes
@@ -240,6 +242,7 @@ class RemoteServer:
         known, self.server_hello = self.server_hello, server_hello
         self.takes_bytes = server_hello.max_bytes
         self.server = server_hello.server or self.server
+        self.labels[0] = self.label
         if server_hello.status == handshake.BAD_TOKEN:
             raise self.wrong_token()
         if server_hello.status != handshake.ACCEPTED or server_hello.version != handshake.VERSION:

@@ -91,7 +91,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
             return load, kept.arguments
         if type(obj) is _CachedFunction:
             module = obj.__module__
-            if module == "__main__" or not _is_named_in(module, obj):
+            if module == "__main__" or not is_named_in(module, obj):
                 return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
@@ -107,7 +107,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
                 kind, its_name, bases, namespace, *rest = arguments
                 namespace = {**namespace, "__slots__": obj.__slots__}
                 arguments = kind, its_name, bases, namespace, *rest
-            state = setter, state, _is_named_in("__main__", obj)
+            state = setter, state, is_named_in("__main__", obj)
             return make, (recipe, *arguments), state, None, None, fill
         if name == "_function_setstate" and obj.__module__ == "__main__":
             name, origin = _id_of(obj), _here if self.into_main else ""
@@ -141,7 +141,7 @@ def dumps(
         return file.getvalue()
 
 
-def _is_named_in(module: str, obj: Any) -> bool:
+def is_named_in(module: str, obj: Any) -> bool:
     """Whether the module has this very class or function under its name."""
     try:
         return operator.attrgetter(obj.__qualname__)(sys.modules.get(module)) is obj
@@ -320,7 +320,7 @@ def _put_into_main(name: str, made: type | types.FunctionType) -> None:
 def _id_of(function: types.FunctionType) -> str:
     """By which a function that `__main__` has under its name is known again; empty for any other."""
     with _lock:
-        if function not in _ids and _is_named_in("__main__", function):
+        if function not in _ids and is_named_in("__main__", function):
             _ids[function] = uuid.uuid4().hex
             _functions[_ids[function]] = function
         return _ids.get(function, "")

@@ -94,7 +94,7 @@ def encode_call(
     except Exception as error:
         for name, arg in (*enumerate(args), *kwargs.items()):
             if not _can_encode(arg):
-                why = f"{_describe_culprit(arg)}" or ": it cannot be pickled"
+                why = f"{describe_culprit(arg)}" or ": it cannot be pickled"
                 error.add_note(f"(argument {name!r} of the call, a {_name_of(type(arg))},{why})")
         raise
 
@@ -173,7 +173,7 @@ def encode_unpicklable(result: object, error: BaseException, what: str = "return
     `what` the method did with it.
     """
     name = _name_of(type(result))
-    why = f"{_describe_culprit(result)}: {_repr_of(error)}"
+    why = f"{describe_culprit(result)}: {_repr_of(error)}"
     text = f"The method {what} a {name}, which cannot be pickled{why}\n"
     whole = _dumps(_Unsent(what, why), 5)
     return seal_error(name, _repr_of(result), text + _format(error), None, whole, "")
@@ -252,7 +252,7 @@ class _Unsent(NamedTuple):
     why: str
 
 
-def _describe_culprit(value: object) -> str:
+def describe_culprit(value: object) -> str:
     """` because of .cfg['lock'], a _thread.lock`; empty where it is the value itself."""
     path, part = unpicklable.find_culprit(value, _can_encode)
     return f" because of {path}, a {_name_of(type(part))}" if path else ""

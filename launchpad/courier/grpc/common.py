@@ -15,9 +15,12 @@ import contextlib
 import functools
 import hmac
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from launchpad.courier import caller
+from launchpad.courier.caller import Peer
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
@@ -44,6 +47,8 @@ HELLO, KEEP_OPEN, CALL = (f"/{COURIER}/{name}" for name in ("Hello", "Stay", "Ca
 
 # What goes with a call. gRPC wants `-bin` at the end of the names of what is not text.
 TOKEN, PEER, INCARNATION = "courier-token-bin", "courier-peer-bin", "courier-incarnation-bin"
+PEER_START = "courier-peer-start-bin"
+_PEER_START = struct.Struct("<I16s")
 TAKES_BYTES, NOT_RUN = "courier-takes-bytes", "courier-not-run"
 
 Send = Callable[[Any], None]  # the one message, and then None: the end
@@ -132,8 +137,10 @@ class CallerMetadata:
         if TOKEN not in found and authorization.startswith(_BEARER):
             with contextlib.suppress(ValueError):
                 self._token = bytes.fromhex(authorization.removeprefix(_BEARER))
-        #: The name that it gives; empty for one that is no courier.
-        self.peer = bytes(found.get(PEER, b"")[:255]).decode(errors="replace")
+        #: What it says it is; its name is empty for one that is no courier.
+        self.peer = Peer(bytes(found.get(PEER, b"")[:255]).decode(errors="replace"))
+        if len(start := bytes(found.get(PEER_START, b""))) == _PEER_START.size:
+            self.peer = Peer(self.peer.name, *_PEER_START.unpack(start))
         self.incarnation = bytes(found.get(INCARNATION, b""))
         limit = str(found.get(TAKES_BYTES, ""))
         #: The largest result that it takes at once.
@@ -144,6 +151,29 @@ class CallerMetadata:
     def has_token(self, token: bytes) -> bool:
         """Compares in constant time. Without a token every caller may call."""
         return hmac.compare_digest(self._token, token)
+
+
+def metadata_of(peer: Peer) -> tuple[tuple[str, bytes], ...]:
+    """What a client says of itself."""
+    return (PEER, peer.name.encode()), (PEER_START, _PEER_START.pack(*peer[1:]))
+
+
+class GrpcCaller:
+    """The caller of a call over gRPC; in the block its method runs."""
+
+    call_id = 0
+
+    def __init__(self, peer: Peer, context: grpc.ServicerContext) -> None:
+        self.peer, self._context = peer, context
+
+    def is_gone(self, call_id: int = 0) -> bool:
+        return not self._context.is_active()
+
+    def __enter__(self) -> None:
+        self._token = caller.current.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        caller.current.reset(self._token)
 
 
 def refuse(code: grpc.StatusCode, text: str, **trailing: str) -> grpc.RpcMethodHandler:

@@ -22,6 +22,7 @@ from typing import Any
 import grpc
 
 from launchpad.courier import fork
+from launchpad.courier.caller import own_peer
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun, is_final, next_pause
 from launchpad.courier.errors import ProtocolError
@@ -209,7 +210,7 @@ class GrpcConnection:
         hello_call = channel.unary_unary(common.HELLO)
         metadata = (
             (common.TOKEN, token),
-            (common.PEER, handshake.name().encode()),
+            *common.metadata_of(own_peer()),
             (common.TAKES_BYTES, str(self._peer.max_bytes)),
         )
         try:

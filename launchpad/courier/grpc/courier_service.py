@@ -22,7 +22,14 @@ from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
-from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
+from launchpad.courier.grpc.common import (
+    CallerMetadata,
+    GrpcCaller,
+    Send,
+    fail,
+    refuse,
+    unary_handler,
+)
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
 
@@ -87,7 +94,7 @@ class CourierService:
             fail(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
             send(None)
             return
-        counts = self._core.counts.of(caller_metadata.peer)[frame[2]]
+        counts = self._core.counts.of(caller_metadata.peer.name)[frame[2]]
         counts.started += 1
         began, n_in = time.monotonic(), framing.size(frame[3], frame[4])
 
@@ -100,7 +107,8 @@ class CourierService:
             send(answer)
             send(None)
 
-        reply = self._answer(frame, found, deadline_of(context))
+        with GrpcCaller(caller_metadata.peer, context):
+            reply = self._answer(frame, found, deadline_of(context))
         finish_when_done(self._core, context, reply, finish)
 
     def _answer(

@@ -20,7 +20,14 @@ from google.protobuf.struct_pb2 import ListValue, NullValue, Struct, Value
 
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import pickling
-from launchpad.courier.grpc.common import CallerMetadata, Send, fail, refuse, unary_handler
+from launchpad.courier.grpc.common import (
+    CallerMetadata,
+    GrpcCaller,
+    Send,
+    fail,
+    refuse,
+    unary_handler,
+)
 from launchpad.courier.grpc.courier_service import deadline_of, finish_when_done, without_stream
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.dispatcher import Reply
@@ -73,8 +80,8 @@ class JsonService:
         core = self._core
         deadline = deadline_of(context)
         # `ipv4:10.0.0.5:1234` without the port, which is another one each time.
-        caller = caller_metadata.peer or f"grpc {context.peer().rpartition(':')[0]}"
-        counts = core.counts.of(caller)[method]
+        name = caller_metadata.peer.name or f"grpc {context.peer().rpartition(':')[0]}"
+        counts = core.counts.of(name)[method]
         call = _JsonCall(context, send, counts, request.ByteSize())
         if core.is_stopping:
             call.end(_Code.UNAVAILABLE, f"{core.name} is stopping, and has not run this call")
@@ -84,7 +91,8 @@ class JsonService:
             return
         body, buffers = pickling.encode(to_arguments(request))
         call_context = CallContext(deadline, caller_metadata.trace)
-        reply = core.methods.answer_for(call_context, method, body, buffers)
+        with GrpcCaller(caller_metadata.peer._replace(name=name), context):
+            reply = core.methods.answer_for(call_context, method, body, buffers)
         finish_when_done(core, context, reply, call.finish)
 
 

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from launchpad.courier import caller
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
+from launchpad.courier.caller import Peer
 from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise
@@ -31,6 +33,8 @@ _POLL_S = 1.0  # a caller that waits that long searches for the reason, and agai
 # A reply's kind, never on the wire: the call has begun, and its outcome will stay unknown.
 LOST = 255
 
+_UNKNOWN = Peer("")
+
 
 class InprocessCall(LocalCall):
     """One call on its way through a server of this process; a job for its threads.
@@ -43,6 +47,8 @@ class InprocessCall(LocalCall):
         call_context: what the calls that the method makes inherit, with the deadline.
         on_reply: called with the reply, in the thread that completes the call.
     """
+
+    call_id = 0
 
     def __init__(
         self,
@@ -64,12 +70,13 @@ class InprocessCall(LocalCall):
         self._promise: Promise | None = None
         self._state_lock = threading.Lock()
         self._is_completed = False
+        self.peer = _UNKNOWN  # from when it is queued
         self._has_reply = threading.Lock()  # released when the reply is there
         self._has_reply.acquire()
 
-    def enqueue(self, core: ServerCore, counts: MethodCounts) -> bool:
+    def enqueue(self, core: ServerCore, peer: Peer, counts: MethodCounts) -> bool:
         """Queues it for a thread of the server, which counts it; False when the server is stopping."""
-        self._core, self._counts = core, counts
+        self._core, self._counts, self.peer = core, counts, peer
         self.is_urgent = self.method in core.methods.urgent
         return core.accept_local_call(self)
 
@@ -105,10 +112,14 @@ class InprocessCall(LocalCall):
             return
         self._counts.started += 1
         (body, buffers), self._arguments = self._arguments, (b"", ())
-        if self._call_context is None:
-            reply = core.methods.answer(self.method, body, buffers)
-        else:
-            reply = core.methods.answer_for(self._call_context, self.method, body, buffers)
+        token = caller.current.set(self)
+        try:
+            if self._call_context is None:
+                reply = core.methods.answer(self.method, body, buffers)
+            else:
+                reply = core.methods.answer_for(self._call_context, self.method, body, buffers)
+        finally:
+            caller.current.reset(token)
         del body, buffers  # only the method knows how long they are needed
         if reply[0] != PROMISE:
             self._answer_with(reply)
@@ -120,6 +131,10 @@ class InprocessCall(LocalCall):
         if is_completed:
             promise.cancel()
         core.send_when_done(promise, lambda: self._answer_with(encode_outcome(promise)))
+
+    def is_gone(self, call_id: int = 0) -> bool:
+        """Whether its caller does not wait any longer."""
+        return self._is_completed
 
     def give_up(self) -> None:
         """The caller does not wait any longer: if the call has not begun, it will not."""
@@ -141,8 +156,10 @@ class InprocessCall(LocalCall):
         if promise is not None:
             promise.cancel()  # no caller would receive its outcome
         self._has_reply.release()
-        if self._on_reply is not None:
-            self._on_reply(self._reply)
+        # What the method leaves may keep this call, as that of its caller, but must not keep its future.
+        on_reply, self._on_reply = self._on_reply, None
+        if on_reply is not None:
+            on_reply(self._reply)
         return True
 
     def _answer_with(self, reply: Reply) -> None:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier import call_stack
+from launchpad.courier import call_stack, caller
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
+from launchpad.courier.caller import Peer
 from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.remote_server import Options, RemoteServer
 from launchpad.courier.client.retry import NotRun
@@ -39,8 +40,8 @@ class InprocessChannel(Channel):
         self._sockets = SocketChannel(peer, options, self.counts)  # opens none before it is needed
         # The process in which its server is, or will be.
         self.made_in = inprocess_addresses.process_id()
-        # What this process is called at the server, by the server's incarnation.
-        self._known_names: dict[bytes, str] = {}
+        # What this process is at the server, by the server's incarnation.
+        self._known_as: dict[bytes, Peer] = {}
 
     @property
     def n_connections(self) -> int:
@@ -100,9 +101,9 @@ class InprocessChannel(Channel):
             return False
         if call.size > framing.SMALL:
             self.peer.check_size(call.method, call.size)
-        name = self._known_names.get(core.incarnation, "")
-        counts = core.counts.get(name) or core.counts.of(name)
-        return call.enqueue(core, counts[call.method])
+        peer = self._known_as.get(core.incarnation) or caller.own_peer()
+        counts = core.counts.get(peer.name) or core.counts.of(peer.name)
+        return call.enqueue(core, peer, counts[call.method])
 
     def new_context(self, began: float) -> CallContext | None:
         """The deadline and trace of a call that begins now; None if it has neither."""
@@ -146,7 +147,7 @@ class InprocessChannel(Channel):
                 server=self.peer.server,
                 address=self.peer.address,
             )
-        if core.incarnation in self._known_names:
+        if core.incarnation in self._known_as:
             return core
         import hmac
 
@@ -157,6 +158,6 @@ class InprocessChannel(Channel):
                 handshake.VERSION, verdict, core.incarnation, core.name, core.max_bytes
             )
         )
-        self._known_names.clear()  # not another dict: `with_options` shares it
-        self._known_names[core.incarnation] = handshake.name()
+        self._known_as.clear()  # not another dict: `with_options` shares it
+        self._known_as[core.incarnation] = caller.own_peer()
         return core

@@ -1,6 +1,6 @@
 """How a connection opens: one exchange of fixed size, in which nothing is unpickled.
 
-    client hello (336 bytes)             server hello (308 bytes)
+    client hello (356 bytes)             server hello (308 bytes)
     ──────────────────────────────       ───────────────────────────────────────
     4s    magic  b"LPC1"                 4s    magic  b"LPC1"
     H     version                        H     version
@@ -9,15 +9,12 @@
     Q     most bytes it takes at once    Q     most bytes it takes at once
     64s   token                          16s   incarnation, random per server start
     256s  name of the peer               16s   boot id of its machine
-                                         I     its process id
+    I     its attempt                    I     its process id
+    16s   its incarnation
                                          256s  name of the server
 
 The server reads nothing else of a connection before the token has been compared. The first eight
 bytes of either stay the same in every version, so that each side can say what the other speaks.
-
-The name of the peer is what this process, or this part of it, is called by the servers it talks to:
-
-    handshake.provide(lambda: current_worker().name)
 """
 
 from __future__ import annotations
@@ -25,13 +22,13 @@ from __future__ import annotations
 import functools
 import os
 import struct
-from collections.abc import Callable
 from typing import NamedTuple
 
+from launchpad.courier.caller import Peer
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import MAX_BYTES, Chunk
 
-VERSION = 2
+VERSION = 3
 
 OVERLAP = 1  # calls on this connection may overlap
 SHARE = 2  # large buffers may be in shared memory (shm/socket.py), both ways
@@ -46,7 +43,7 @@ NOT_TLS = TLS_ALERT + b"\x01\x00\x02\x02\x46"
 
 _MAGIC = b"LPC1"
 _START = struct.Struct("<4sHBB")
-_CLIENT_HELLO = struct.Struct("<4sHBBQ64s256s")
+_CLIENT_HELLO = struct.Struct("<4sHBBQ64s256sI16s")
 _SERVER_HELLO = struct.Struct("<4sHBBQ16s16sI256s")
 START_SIZE = _START.size
 CLIENT_HELLO_SIZE = _CLIENT_HELLO.size
@@ -59,7 +56,7 @@ class ClientHello(NamedTuple):
     version: int
     flags: int
     token: bytes
-    peer: str
+    peer: Peer
     max_bytes: int = MAX_BYTES
 
 
@@ -76,11 +73,11 @@ class ServerHello(NamedTuple):
 
 
 def encode_client_hello(
-    token: bytes, peer: str, flags: int = 0, max_bytes: int = MAX_BYTES
+    token: bytes, peer: Peer, flags: int = 0, max_bytes: int = MAX_BYTES
 ) -> bytes:
-    """What a client sends first; `peer` is cut to what fits."""
-    name = peer.encode()[:255]
-    return _CLIENT_HELLO.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name)
+    """What a client sends first; the peer's name is cut to what fits."""
+    name, of_peer = peer.name.encode()[:255], peer[1:]
+    return _CLIENT_HELLO.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name, *of_peer)
 
 
 def read_version(data: Chunk) -> int:
@@ -96,10 +93,10 @@ def read_version(data: Chunk) -> int:
 
 def decode_client_hello(data: Chunk) -> ClientHello:
     """Raises ProtocolError if it is none of courier's."""
-    magic, version, flags, token_len, max_bytes, token, name = _CLIENT_HELLO.unpack(data)
+    magic, version, flags, token_len, max_bytes, token, name, *of_peer = _CLIENT_HELLO.unpack(data)
     if magic != _MAGIC or token_len > 64:
         raise ProtocolError("not a courier handshake")
-    peer = name.rstrip(b"\0").decode(errors="replace")
+    peer = Peer(name.rstrip(b"\0").decode(errors="replace"), *of_peer)
     return ClientHello(version, flags, token[:token_len], peer, max_bytes)
 
 
@@ -130,17 +127,3 @@ def boot_id() -> bytes:
             return bytes.fromhex(file.read().strip().replace("-", ""))
     except (OSError, ValueError):
         return bytes(16)
-
-
-_provider: Callable[[], str] = str
-
-
-def provide(name: Callable[[], str]) -> None:
-    """From now on clients give servers the name that `name()` returns, called in their own thread."""
-    global _provider
-    _provider = name
-
-
-def name() -> str:
-    """The name of the worker, or of the process, that the calling thread belongs to."""
-    return _provider() or f"pid {os.getpid()}"

@@ -13,10 +13,13 @@ reading, and costs no hop. When nothing comes, the connection is parked and the 
 from __future__ import annotations
 
 import contextlib
+import select
 import selectors
 import socket
 from typing import TYPE_CHECKING
 
+from launchpad.courier import caller
+from launchpad.courier.caller import Peer
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.thread_pool import Job
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
 
 LINGER_S = 0.05
+_UNKNOWN = Peer("")
+_HAS_ENDED = getattr(select, "POLLRDHUP", select.POLLHUP)
 _GOAWAY = framing.encode_small(framing.NOT_RUN, 0, b"", framing.STOPPING)
 
 
@@ -34,26 +39,40 @@ class ServerConnection(Job):
     """A socket that a server has accepted."""
 
     expires_at = float("inf")
+    call_id = 0
     events = selectors.EVENT_READ  # for which it is parked
 
-    def __init__(self, sock: Socket, core: ServerCore) -> None:
+    def __init__(self, sock: Socket, core: ServerCore, peer: Peer = _UNKNOWN) -> None:
         self.sock = sock
+        self.peer = peer
         self._core = core
         core.connections.add(self)
         if core.is_closing:  # its `close` may have hung up the others before this one was added
             self.hang_up()
+
+    def is_gone(self, call_id: int = 0) -> bool:
+        """Whether its client has closed it, or has died. From any thread; while a method runs, say."""
+        poll = select.poll()
+        try:
+            poll.register(stream_socket.raw_of(self.sock), _HAS_ENDED)
+        except (OSError, ValueError):  # it is closed here, too
+            return True
+        return bool(poll.poll(0))
 
     def take_job(self) -> Job:
         return self
 
     def run(self) -> None:
         """Serves what has arrived; then parks or closes."""
+        token = caller.current.set(self)
         try:
             self._serve()
         except BaseException as error:
             self.close()
             if not isinstance(error, OSError | ProtocolError):
                 raise
+        finally:
+            caller.current.reset(token)
 
     def close(self) -> None:
         self._core.connections.discard(self)

@@ -22,6 +22,7 @@ from launchpad.courier.server.handshake import Handshake
 from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConnection
 from launchpad.courier.server.poller import Poller
 from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
+from launchpad.courier.telemetry import registry
 from launchpad.courier.telemetry.counters import EdgeCounts
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class ServerCore:
         self.incarnation = os.urandom(16)
         self.max_bytes = max_bytes
         self.counts = EdgeCounts(methods.has)
+        registry.add_server(self, name, self.counts)
         self.is_stopping = False  # no call begins any more
         self.is_draining = False
         self.is_inherited = False  # from the process that forked this one, where it serves

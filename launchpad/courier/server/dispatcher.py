@@ -106,7 +106,7 @@ class Dispatcher:
             if type(result) in _SCALARS:  # as `encode` does, without the way there
                 return framing.RESULT, _dumps(result, 5), []
             if isinstance(result, CoroutineType):
-                result = self.loop.spawn(result)
+                result = self.loop.spawn(result, is_call=True)
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return framing.ERROR, pickling.encode_error(error), []
         finally:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier import caller
 from launchpad.courier.promise import Promise
 
 if TYPE_CHECKING:
@@ -31,13 +33,17 @@ class EventLoop:
         self._thread: threading.Thread | None = None
         self._promises: set[_TaskPromise] = set()  # of tasks that run, or are about to
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Promise:
-        """Runs a coroutine in the caller's context. Cancelling the outcome cancels the task."""
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], *, is_call: bool = False) -> Promise:
+        """Runs a coroutine in the caller's context. Cancelling the outcome cancels the task.
+
+        One that `is_call` finds the outcome as `caller.outcome`.
+        """
         import asyncio
 
         with self._lock:
             if (loop := self._loop) is None:
-                loop = self._loop = asyncio.new_event_loop()
+                # Its own callbacks would keep the context of this call, and with it the connection.
+                loop = self._loop = contextvars.Context().run(asyncio.new_event_loop)
                 self._thread = threading.Thread(
                     target=self._main, args=(loop,), name=f"{self._name}-loop", daemon=True
                 )
@@ -45,7 +51,10 @@ class EventLoop:
             promise = _TaskPromise(loop, coroutine)
             self._promises.add(promise)
         promise.then(self._promises.discard)
-        loop.call_soon_threadsafe(promise.start, context=contextvars.copy_context())
+        own = contextvars.copy_context()
+        if is_call:  # weakly: the context is kept by the task, and that by the promise
+            own.run(caller.outcome.set, weakref.ref(promise))
+        loop.call_soon_threadsafe(promise.start, context=own)
         return promise
 
     def close(self) -> None:
@@ -98,7 +107,7 @@ class EventLoop:
 class _TaskPromise(Promise):
     """The outcome of a coroutine on the loop, which can be cancelled while it runs."""
 
-    __slots__ = ("_coroutine", "_loop", "_task")
+    __slots__ = ("__weakref__", "_coroutine", "_loop", "_task", "is_cancelled")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
@@ -107,6 +116,7 @@ class _TaskPromise(Promise):
         self._loop = loop
         self._coroutine = coroutine
         self._task: asyncio.Task[Any] | None = None
+        self.is_cancelled = False  # it was requested
 
     def start(self) -> None:
         """On the loop: makes the task."""
@@ -116,6 +126,7 @@ class _TaskPromise(Promise):
 
     def cancel(self) -> bool:
         """Requests that the task ends; what it ends with is the outcome."""
+        self.is_cancelled = True
         if not self.is_done:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
                 self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())

@@ -30,6 +30,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from launchpad.courier import caller
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
@@ -65,8 +66,8 @@ class PipelinedConnection(ServerConnection):
     """A connection that is served by one thread after the other, and sometimes by several."""
 
     def __init__(self, sock: Socket, core: ServerCore, hello: ClientHello) -> None:
-        super().__init__(sock, core)
-        self._counts = core.counts.of(hello.peer)
+        super().__init__(sock, core, hello.peer)
+        self._counts = core.counts.of(hello.peer.name)
         self._takes_bytes = hello.max_bytes
         self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes, most_scratch_bytes=_SCRATCH)
         self._answers = WriteQueue(sock, _MAX_WAITING)
@@ -76,6 +77,7 @@ class PipelinedConnection(ServerConnection):
         self._read_at = 0.0
         self._averages: dict[MethodCounts, float] = {}  # seconds; of few methods
         self._offloaded: dict[int, Job] = {}  # given to the pool, and not begun
+        self._beside: set[CallerOnPipeline] = set()  # whose calls run while another thread reads
         self._promises: dict[int, Promise] = {}
         self._n_unanswered = 0  # calls that will be answered, but not by the turn
         self._has_ended = False  # nothing more will be read
@@ -95,6 +97,7 @@ class PipelinedConnection(ServerConnection):
                 return None
             self._update_average(turn.runs, now - turn.since)
             turn.is_replaced = True
+            self._beside.add(turn)
             self._n_unanswered += 1
             self._turn = ReadTurn(self)
             return self._turn
@@ -102,6 +105,7 @@ class PipelinedConnection(ServerConnection):
     def serve(self, turn: ReadTurn) -> None:
         """Reads, runs and answers for as long as `turn` is the one that has the turn."""
         self._core.watch(self)
+        token = caller.current.set(turn)
         try:
             while self._run_queue(turn) and self._read(turn):
                 pass
@@ -113,7 +117,9 @@ class PipelinedConnection(ServerConnection):
             if not isinstance(error, OSError | ProtocolError):
                 raise
         finally:
+            caller.current.reset(token)
             if turn.is_replaced:
+                self._beside.discard(turn)
                 self._deliver()
 
     def close(self) -> None:
@@ -149,6 +155,7 @@ class PipelinedConnection(ServerConnection):
                 self._offloaded[call_id] = job
                 core.pool.submit(job)
                 continue
+            turn.call_id = call_id
             turn.runs = counts
             turn.since = began
             counts.started += 1
@@ -207,6 +214,10 @@ class PipelinedConnection(ServerConnection):
             if (promise := self._promises.get(call_id)) is not None:
                 promise.cancel()
             core.methods.unclaimed_streams.drop(self, call_id)
+        if cancelled:
+            for beside in tuple(self._beside):
+                if beside.call_id in cancelled:
+                    beside.cancelled_id = beside.call_id
         calls = [f for f in frames if f[0] == framing.CALL and f[1] not in cancelled]
         if urgent := core.methods.urgent:
             calls.sort(key=lambda frame: frame[2] not in urgent)
@@ -226,7 +237,14 @@ class PipelinedConnection(ServerConnection):
             counts = self._counts[method]
             counts.started += 1
             began = _monotonic()
-            reply = self._run(frame, read_at)
+            beside = CallerOnPipeline(self, call_id)
+            self._beside.add(beside)
+            token = caller.current.set(beside)
+            try:
+                reply = self._run(frame, read_at)
+            finally:
+                caller.current.reset(token)
+                self._beside.discard(beside)
             self._update_average(counts, _monotonic() - began)
             self._answer(frame, reply, counts, began)
         self._deliver()
@@ -309,14 +327,31 @@ class PipelinedConnection(ServerConnection):
             self.part()
 
 
-class ReadTurn(Job):
+class CallerOnPipeline:
+    """The client, as the caller of what one thread runs: of one call after the other."""
+
+    def __init__(self, connection: PipelinedConnection, call_id: int = 0) -> None:
+        self.call_id = call_id  # of the one that runs, or ran last
+        self.cancelled_id = 0  # of one that was cancelled as it ran
+        self._connection = connection
+
+    @property
+    def peer(self) -> caller.Peer:
+        return self._connection.peer
+
+    def is_gone(self, call_id: int = 0) -> bool:
+        is_cancelled = bool(call_id) and call_id == self.cancelled_id
+        return is_cancelled or self._connection.is_gone()
+
+
+class ReadTurn(CallerOnPipeline, Job):
     """The right to read, and to run what has been read. The newest one has it.
 
     The thread that has the turn records what it runs, without a lock; the leader reads the record.
     """
 
     def __init__(self, connection: PipelinedConnection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self.is_replaced = False  # it has one answer to deliver, and no longer the turn
         self.runs: MethodCounts | None = None  # calls of this method, since:
         self.since = 0.0  # or 0, when none runs

@@ -52,11 +52,11 @@ class SerialConnection(ServerConnection):
     _streams: ServerStreamCall | None = None
 
     def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
-        super().__init__(sock, core)
+        super().__init__(sock, core, hello.peer)
         self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes)
         self._takes_bytes = hello.max_bytes
-        self.caller = hello.peer
-        self._counts = core.counts.of(hello.peer)
+        self.caller = hello.peer.name
+        self._counts = core.counts.of(hello.peer.name)
         self._spin = SpinWaiter(sock)
         self._send = self._spin.send
         self._answer_call = core.methods.answer

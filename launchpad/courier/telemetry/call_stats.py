@@ -14,12 +14,12 @@ Each prints as a table, and as text for Prometheus (prometheus.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launchpad.courier.telemetry import prometheus
-from launchpad.courier.telemetry.counters import Counts, EdgeCounts
+from launchpad.courier.telemetry.counters import N_BUCKETS, Counts, EdgeCounts, MethodCounts
 
 
 @dataclass(frozen=True)
@@ -173,18 +173,18 @@ class ServerStats:
 
 
 def read(counts: Counts) -> dict[str, MethodStats]:
-    """By method, sorted. Calls may go on meanwhile: what is read of each is never inconsistent."""
-    found = {}
-    for method, each in sorted(counts.copy().items()):
-        # In the order opposite to that in which a call changes them: no call has ended but not begun.
-        buckets = tuple(each.buckets)
-        bytes_in, bytes_out, total_s = each.bytes_in, each.bytes_out, each.total_s
-        errors, started, items = each.errors, each.started, each.items
-        in_flight = started - sum(buckets)
-        found[method.decode(errors="replace")] = MethodStats(
-            started, errors, in_flight, bytes_in, bytes_out, total_s, buckets, items
-        )
-    return found
+    """By method, sorted."""
+    return {m.decode(errors="replace"): of(each) for m, each in sorted(counts.copy().items())}
+
+
+def of(counts: MethodCounts) -> MethodStats:
+    """What has been counted of a method. Calls may go on meanwhile: it is never inconsistent."""
+    # In the order opposite to that in which a call changes them: no call has ended but not begun.
+    buckets = tuple(counts.buckets)
+    bytes_in, bytes_out, total_s = counts.bytes_in, counts.bytes_out, counts.total_s
+    errors, started, items = counts.errors, counts.started, counts.items
+    in_flight = started - sum(buckets)
+    return MethodStats(started, errors, in_flight, bytes_in, bytes_out, total_s, buckets, items)
 
 
 def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
@@ -194,14 +194,19 @@ def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
 
 def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodStats]:
     """By method, over all clients."""
-    totals: dict[str, MethodStats] = {}
-    for name in sorted({name for methods in edges.values() for name in methods}):
-        found = [vars(each[name]).values() for each in edges.values() if name in each]
-        *numbers, buckets, items = zip(*found, strict=True)
-        by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
-        sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]
-        totals[name] = MethodStats(*sums)
-    return totals
+    names = sorted({name for methods in edges.values() for name in methods})
+    return {name: added(each[name] for each in edges.values() if name in each) for name in names}
+
+
+def added(stats: Iterable[MethodStats]) -> MethodStats:
+    """Those of several together; of none, as of a method that was never called."""
+    found = [vars(each).values() for each in stats]
+    if not found:
+        return MethodStats(0, 0, 0, 0, 0, 0.0, (0,) * N_BUCKETS)
+    *numbers, buckets, items = zip(*found, strict=True)
+    by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
+    sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]
+    return MethodStats(*sums)
 
 
 def _table(
@@ -213,24 +218,28 @@ def _table(
     """A line about all, and one for each method, by its keys."""
     connections = f"{stats.connections} connection{'s' * (stats.connections != 1)}"
     incarnation = f", incarnation {stats.incarnation[:8]}" if stats.incarnation else ""
-    headline = f"{what}: up {_seconds(stats.uptime_s)}, {connections}{incarnation}"
+    headline = f"{what}: up {seconds(stats.uptime_s)}, {connections}{incarnation}"
     if not rows:
         return f"{headline}\nno calls yet"
     table = [(*keys, "calls", "errors", "in flight", "mean", "p50", "p99", "in", "out")]
     for names, each in rows:
         counted = [f"{n:,}" for n in (each.calls, each.errors, each.in_flight)]
-        took = [_seconds(s) for s in (each.mean_s, each.p50_s, each.p99_s)]
-        table.append((*names, *counted, *took, _size(each.bytes_in), _size(each.bytes_out)))
+        took = [seconds(s) for s in (each.mean_s, each.p50_s, each.p99_s)]
+        table.append((*names, *counted, *took, size(each.bytes_in), size(each.bytes_out)))
+    return "\n".join([headline, *aligned(table, len(keys))])
+
+
+def aligned(table: Sequence[Sequence[str]], n_text: int) -> list[str]:
+    """The rows of a table as lines: the first `n_text` columns are text, the others numbers."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    aligned = [str.ljust] * len(keys) + [str.rjust] * (len(widths) - len(keys))
-    lines = [
-        "  ".join(align(cell, n) for align, cell, n in zip(aligned, row, widths, strict=True))
+    align = [str.ljust] * n_text + [str.rjust] * (len(widths) - n_text)
+    return [
+        "  ".join(to(cell, n) for to, cell, n in zip(align, row, widths, strict=True)).rstrip()
         for row in table
     ]
-    return "\n".join([headline, *map(str.rstrip, lines)])
 
 
-def _seconds(s: float) -> str:
+def seconds(s: float) -> str:
     """Three digits and a unit: `120 µs`, `1.20 ms`."""
     if math.isnan(s):
         return "–"
@@ -242,7 +251,7 @@ def _seconds(s: float) -> str:
     return f"{_digits(s * 1e6)} µs"
 
 
-def _size(n: float) -> str:
+def size(n: float) -> str:
     """Bytes, in powers of a thousand: `1.23 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if n < 1000:

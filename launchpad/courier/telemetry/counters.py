@@ -32,6 +32,16 @@ class MethodCounts:
     total_s: float = 0.0
     buckets: list[int] = field(default_factory=lambda: [0] * N_BUCKETS)
 
+    def add(self, other: MethodCounts) -> None:
+        """Adds those of another; in the order in which `call_stats.of` reads them, since calls may go on."""
+        self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
+        self.bytes_in, self.bytes_out = (
+            self.bytes_in + other.bytes_in,
+            self.bytes_out + other.bytes_out,
+        )
+        self.total_s, self.errors = self.total_s + other.total_s, self.errors + other.errors
+        self.started, self.items = self.started + other.started, self.items + other.items
+
     def finish(self, took_s: float, bytes_in: int, bytes_out: int) -> None:
         """One call more has ended, well or not."""
         bucket = int(took_s * 1e6).bit_length()
@@ -55,11 +65,16 @@ class Counts(dict[bytes, MethodCounts]):
     def __init__(self, is_known: Callable[[bytes], bool] = lambda method: True) -> None:
         super().__init__()
         self._is_known = is_known
+        self.log: list[tuple[bytes, MethodCounts]] = []
+        """All that is in here, for the registry: it may be read when this object is gone."""
 
     def __missing__(self, method: bytes) -> MethodCounts:
         is_own = len(self) < self.MAX_METHODS and self._is_known(method)
-        name = method if is_own else UNKNOWN
-        return self.setdefault(name, MethodCounts())
+        name, new = method if is_own else UNKNOWN, MethodCounts()
+        counts = self.setdefault(name, new)
+        if counts is new:
+            self.log.append((name, new))
+        return counts
 
 
 class EdgeCounts(dict[str, Counts]):
@@ -73,10 +88,16 @@ class EdgeCounts(dict[str, Counts]):
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         super().__init__()
         self._is_known = is_known
+        self.log: list[tuple[str, list[tuple[bytes, MethodCounts]]]] = []
+        """As that of `Counts`, by client."""
 
     def of(self, peer: str) -> Counts:
         name = peer if peer in self or len(self) < self.MAX_PEERS else "(others)"
-        return self.setdefault(name, Counts(self._is_known))
+        new = Counts(self._is_known)
+        counts = self.setdefault(name, new)
+        if counts is new:
+            self.log.append((name, new.log))
+        return counts
 
 
 def warn(text: str) -> None:

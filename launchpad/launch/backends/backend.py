@@ -9,20 +9,24 @@ events, `launchpad.events`, through one function; nothing else. `tests/contract`
     claim(plan, run)     ◀── launch
     start(plan, run, report) ──▶ Workers
       .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
-                               ◀── report ── ProcessStarted · Ready · Done · Waiting
-                                              StopRequested · WorkerNote · Exiting · Ended
+                               ◀── report ── ProcessStarted · Ready · Returned · Done
+                                              EndsWatched · Waiting · StopRequested · WorkerNote
+                                              Exiting · Ended
       .request_stop(worker, restarts) ────────────────────────────▶ worker.ask_to_stop()
       .announce_gone(worker, why) ──────────────────────────────▶ all others: context.mark_gone()
+      .announce_watermarks(worker, values) ────────────────────────────▶ worker: watermarks.grow()
       .kill(worker) ──────────────────────────▶ makes an end
 """
 
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from launchpad.events import Event
+from launchpad.state.places import is_url
 
 if TYPE_CHECKING:
     from launchpad.launch.detached import Detached
@@ -58,6 +62,10 @@ class Workers(abc.ABC):
 
         An empty `why` takes that back: it has been started again.
         """
+
+    @abc.abstractmethod
+    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        """Sends this worker numbers that only grow: `context.watermarks.grow`."""
 
     def places(self) -> Mapping[str, str] | None:
         """Address name → where it is now as this process sees it, if workers move; changes by itself.
@@ -103,6 +111,14 @@ class Backend(abc.ABC):
             kind: `courier` or `port`, see `launchpad.address`.
         """
 
+    def state_folder(self, state: str) -> str:
+        """What `launch(state=…)` means here: a path on all hosts, or a URL. Pure.
+
+        Raises:
+            DefinitionError: it means nothing.
+        """
+        return state if is_url(state) else os.path.abspath(os.path.expanduser(state))
+
     def assign(self, plan: LaunchPlan) -> LaunchPlan:
         """The plan with what only this backend can say of it before anything starts: devices, ports.
 
@@ -116,11 +132,13 @@ class Backend(abc.ABC):
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """The plan with the devices that no other run holds; this one holds them until it has ended.
 
-        Called at a launch, before `start`. By default nothing is held.
+        Called at a launch, before `start`. By default only the folder is held in which its workers save.
 
         Raises:
             LaunchError: other runs hold what this one needs; it says which.
         """
+        if plan.state:
+            run.hold_state(plan.state, plan.program)
         return plan
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:

@@ -16,6 +16,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.planning.interpreter import InterpreterSettings
 from launchpad.launch.planning.main_module import MainModule
+from launchpad.state.places import StatePlaces
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,9 @@ def differences(launcher: Mapping[str, str]) -> str:
     )
 
 
-def spec_fields(origin: LauncherInfo, keys: RunSecrets, worker: str, state: str) -> dict[str, Any]:
+def spec_fields(
+    origin: LauncherInfo, keys: RunSecrets, worker: str, state: StatePlaces
+) -> dict[str, Any]:
     """The fields of a `LaunchSpec` that come from a launcher on another host.
 
     Every server that a worker calls belongs to its run, unless it has a key of its own.

@@ -8,7 +8,10 @@ Threads and processes share this; how a worker is kept to what it was given is t
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +26,8 @@ from launchpad.launch.rundir import claims
 from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.resources import counted, in_words
+
+OPENMP_THREADS = "OMP_NUM_THREADS"
 
 _RELEASE_WAIT_S = 5.0
 """How long a launch waits for the GPUs of a run whose launcher has ended; its workers end with that."""
@@ -41,6 +46,7 @@ class LocalBackend(Backend):
             DefinitionError: this host does not have what they ask for.
         """
         workers = plan.workers
+        _check_preload(workers)
         _check_cpus_and_memory(workers)
         requests = _requests(workers)
         devices = _devices(requests)
@@ -57,8 +63,9 @@ class LocalBackend(Backend):
         """The plan with GPUs and CPUs that no other run holds; this run holds them from now on.
 
         Raises:
-            LaunchError: others hold too many of the GPUs.
+            LaunchError: others hold too many of the GPUs, or the folder for its state.
         """
+        plan = super().claim(plan, run)
         has_cpus = any(worker.cpus for worker in plan.workers)
         if not has_cpus and not any(worker.gpus for worker in plan.workers):
             return plan
@@ -95,6 +102,18 @@ def _equipped(
         for w in plan.workers
     )
     return replace(plan, workers=tuple(workers))
+
+
+def _check_preload(workers: Sequence[WorkerPlan]) -> None:
+    """Refuses a module that is not there; what can be seen without importing it."""
+    for module in dict.fromkeys(m for w in workers if not w.python for m in w.preload):
+        package = module.partition(".")[0]
+        try:
+            is_there = package in sys.modules or importlib.util.find_spec(package) is not None
+        except (ImportError, ValueError):
+            is_there = True  # it is strange, and the import will say how
+        if not is_there:
+            raise DefinitionError(f"preload={module!r}: there is no module {package!r} here")
 
 
 # GPUs.
@@ -185,6 +204,20 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
             f"{shortage.demand(words, in_words(total))}, this host has {in_words(most)} of memory. Give"
             " fewer replicas, or smaller Resources(memory=…)."
         )
+
+
+def number_of_threads(worker: WorkerPlan, num_workers: int) -> int:
+    """How many threads of BLAS and OpenMP a worker is given.
+
+    Args:
+        num_workers: How many share this host's CPUs.
+    """
+    inherited = os.environ.get(OPENMP_THREADS, "")
+    if worker.resources.cpus is not None:
+        return math.ceil(worker.resources.cpus)
+    if inherited.isdigit():  # Ray sets it, which knows how many workers share a node
+        return max(1, int(inherited))
+    return max(1, number_of_cpus() // num_workers)
 
 
 def number_of_cpus() -> int:

@@ -8,6 +8,7 @@ from outside. A worker that does not stop when its grace period is over is left 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from dataclasses import replace
 
 from launchpad import context, outcome
 from launchpad.address import COURIER
+from launchpad.errors import LaunchError
 from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.local_host import LocalBackend
@@ -63,6 +65,12 @@ class Threads(LocalBackend):
                 texts.append(text.format(", ".join(names[:5]) + more))
         if texts:
             warnings.warn("; ".join(texts), UserWarning, stacklevel=4)
+        for module in dict.fromkeys(m for worker in workers for m in worker.preload):
+            try:
+                importlib.import_module(module)
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                raise LaunchError(f"preload={module!r} cannot be imported: {why}") from error
         return ThreadWorkers(plan, run, report)
 
 

@@ -12,12 +12,14 @@ cannot be pickled, environment variables set twice, payloads too large for the b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from launchpad import compat
 from launchpad.address import COURIER
+from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.handle import handles_in
 from launchpad.launch.backends.backend import Backend
@@ -27,7 +29,7 @@ from launchpad.launch.planning.payload import Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
 from launchpad.nodes.courier import CourierHandle
-from launchpad.program import Group, Program
+from launchpad.program import Group, Program, checked_modules
 from launchpad.resources import PythonProcess, Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
 from launchpad.traverse import Found, contains_itself
@@ -37,6 +39,9 @@ _OURS = f"{__name__.partition('.')[0]}."
 
 Restart = RestartPolicy | Mapping[str, RestartPolicy] | None
 """What launch takes: a policy for all groups, or by label."""
+
+Preload = Sequence[str] | Mapping[str, Sequence[str]] | None
+"""What launch takes: names of modules for all groups, or by label."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ def plan(
     local_resources: Mapping[str, PythonProcess] | None = None,
     restart: Restart = None,
     resources: Mapping[str, Resources] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    preload: Preload = None,
 ) -> LaunchPlan:
     """The plan of a program on a backend, as `lp.plan` describes it."""
     of_program = compat.of_groups(local_resources, program)
@@ -108,7 +115,9 @@ def plan(
         if program.group_options(label).main:
             refuse_endless_main(label, policy)
     workers = [replace(w, restart=policies.get(w.group.label, w.restart)) for w in setup(program)]
+    preloads = _preloads(preload, program)
     calls = _checked_edges(workers)
+    orderings = _orderings(calls)
     uids = {uid: name for worker in workers for uid, name, _ in worker.addresses}
     edges = frozenset(id(found.value) for of_worker in calls.values() for found, _ in of_worker)
     packer = Packer(uids, edges)
@@ -135,6 +144,9 @@ def plan(
                 resources=given,
                 main=worker.group.main,
                 restart=worker.restart,
+                preload=preloads[label],
+                ordering=orderings.get(worker.name),
+                serves_until=worker.group.serves_until,
                 stops_last=all(node.stops_last for _, node in worker.nodes),
                 added_at=worker.node.added_at,
                 payload=_payload(worker, backend, packer),
@@ -150,8 +162,51 @@ def plan(
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
     modules = (type(node).__module__ for worker in workers for _, node in worker.nodes)
     ours = tuple(dict.fromkeys(m for m in modules if m.startswith(_OURS)))
-    planned = LaunchPlan(program.name, launch_type, tuple(plans), uids, client_options, ours)
+    planned = LaunchPlan(
+        program.name,
+        launch_type,
+        tuple(plans),
+        uids,
+        client_options,
+        ours,
+        "" if state is None else backend.state_folder(_checked_folder(state)),
+    )
     return backend.assign(planned)
+
+
+def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Ordering]:
+    """Worker → how its calls are ordered, as the handles of it say that others hold."""
+    orderings: dict[str, Ordering] = {}
+    for caller, found in calls.items():
+        for handle, target in found:
+            ordering = getattr(handle.value, "ordering", None)
+            if ordering is not None and orderings.setdefault(target, ordering) != ordering:
+                raise DefinitionError(
+                    f"{caller} holds a handle of {target} at {handle.path} that goes through {ordering!r},"
+                    f" and another one goes through {orderings[target]!r}: a server has one order of calls"
+                )
+    return orderings
+
+
+def _preloads(given: Preload, program: Program) -> dict[str, tuple[str, ...]]:
+    """Label → what is imported before its workers are forked: what its group has, and launch is given."""
+    by_label = given if isinstance(given, Mapping) else dict.fromkeys(program.groups, given or ())
+    found = {}
+    for label, group in ((label, program.group_options(label)) for label in program.groups):
+        names = (*group.preload, *checked_modules(by_label.get(label, ())))
+        found[label] = tuple(dict.fromkeys(names))
+    if unknown := set(by_label) - set(program.groups):
+        raise DefinitionError(
+            f"preload names a group {min(unknown)!r}; program {program.name!r} has {list(program.groups)}"
+        )
+    return found
+
+
+def _checked_folder(state: str | os.PathLike[str]) -> str:
+    place = os.fspath(state) if isinstance(state, str | os.PathLike) else ""
+    if not isinstance(place, str) or not place.strip():
+        raise DefinitionError(f"state= is the path or URL of a folder, got {state!r}")
+    return place
 
 
 def _checked(

@@ -37,6 +37,9 @@ from launchpad.errors import LaunchError
 from launchpad.launch.logs.log_files import LogFiles, Rotation, number_of
 from launchpad.launch.rundir import locations, record
 from launchpad.launch.rundir.claims import Claim
+from launchpad.state import lock
+from launchpad.state.lock import Holder, StateLock
+from launchpad.state.places import StatePlaces, is_url
 
 _SHORT_ID = 8
 
@@ -47,7 +50,7 @@ _SWEEP_PAUSE_S = 3600.0
 """The log base is searched once an hour: there may be a launch each second."""
 
 _LOG_DIRECTORY = re.compile(r"[A-Za-z0-9-]*-\d{4}-\d{6}-[0-9a-f]{4}")
-_LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|run\.json")
+_LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|[\w.-]+\.result|run\.json")
 
 
 @dataclass
@@ -56,6 +59,7 @@ class RunDirectory:
 
     Attributes:
         claim: The GPUs and CPUs of this host that the run holds, if any.
+        state_place: The path or URL of the folder in which workers save; empty: beside the logs.
     """
 
     run_id: str
@@ -63,6 +67,8 @@ class RunDirectory:
     logs: Path
     rotation: Rotation = field(default_factory=Rotation)
     claim: Claim | None = None
+    state_place: str = ""
+    _state_lock: StateLock | None = None
     _lock: int = -1
 
     @classmethod
@@ -117,9 +123,34 @@ class RunDirectory:
         """The logs of all workers of this run."""
         return LogFiles(self.logs)
 
+    def hold_state(self, place: str, program: str) -> None:
+        """Has workers save in this folder, which no other launch may do meanwhile. Raises as `lock.hold`."""
+
+        def is_running(run_id: str) -> bool:
+            return any(r.run_id == run_id for r in record.running())
+
+        self._state_lock = lock.hold(place, Holder.here(self.run_id, program), is_running)
+        self.state_place = place
+
     def state(self, worker: str) -> Path:
         """The directory for what an attempt of a worker saves for the next; the worker makes it."""
-        return self.logs / "state" / worker
+        is_path = self.state_place and not is_url(self.state_place)
+        return (Path(self.state_place) if is_path else self.logs / "state") / worker
+
+    def state_places(self, worker: str, group: str, *, is_one_host: bool = True) -> StatePlaces:
+        """Where a worker finds what was left for it, and leaves what it saves.
+
+        Args:
+            is_one_host: Whether all workers of the group have this host's directories.
+        """
+        own, place = str(self.state(worker)), self.state_place
+        is_shared = is_one_host or (place and not is_url(place))
+        return StatePlaces(
+            own=own,
+            saved=f"{place.rstrip('/')}/{worker}" if is_url(place) else own,
+            group=str(self.state("groups") / group) if is_shared else "",
+            is_kept=bool(place),
+        )
 
     def stacks(self, worker: str) -> Path:
         """The file into which a worker's process writes its stacks on request."""
@@ -131,8 +162,9 @@ class RunDirectory:
         return f"unix:{self.runtime}/"
 
     def claimed(self) -> list[int]:
-        """The descriptors that hold the run's claim: one, or none."""
-        return [] if self.claim is None else [self.claim.fd]
+        """The descriptors that hold what the run holds: its claim, and the folder with its state."""
+        of_state = [] if self._state_lock is None else self._state_lock.descriptors
+        return [*([] if self.claim is None else [self.claim.fd]), *of_state]
 
     def remove(self) -> None:
         """Removes the runtime directory and releases the lock and the claim; logs stay."""
@@ -143,6 +175,9 @@ class RunDirectory:
         if self.claim is not None:
             self.claim.release()
             self.claim = None
+        if self._state_lock is not None:
+            self._state_lock.release()
+            self._state_lock = None
 
 
 def _make_log_directory(name: str) -> Path:

@@ -14,6 +14,7 @@ from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
 
+SILENT = "HeartbeatTimeout"
 START_TIMEOUT = "StartTimeout"
 """The error type of a worker that was not ready in time."""
 

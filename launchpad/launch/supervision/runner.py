@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import queue
@@ -30,6 +31,7 @@ from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
+    AnnounceWatermarks,
     Command,
     KillWorker,
     PrintNote,
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 _KEPT_LINES = 200
 """Of a failed worker's log: enough for its traceback, and some lines before it."""
 
+
+_TAKEN_S = 5.0
 
 _SIGNAL_S = 0.2
 """After so long a wait is begun anew: a signal that comes while the handler of another one returns stays
@@ -66,7 +70,14 @@ class EndAwaited:
     """The script waits for the end of the program, for as long as it takes."""
 
 
-Message = Event | StopRequest | EndAwaited | WorkerPlan
+@dataclasses.dataclass(frozen=True)
+class CountsRequest:
+    """The script wants to know what workers have counted of their calls."""
+
+    number: int
+
+
+Message = Event | StopRequest | EndAwaited | CountsRequest | WorkerPlan
 """What is reported or requested; a plan is that of a worker which the script adds."""
 
 Inbox = queue.SimpleQueue[Message]
@@ -108,6 +119,7 @@ class Runner:
         self.inbox = inbox
         self._plan, self._directory, self._output, self._undo = plan, run, output, undo
         self._changed = threading.Condition()
+        self._requests = itertools.count(1)
         self._pid = os.getpid()
 
     @property
@@ -143,16 +155,25 @@ class Runner:
             if name in self.supervisor.workers or name in self._own:
                 raise ValueError(f"program {self._plan.program!r} has a worker {name!r} already")
             self.inbox.put(self._own.add(name, function))
+            # What the caller asks of it next finds it, unless the program stops meanwhile.
+            supervisor = self.supervisor
+            self._changed.wait_for(
+                lambda: name in supervisor.workers or supervisor.is_stopping or self.done.is_set(),
+                _TAKEN_S,
+            )
 
     def wait_for(
         self,
         labels: Collection[str] | None = None,
         first: bool = False,
         timeout_s: float | None = None,
+        *,
+        done_is_enough: bool = False,
     ) -> bool:
         """Until the program has ended, or all workers of these groups, or the first of them.
 
-        False when the time is up. NotRunningError: this is a forked child of the launching process.
+        `done_is_enough`: it does not wait for those that only serve on. False when the time is up.
+        NotRunningError: this is a forked child of the launching process.
         """
         if not self.is_here:
             raise NotRunningError(
@@ -167,7 +188,9 @@ class Runner:
                 return self.done.is_set()
             workers = self.supervisor.workers.values()
             return enough(
-                w.state is State.ENDED for w in workers if labels is None or w.plan.group in labels
+                w.state is State.ENDED or (done_is_enough and w.is_done)
+                for w in workers
+                if labels is None or w.plan.group in labels
             )
 
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
@@ -178,6 +201,23 @@ class Runner:
                     return True
             if left_s <= _SIGNAL_S:
                 return False
+
+    def request_counts(self, timeout_s: float) -> tuple[list[WorkerState], set[str]]:
+        """The workers, when all that run have reported what they have counted; or the time is up.
+
+        And the names of those that have not reported it.
+        """
+        number = next(self._requests)
+        self.inbox.put(CountsRequest(number))
+
+        def missing() -> set[str]:
+            running = [w for w in self.supervisor.workers.values() if w.state is State.RUNNING]
+            counted = ((w.name, w.counted.get(w.attempt)) for w in running)
+            return {n for n, c in counted if c is None or (c.number < number and not c.is_last)}
+
+        with self._changed:
+            self._changed.wait_for(lambda: self.done.is_set() or not missing(), timeout_s)
+            return list(self.supervisor.workers.values()), missing()
 
     def _run(self) -> None:
         try:
@@ -194,6 +234,8 @@ class Runner:
                         commands = self._decide(message)
                         self._changed.notify_all()
                 self._execute(commands)
+                if self.inbox.empty():
+                    self._execute(self.supervisor.overdue(time.monotonic()))
         except BaseException as error:
             self.crash = error
             traceback.print_exc()
@@ -212,6 +254,8 @@ class Runner:
         now = time.monotonic()
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
+        if isinstance(message, CountsRequest):
+            return self.supervisor.request_counts(message.number)
         if isinstance(message, WorkerPlan):
             return self.supervisor.add(message, now)
         if isinstance(message, StopRequest):
@@ -250,5 +294,7 @@ class Runner:
                 case AnnounceGone(worker, why):
                     for workers in filter(None, (self.workers, self._own)):
                         workers.announce_gone(worker, why)
+                case AnnounceWatermarks(worker, values):
+                    self.workers_of(worker).announce_watermarks(worker, values)
                 case PrintNote(text):
                     self._output.note(text)

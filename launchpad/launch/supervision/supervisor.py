@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from launchpad import events, outcome
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.supervision.barriers import Barriers
 from launchpad.launch.supervision.progress import named
 from launchpad.launch.supervision.restart import (
+    SILENT,
     START_TIMEOUT,
     Decision,
     RestartAction,
@@ -24,20 +26,27 @@ from launchpad.launch.supervision.restart import (
 from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
+    AnnounceWatermarks,
     Command,
     KillWorker,
     NextStart,
     PrintNote,
     StartWorker,
     State,
+    StopWorker,
     WorkerState,
 )
 from launchpad.outcome import Outcome
+from launchpad.program import UNTIL_GROUP
 from launchpad.restart_policy import GROUP, WORKER
+from launchpad.watermarks import COUNTS, ENDED
 
 _STALE_WAIT_S = 2.5
 """A constructor that waits reports it every second; one that has not for so long waits no more."""
 
+
+_LATE_S = 1.0
+"""A look at heartbeats that comes so late says nothing of the workers."""
 
 _EXIT_S = 5.0
 """What a worker's process has for its exit, however short its grace period: large libraries take a while."""
@@ -65,6 +74,7 @@ class Supervisor:
         self._restarting: list[Shutdown] = []
         self._restart_history: dict[str, list[tuple[float, Outcome]]] = {}
         self._gone: dict[str, str] = {}
+        self._barriers = Barriers(self.workers.values())
         self._is_awaited = self._has_noted_endless = False
 
     def start_all(self, now: float = 0.0) -> list[Command]:
@@ -93,20 +103,40 @@ class Supervisor:
             case events.StopRequested(name):
                 commands = self.stop(f"{name} called lp.stop()", now)
             case events.Done() if not is_late:
-                worker.is_done = True
-                commands = self._stop_if_done(now)
+                worker.is_done, worker.beats_by = True, None
+                commands = [
+                    *self._barriers.ended(worker, for_good=True),
+                    *self._end_group(worker, now),
+                ]
+                commands += self._stop_if_done(now)
             case _ if is_late or not worker.is_alive:
                 pass
             case events.ProcessStarted(pid=pid):
                 worker.pid = pid
             case events.Ready(runs=runs):
                 worker.runs, worker.ready_by = runs, None
+                worker.beats_by = worker.next_beat(now) if runs else None
                 worker.move("ready")
                 commands = self._stop_if_done(now)
+            case events.Returned():
+                worker.result = report
+            case events.EdgesCounted(attempt=attempt):
+                if (known := worker.counted.get(attempt)) is None or not known.is_last:
+                    worker.counted[attempt] = report
+            case events.EndsWatched():
+                worker.watches_ends = True
+                ended = (w for w in self.workers.values() if w.ended_attempt)
+                values = {f"{ENDED}{w.name}": w.ended_attempt for w in ended}
+                commands = [AnnounceWatermarks(worker.name, values)]
+            case events.BarrierReached(name=name, number=number):
+                commands = [*self._barriers.reached(worker, name, number)]
+            case events.BarrierLeft(name=name, number=number):
+                commands = [*self._barriers.left(worker, name, number)]
+            case events.Heartbeat(is_last=is_last) if worker.beats_by is not None:
+                worker.beats_by = None if is_last else worker.next_beat(now)
             case events.Exiting():
-                worker.ready_by = None
-                grace_s = worker.plan.grace_s(self._grace_s)
-                worker.exit_by = now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
+                worker.ready_by = worker.beats_by = None
+                worker.exit_by = self._exit_by(worker, now)
             case events.Ended(ended):
                 commands = self._on_ended(worker, ended, now)
         return commands + self.tick(now)
@@ -120,6 +150,8 @@ class Supervisor:
                     worker.move("give up")
                     worker.next_start = None
             self._restarting.clear()
+            for worker in self.workers.values():
+                worker.beats_by = None
             self._stop = Shutdown(self.workers.values(), self._groups, now, self._grace_s)
         if at_once:
             self._stop.at_once = True
@@ -152,7 +184,7 @@ class Supervisor:
         if self._stop is not None:
             return self._stop.wake_at()
         alive = [worker for worker in self.workers.values() if not worker.killed]
-        times = [time for worker in alive for time in (worker.ready_by, worker.exit_by)]
+        times = [t for worker in alive for t in (worker.ready_by, worker.exit_by, worker.beats_by)]
         for restarting in self._restarting:
             times.append(restarting.wake_at() if restarting.running else restarting.restart_at)
         return min((time for time in times if time is not None), default=None)
@@ -169,6 +201,7 @@ class Supervisor:
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Command]:
         """Starts a worker; a later attempt is sent what the others were before: which workers are gone."""
         worker.next_attempt(now)
+        self._barriers.restarted(worker)
         commands: list[Command] = [StartWorker(worker.name, worker.attempt)]
         if self._gone.pop(worker.name, ""):
             commands.append(AnnounceGone(worker.name, ""))
@@ -177,7 +210,7 @@ class Supervisor:
         return commands
 
     def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Command]:
-        """Restarts it, or leaves it, or stops the program."""
+        """Records how it ended, and decides what follows."""
         policy = worker.plan.restart
         if worker.is_late:
             ended = replace(
@@ -187,10 +220,71 @@ class Supervisor:
                 error_type=START_TIMEOUT,
                 hint="its log ends with the stacks of all its threads: see where it was",
             )
+        if worker.is_silent and (ended.hung or ended.kind == outcome.STOPPED):
+            ended = replace(
+                ended,
+                kind=outcome.FAILED,
+                cause=f"sent no heartbeat for heartbeat_s={policy.heartbeat_s:g}, and was killed",
+                error_type=SILENT,
+                hint="its log ends with the stacks of all its threads: see where it was",
+            )
         if worker.is_cut_off and ended.hung:
             ended = replace(ended, kind=outcome.FAILED)
-        worker.outcome, worker.ready_by, worker.exit_by, worker.pid = ended, None, None, 0
+        worker.outcome, worker.pid = ended, 0
+        worker.ready_by = worker.exit_by = worker.beats_by = None
         worker.move("end")
+        commands = self._follow_up(worker, ended, now)
+        if not self.is_stopping:  # those that want to know it, and those that wait for it
+            values = {f"{ENDED}{worker.name}": worker.attempt}
+            watching = (w for w in self.workers.values() if w.watches_ends and w.is_alive)
+            commands += [AnnounceWatermarks(w.name, values) for w in watching]
+            commands += self._barriers.ended(worker, for_good=worker.state is State.ENDED)
+            commands += self._end_group(worker, now)
+        return commands
+
+    def _end_group(self, worker: WorkerState, now: float) -> list[Command]:
+        """Stops those that serve until all of their group have done their work, if all have."""
+        group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
+        is_over = all(w.is_done or w.runs is False or w.state is State.ENDED for w in group)
+        if self.is_stopping or not is_over:
+            return []
+        serving = [
+            w
+            for w in group
+            if w.is_done and w.is_alive and not w.asked and w.plan.serves_until == UNTIL_GROUP
+        ]
+        for each in serving:
+            each.move("ask")
+            each.asked = True
+            each.beats_by = None
+            each.exit_by = self._exit_by(each, now)
+        return [StopWorker(each.name) for each in serving]
+
+    def _exit_by(self, worker: WorkerState, now: float) -> float | None:
+        """When the process of a worker whose work has ended must have exited."""
+        grace_s = worker.plan.grace_s(self._grace_s)
+        return now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
+
+    def overdue(self, now: float) -> list[Command]:
+        """Kills workers that have been silent too long; asked when all that was reported has been taken in.
+
+        If that is later than it should have been, this process did not run, and may find reports only now.
+        """
+        silent = [w for w in self.workers.values() if w.beats_by is not None and now >= w.beats_by]
+        if any(now - (w.beats_by or now) > _LATE_S for w in silent):
+            for worker in silent:
+                worker.beats_by = now + _LATE_S
+            return []
+        commands: list[Command] = []
+        for worker in silent:
+            worker.beats_by, worker.killed, worker.is_silent = None, True, True
+            limit = worker.plan.restart.heartbeat_s
+            commands.append(KillWorker(worker.name, f"sent no heartbeat for {limit:g} s"))
+        return commands
+
+    def _follow_up(self, worker: WorkerState, ended: Outcome, now: float) -> list[Command]:
+        """Restarts it, or leaves it, or stops the program."""
+        policy = worker.plan.restart
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")
             return []
@@ -241,6 +335,7 @@ class Supervisor:
         for member in members:
             member.move("restart")
             member.next_start = next_start
+            member.beats_by = None
         self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, due_at))
 
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
@@ -292,6 +387,11 @@ class Supervisor:
         if self.is_stopping or not is_done:
             return self._note_if_endless()
         return self.stop("all work is done", now)
+
+    def request_counts(self, number: int) -> list[Command]:
+        """Asks all workers that run for what they have counted."""
+        running = (w for w in self.workers.values() if w.state is State.RUNNING)
+        return [AnnounceWatermarks(w.name, {COUNTS: number}) for w in running]
 
     def await_end(self) -> list[Command]:
         """The script waits for the end, without a limit: if there will be none, it is told so."""

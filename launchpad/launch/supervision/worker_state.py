@@ -7,9 +7,11 @@ are sent to it as they are.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from launchpad.events import EdgesCounted, Returned
 from launchpad.launch.plan import WorkerPlan
 from launchpad.outcome import Outcome
 
@@ -73,12 +75,17 @@ class WorkerState:
         is_done: What it had to run has ended well; it serves on.
         asked, killed: Whether this attempt was asked to stop, or killed.
         is_late: It was killed because it was not ready in time.
+        is_silent: It was killed because it had sent no heartbeat in time.
         is_cut_off: It was killed because its process had not exited in time.
         pid: Its process, 0 while there is none.
         started_at: When its last attempt began, monotonic seconds.
         ready_by: When it must be ready, monotonic seconds.
+        beats_by: When its next heartbeat must have come, monotonic seconds; None: none is expected.
         exit_by: When its process must have exited, monotonic seconds; None while its work has not ended.
+        watches_ends: Whether it wants to be told of the ends of others' attempts.
         waits_for: Worker that its constructor waits for → when that was last reported.
+        counted: Attempt → what was counted of its calls, as it was last reported.
+        result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
         next_start: When its next attempt begins; None unless it is restarting.
     """
@@ -91,18 +98,28 @@ class WorkerState:
     asked: bool = False
     killed: bool = False
     is_late: bool = False
+    is_silent: bool = False
     is_cut_off: bool = False
+    watches_ends: bool = False
     pid: int = 0
     started_at: float | None = None
     ready_by: float | None = None
+    beats_by: float | None = None
     exit_by: float | None = None
     waits_for: dict[str, float] = field(default_factory=dict)
+    counted: dict[int, EdgesCounted] = field(default_factory=dict)
+    result: Returned | None = None
     outcome: Outcome | None = None
     next_start: NextStart | None = None
 
     @property
     def name(self) -> str:
         return self.plan.name
+
+    @property
+    def ended_attempt(self) -> int:
+        """The number of its last attempt that has ended; 0 if none has."""
+        return self.attempt - self.is_alive
 
     @property
     def is_alive(self) -> bool:
@@ -115,13 +132,19 @@ class WorkerState:
         self.state = next_state or self.state
         return next_state is not None
 
+    def next_beat(self, now: float) -> float | None:
+        """When a heartbeat must come at the latest, if one came now."""
+        within_s = self.plan.restart.heartbeat_s
+        return None if within_s is None else now + within_s
+
     def next_attempt(self, now: float) -> None:
         self.move("start")
         self.next_start = None
         self.attempt += 1
         self.started_at = now
         self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
-        self.exit_by = None
+        self.watches_ends = self.is_silent = False
+        self.exit_by = self.beats_by = self.result = None
         self.waits_for.clear()
         limit = self.plan.restart.start_timeout_s
         self.ready_by = None if limit is None else now + limit
@@ -165,10 +188,18 @@ class AnnounceGone:
 
 
 @dataclass(frozen=True)
+class AnnounceWatermarks:
+    """Send this worker numbers that only grow: see `context.Watermarks`."""
+
+    worker: str
+    values: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class PrintNote:
     """Print this on the terminal."""
 
     text: str
 
 
-Command = StartWorker | StopWorker | KillWorker | AnnounceGone | PrintNote
+Command = StartWorker | StopWorker | KillWorker | AnnounceGone | AnnounceWatermarks | PrintNote

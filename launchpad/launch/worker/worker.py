@@ -18,15 +18,19 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
-from launchpad import courier, outcome
+from launchpad import courier, outcome, results
 from launchpad.context import RunContext
+from launchpad.courier.telemetry import registry
 from launchpad.errors import Stopped
-from launchpad.events import Event, Ready
+from launchpad.events import Done, EdgesCounted, Event, Heartbeat, Ready
 from launchpad.executable import Executable
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags, payload
 from launchpad.launch.worker import error_report
 from launchpad.outcome import Outcome
+from launchpad.program import UNTIL_RUN
+from launchpad.state.places import StatePlaces
+from launchpad.watermarks import COUNTS
 
 
 class Worker:
@@ -34,7 +38,7 @@ class Worker:
 
     Args:
         context: Its run context, already current in the thread that calls `main`.
-        report: Where Ready goes.
+        report: Where Ready, Returned, Done and EdgesCounted go.
         interrupt: Makes `Stopped` be raised in the thread that is in `main`.
         on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
         limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
@@ -57,6 +61,8 @@ class Worker:
         self._crash = ""
         self._executable = executable
         context.interruption.raise_in_thread = interrupt
+        self._is_counted = False
+        context.watermarks.on_growth(COUNTS, lambda _, number: self._report_counts(number))
 
     def main(self) -> Outcome:
         """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
@@ -69,11 +75,14 @@ class Worker:
             ended = self._outcome_of(failed.args[0])
         except BaseException as error:
             ended = self._outcome_of(error)
+        if self._plan.restart.heartbeat_s is not None:  # to save and to close may take longer
+            self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))
         self._context.ask_to_stop()  # threads that the worker leaves running can see it
         try:
             if self._executable is not None:
                 with contextlib.nullcontext() if ended.out_of_memory else self._limited():
-                    if self._restarts and not ended.is_failure:
+                    goes_on = self._restarts or self._context.state_places.is_kept
+                    if goes_on and not ended.is_failure:
                         self._executable.save()
                     self._executable.close()
         except BaseException as error:
@@ -81,6 +90,8 @@ class Worker:
             # A failure to close counts unless one came before.
             ended = ended if ended.is_failure else self._outcome_of(error)
         self._executable = None  # with all that it keeps, as clients: the run may be kept for long
+        self._report_counts(0, is_last=True)
+        registry.forget(self._context.peer)
         return self._ended(outcome.FAILED, self._crash) if self._crash else ended
 
     def abandon(self) -> None:
@@ -103,7 +114,8 @@ class Worker:
     def ask_to_stop(self, restarts: bool = False) -> None:
         """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked.
 
-        `restarts`: it will be started again, so what it has built may save itself before it is closed.
+        `restarts`: it will be started again, so what it has built may save itself before it is closed; as it
+        does at each end where a later launch goes on with its state.
         """
         self._restarts = restarts
         self._context.ask_to_stop()
@@ -128,17 +140,25 @@ class Worker:
                 self._on_phase("init")
                 absl_flags.refresh()
                 run = executable.open()
+                name, attempt, result = self._plan.name, self._context.attempt, None
                 self._context.phase = "run"
-                self._report(Ready(self._plan.name, self._context.attempt, run is not None))
+                self._report(Ready(name, attempt, run is not None))
                 if run is not None:
-                    run()
+                    result = run()
                 else:
                     self._context.handles_stop = True
                     self._context.stop_event.wait()
         except Stopped:
             return self._ended(outcome.STOPPED, "interrupted by the program's stop")
-        kind = outcome.STOPPED if self._context.stop_event.is_set() else outcome.SUCCEEDED
-        return self._ended(kind, "")
+        if (returned := results.returned(name, attempt, result)) is not None:
+            self._report(returned)
+        is_stopped = self._context.stop_event.is_set()
+        if run is not None and self._plan.serves_until != UNTIL_RUN and not is_stopped:
+            self._context.handles_stop = True
+            self._report(Done(name, attempt))
+            self._context.stop_event.wait()
+            return self._ended(outcome.SUCCEEDED, "")
+        return self._ended(outcome.STOPPED if is_stopped else outcome.SUCCEEDED, "")
 
     def _outcome_of(self, error: BaseException) -> Outcome:
         """What an exception of the user's code makes of the attempt."""
@@ -153,6 +173,14 @@ class Worker:
             return error_report.explained(failed, error, memory_bytes)
         except Exception as strange:  # the user's exception does something when it is looked at
             return replace(failed, hint=f"it could not be shown in full: {strange!r}")
+
+    def _report_counts(self, number: int, *, is_last: bool = False) -> None:
+        if self._is_counted:
+            return
+        self._is_counted = is_last
+        counted = registry.counted(self._context.peer)
+        name, attempt = self._plan.name, self._context.attempt
+        self._report(EdgesCounted(name, attempt, number, is_last, counted))
 
     def _ended(self, kind: str, cause: str) -> Outcome:
         return Outcome(
@@ -173,7 +201,7 @@ def context_of(
     attempt: int,
     endpoints: Mapping[str, str],
     report: Callable[[Event], None],
-    state_dir: str,
+    state_places: StatePlaces,
     can_move: bool = False,
     listens_at: str = "",
     known_as: Mapping[str, str] = MappingProxyType({}),
@@ -194,5 +222,7 @@ def context_of(
         listens_at=listens_at,
         known_as=known_as,
         report=report,
-        state_path=state_dir,
+        restart=plan.restart,
+        ordering=plan.ordering,
+        state_places=state_places,
     )

@@ -86,6 +86,10 @@ class WorkerThreads(Workers):
         for each in list(self._threads.values()):
             each.context.mark_gone(worker, why)
 
+    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        if (told := self._threads.get(worker)) is not None:
+            told.context.watermarks.grow(values)
+
     def stacks(self, worker: str) -> str:
         shown = self._threads.get(worker)
         return "" if shown is None else shown.stacks()
@@ -106,7 +110,7 @@ class WorkerThreads(Workers):
             attempt,
             self._places,
             self._report,
-            str(self._run.state(worker)),
+            self._run.state_places(worker, plan.group),
             self._can_move,
         )
         thread = threading.Thread(target=lambda: run(new), name=worker, daemon=True)

@@ -11,7 +11,7 @@ from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import STATE, Run
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
 from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
-from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, StateChunk
+from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands
 from launchpad.launch.backends.kubernetes.pod_status import NO_REASON, AttemptFacts
 from launchpad.launch.plan import WorkerPlan
 
@@ -29,6 +29,8 @@ class PodAttempt(AttemptFacts):
         commands: The commands for its pod.
         noted: Why it is pending, as reported to the user.
         state: What it has left for the next attempt.
+        pieces: Kind → what has arrived of an event that comes in several lines, by index.
+        has_result: All lines of its result have arrived, and it was reported.
         is_over: Its end was reported.
         was_deleted: Its pod was deleted, not necessarily by the launcher.
     """
@@ -39,7 +41,9 @@ class PodAttempt(AttemptFacts):
     is_read: bool = False
     commands: PodCommands = field(default_factory=PodCommands)
     noted: str = ""
-    state: list[StateChunk] = field(default_factory=list)
+    state: list[Chunk] = field(default_factory=list)
+    pieces: dict[str, dict[int, Chunk]] = field(default_factory=dict)
+    has_result: bool = False
     is_over: bool = False
     was_deleted: bool = False
 
@@ -60,7 +64,7 @@ class Jobs:
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
         mounts = worker_container(template["spec"])["volumeMounts"]
         there = [volumes.get(each["name"], ()) for each in mounts if each["mountPath"] == STATE]
-        carries = all("emptyDir" in volume for volume in there)
+        carries = not self._run.mounts_state and all("emptyDir" in volume for volume in there)
         attempt.commands = replace(attempt.commands, carries=carries)
         template["metadata"]["annotations"][names.COMMANDS] = attempt.commands.text()
         for each in (*manifest.state(self._run, plan, attempt.number, parts), job):

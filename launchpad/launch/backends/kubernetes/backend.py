@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from launchpad.address import COURIER
@@ -22,6 +23,7 @@ from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.state.places import is_url
 
 _RUN_ID = "00000000"
 """Stands for what a launch chooses at random."""
@@ -85,7 +87,24 @@ class Kubernetes(Backend):
         fields = vars(plan) | {"workers": tuple(workers)}
         return ClusterPlan(**fields, settings=self._settings)
 
+    def state_folder(self, state: str) -> str:
+        """A URL, or the path of a folder in the volume that the settings name."""
+        if is_url(state):
+            return state
+        if not self._settings.state_volume:
+            raise DefinitionError(
+                f"state={state!r}: on a cluster that is a folder in a volume. Say which, state_volume="
+                "{'persistentVolumeClaim': {'claimName': …}}, or give a URL that fsspec opens, 's3://…'"
+            )
+        parts = PurePosixPath(state).parts
+        inside = [part for part in parts if part not in ("/", ".")]
+        if not inside or ".." in inside:
+            raise DefinitionError(f"state={state!r} must be a folder inside the volume, as 'exp1'")
+        return "/".join(inside)
+
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
+        if is_url(plan.state):  # a folder in a volume is held in the cluster, by `create_run`
+            run.hold_state(plan.state, plan.program)
         chosen = self.submitter.run if self.submitter is not None else ""
         return named(plan, chosen or names.run_name(plan.program, run.runtime.name))
 
@@ -139,7 +158,7 @@ class ClusterPlan(LaunchPlan):
             dict.fromkeys(packed_secrets.FILES, _MADE_AT_LAUNCH),
             manifest.contents(_MADE_AT_LAUNCH, workers),
         )
-        run = Run(self.program, name, self.settings, places)
+        run = Run(self.program, name, self.settings, places, state=self.state)
         shared = [manifest.root(run, first), manifest.service(run), *manifest.others(run, others)]
         return shared + [manifest.job(run, worker, 1) for worker in workers]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from launchpad import flags
 from launchpad.errors import LaunchError
+from launchpad.launch.backends.kubernetes import pod_status
 from launchpad.launch.backends.kubernetes.api import permissions
-from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, ClusterError
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
@@ -19,6 +23,11 @@ from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, fo
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import record
 from launchpad.launch.rundir.directory import RunDirectory
+
+_EXISTS, _NOT_FOUND = 409, 404
+
+_LOCK_TRIES, _LOCK_PAUSE_S = 5, 0.3
+"""How often a lock is tried to be had whose run is gone, or just ending, and the time in between."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,13 @@ def make(
         submitter = Submitter.here(settings)
     grace_s = submitter.notice_s if submitter.notice_s >= 0 else names.UNLIMITED_S
     config = RunConfig(
-        plan.program, plan.launch_type, keys, submitter.origin, plan.endpoints, grace_s
+        plan.program,
+        plan.launch_type,
+        keys,
+        submitter.origin,
+        plan.endpoints,
+        grace_s,
+        plan.state,
     )
     (first, *others), places = packed_secrets.pack_secrets(
         config.files(), manifest.contents(submitter.code, plan.workers)
@@ -79,12 +94,15 @@ def make(
         grace_s,
         python_flags=submitter.origin.interpreter.flags,
         hash_seed=submitter.origin.interpreter.hash_seed,
+        state=plan.state,
     )
     uid = ""
     try:
         root = manifest.root(run, first, json.dumps(record.left_behind(directory, plan)))
         uid = cluster.create(root)["metadata"]["uid"]
         run = replace(run, owner=Owner(run.name, uid))
+        if run.mounts_state:
+            _lock_state(cluster, run)
         for each in (manifest.service(run), *manifest.others(run, others)):
             cluster.create(each)
     except BaseException as error:
@@ -95,3 +113,62 @@ def make(
             raise LaunchError(f"the cluster does not take this program: {error}") from error
         raise
     return run
+
+
+def _lock_state(cluster: Cluster, run: Run) -> None:
+    """Has the cluster hold the run's state folder, by a Secret that is deleted with the run.
+
+    That is deleted before pods that are just stopping and save, so these are looked for, too.
+
+    Raises:
+        LaunchError: another run holds it, or a pod of one still runs.
+    """
+    name = names.state_lock(run.state, run.settings.state_volume)
+    met: ApiError | None = None
+    for _ in range(_LOCK_TRIES):
+        try:
+            cluster.create(manifest.secret(run, name, {}))
+            break
+        except ApiError as error:
+            if error.status != _EXISTS:
+                raise
+            met = error
+        try:
+            held = cluster.read("Secret", name)["metadata"]
+            (holder,) = held["ownerReferences"]
+            if _is_there(cluster, holder):
+                raise _in_use(cluster, run, f"run {holder['name']}")
+            # its run is gone; if another launch has the lock meanwhile, that one stays
+            cluster.delete("Secret", name, uid=held["uid"])
+        except ApiError as error:
+            met = error
+        time.sleep(_LOCK_PAUSE_S)
+    else:
+        raise LaunchError(
+            f"state={run.state!r} may be in use: its lock, the Secret {name} in namespace"
+            f" {cluster.namespace!r}, could not be had in {_LOCK_TRIES} tries: {met}. If no other run uses"
+            f" that folder, delete it: `kubectl delete secret {name} -n {cluster.namespace}`"
+        )
+    pods, _ = cluster.list("Pod", f"{names.STATE_LOCK}={name}")
+    for pod in pods:
+        if not pod_status.is_over(pod):
+            meta = pod["metadata"]
+            raise _in_use(cluster, run, f"pod {meta['name']} of run {meta['labels'][names.RUN]}")
+
+
+def _is_there(cluster: Cluster, owner: Mapping[str, Any]) -> bool:
+    """Whether this owner of a Secret exists."""
+    try:
+        return bool(cluster.read("Secret", owner["name"])["metadata"]["uid"] == owner["uid"])
+    except ApiError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return False
+
+
+def _in_use(cluster: Cluster, run: Run, by: str) -> LaunchError:
+    return LaunchError(
+        f"state={run.state!r} is in use by {by} in namespace {cluster.namespace!r}. Two launches cannot save"
+        " into one folder: wait for the other one, end it with `python -m launchpad stop`, or name another"
+        " folder."
+    )

@@ -11,12 +11,30 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from launchpad.events import Done, Ended, Event, Exiting, Ready, StopRequested, Waiting, WorkerNote
+from launchpad.events import (
+    BarrierLeft,
+    BarrierReached,
+    Done,
+    EdgesCounted,
+    Ended,
+    EndsWatched,
+    Event,
+    Exiting,
+    Heartbeat,
+    Ready,
+    Returned,
+    StopRequested,
+    Waiting,
+    WorkerNote,
+)
 from launchpad.outcome import Outcome
+from launchpad.resources import in_words
 
 MARK = b"\x1elaunchpad "
 
@@ -25,6 +43,11 @@ _PIECE = 3000
 
 MOST_BYTES = 4096
 """The limit of a termination message."""
+
+MOST_RESULT_BYTES = 64 << 20
+"""Of a result: it goes through the log, a line for each piece, and is in the cluster's memory meanwhile."""
+
+_LOST_HINT = "Have it save what is large to a volume, and return the path."
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,7 @@ class PodCommands:
         kill: End it, with its stacks in its log.
         carries: Its state directory is to be sent to the next attempt: no volume keeps it.
         gone: Worker → why it will not answer any more.
+        watermarks: Numbers that only grow, by name.
         stacks: How often its stacks were requested.
         crash: Its process is to be killed, to inject a fault.
         stop: For a launcher pod: the program is to stop; with `kill` at once.
@@ -46,6 +70,7 @@ class PodCommands:
     kill: bool = False
     carries: bool = True
     gone: Mapping[str, str] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     stacks: int = 0
     crash: bool = False
     stop: bool = False
@@ -76,20 +101,42 @@ class Stacks:
     text: str
 
 
-@dataclass(frozen=True)
-class StateChunk:
-    """A part of a worker's packed state directory, in base64. `count`: how many parts there are."""
+STATE, RESULT, EDGES = "state", "result", "edges"
 
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of what is too long for one line, in base64.
+
+    Attributes:
+        of: STATE, the worker's packed state directory; RESULT and EDGES, an event that is pickled.
+        count: How many parts there are.
+    """
+
+    of: str
     index: int
     count: int
     content: str
 
 
-PodMessage = Event | Stacks | StateChunk
+PodMessage = Event | Stacks | Chunk
 
 _MESSAGES: dict[str, Callable[..., PodMessage]] = {
     kind.__name__: kind
-    for kind in (Ready, Done, Exiting, Waiting, StopRequested, WorkerNote, Stacks, StateChunk)
+    for kind in (
+        Ready,
+        Done,
+        Exiting,
+        Waiting,
+        EndsWatched,
+        BarrierReached,
+        BarrierLeft,
+        Heartbeat,
+        StopRequested,
+        WorkerNote,
+        Stacks,
+        Chunk,
+    )
 }
 _MESSAGES[Ended.__name__] = lambda outcome: Ended(outcome_of(outcome))
 
@@ -105,21 +152,57 @@ def report_in(line: bytes) -> PodMessage | None:
         return None
 
 
-def state_chunks(content: bytes) -> list[StateChunk]:
-    """The messages with a state directory, none of them too long for a line."""
+def chunks(of: str, content: bytes) -> list[Chunk]:
+    """The messages with this content, none of them too long for a line."""
     pieces = [content[i : i + _PIECE] for i in range(0, len(content), _PIECE)]
     return [
-        StateChunk(i, len(pieces), base64.b64encode(piece).decode())
+        Chunk(of, i, len(pieces), base64.b64encode(piece).decode())
         for i, piece in enumerate(pieces)
     ]
 
 
-def joined(pieces: Sequence[StateChunk]) -> bytes:
+def joined(pieces: Sequence[Chunk]) -> bytes:
     """The content of these messages; empty if one of them is missing."""
     found = {piece.index: piece.content for piece in pieces}
     if not pieces or set(found) != set(range(pieces[0].count)):
         return b""
     return b"".join(base64.b64decode(found[i]) for i in range(len(found)))
+
+
+def event_chunks(event: Returned | EdgesCounted) -> list[Chunk]:
+    """The messages with an event that may be large; in place of a result that is too large, with why."""
+    content = zlib.compress(pickle.dumps(event, protocol=5), 1)
+    if isinstance(event, EdgesCounted):
+        return chunks(EDGES, content)
+    result = event
+    if len(content) > MOST_RESULT_BYTES:
+        why = (
+            f"{result.worker} returned {in_words(len(content))}, compressed; from a pod come"
+            f" {in_words(MOST_RESULT_BYTES)} at most. Have it save what is larger, and return where that is."
+        )
+        content = zlib.compress(pickle.dumps(Returned(result.worker, result.attempt, error=why)))
+    return chunks(RESULT, content)
+
+
+def event_in(pieces: Sequence[Chunk]) -> Returned | EdgesCounted | None:
+    """What these messages have brought; None for broken numbers of edges, which are only dropped."""
+    try:
+        event: Returned | EdgesCounted = pickle.loads(zlib.decompress(joined(pieces)))
+    except Exception as error:  # a line has been changed, or is of another event
+        if pieces[0].of == EDGES:
+            return None
+        text = f"what it returned did not arrive whole: {error}. {_LOST_HINT}"
+        return Returned("", 0, error=text)
+    return event
+
+
+def lost_result(worker: str, attempt: int, pieces: Sequence[Chunk]) -> Returned:
+    """What is reported in place of a result of which only these messages have arrived."""
+    why = (
+        f"of what {worker} returned, {len(pieces)} of {pieces[0].count} lines of its pod's log have"
+        f" arrived. {_LOST_HINT}"
+    )
+    return Returned(worker, attempt, error=why)
 
 
 def escaped(line: bytes) -> bytes:

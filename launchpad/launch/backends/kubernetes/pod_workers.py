@@ -21,7 +21,14 @@ from functools import partial
 from typing import Any
 
 from launchpad import outcome
-from launchpad.events import Done, Ended, Event, Exiting, Ready, Waiting, WorkerNote
+from launchpad.events import (
+    Done,
+    Ended,
+    Event,
+    Ready,
+    Waiting,
+    WorkerNote,
+)
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import LocalAddressView
 from launchpad.launch.backends.backend import Workers
@@ -33,7 +40,7 @@ from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, why_n
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.pod_inputs import archives
-from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks, StateChunk
+from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.termination import Terminator
 from launchpad.launch.backends.launch_origin import RunSecrets
@@ -43,6 +50,7 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 from launchpad.resources import counted
+from launchpad.watermarks import ENDED
 
 _LOG_S = 5.0
 """How long the rest of a log may take when its pod is over."""
@@ -59,6 +67,8 @@ _JOIN_S = 5.0
 _STACKS_S = 10.0
 _REASON = 300
 """Characters of why a worker is gone: the size of annotations is limited, and there may be many."""
+
+_MOST_MARKS = 64
 
 
 class KubernetesWorkers(Workers):
@@ -122,6 +132,17 @@ class KubernetesWorkers(Workers):
                     self._terminator.send_commands(attempt, {"gone": dict(self._gone)})
 
         self._actions.do(announce)
+
+    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        def announce(attempt: PodAttempt) -> None:
+            older = {n: v for n, v in attempt.commands.watermarks.items() if n not in values}
+            watermarks = {**older, **values}
+            passing = [name for name in watermarks if not name.startswith(ENDED)]
+            for name in passing[:-_MOST_MARKS]:  # of barriers that it has passed long ago
+                del watermarks[name]
+            self._terminator.send_commands(attempt, {"watermarks": watermarks})
+
+        self._actions.do(self._if_running, worker, announce)
 
     def places(self) -> Mapping[str, str]:
         """The IP addresses of pods: of use to this process if it is in the cluster's network."""
@@ -227,13 +248,15 @@ class KubernetesWorkers(Workers):
     def _on_report(self, attempt: PodAttempt, report: Any) -> None:
         if isinstance(report, Ended):
             attempt.reported = report.outcome
-        elif isinstance(report, StateChunk):
-            attempt.state.append(report)
+        elif isinstance(report, Chunk):
+            self._on_chunk(attempt, report)
         elif isinstance(report, Stacks):
             with self._has_stacks:
                 self._stacks[attempt.worker] = report
                 self._has_stacks.notify_all()
         elif not attempt.is_over:
+            if isinstance(report, Done):  # which comes after its result
+                self._report_lost_result(attempt)
             if isinstance(report, Waiting) and report.on not in self._attempts:
                 return
             if isinstance(report, Ready):
@@ -246,9 +269,31 @@ class KubernetesWorkers(Workers):
                     places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
                 self._view.follow(places)
             # of this worker, whatever name the report has: a pod reports for no other
-            numbered = isinstance(report, (Ready, Done, Exiting))
-            mine = {"attempt": attempt.number} if numbered else {}
+            mine = {"attempt": attempt.number} if hasattr(report, "attempt") else {}
             self._report(replace(report, worker=attempt.worker, **mine))
+
+    def _on_chunk(self, attempt: PodAttempt, chunk: Chunk) -> None:
+        if chunk.of == pod_messages.STATE:
+            attempt.state.append(chunk)
+            return
+        if chunk.of == pod_messages.RESULT and attempt.has_result:  # a log that is read again
+            return
+        pieces = attempt.pieces.setdefault(chunk.of, {})
+        if chunk.index == 0 and pieces.get(0) != chunk:  # the one before did not arrive whole
+            pieces.clear()
+        pieces[chunk.index] = chunk
+        if len(pieces) == chunk.count:
+            event = pod_messages.event_in(list(pieces.values()))
+            pieces.clear()
+            attempt.has_result |= chunk.of == pod_messages.RESULT
+            if event is not None:
+                self._report(replace(event, worker=attempt.worker, attempt=attempt.number))
+
+    def _report_lost_result(self, attempt: PodAttempt) -> None:
+        """Reports a result of which only a part has arrived; called when lines after it were read."""
+        if left := attempt.pieces.pop(pod_messages.RESULT, None):
+            lost = pod_messages.lost_result(attempt.worker, attempt.number, list(left.values()))
+            self._report(lost)
 
     def _report_no_pod(self, attempt: PodAttempt) -> None:
         if not attempt.is_over and not attempt.pod_name:
@@ -301,6 +346,7 @@ class KubernetesWorkers(Workers):
             except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
                 text = f"what it has left in its state directory did not arrive whole ({error})"
                 self._report(WorkerNote(worker, text))
+        self._report_lost_result(attempt)
         self._end(attempt, pod_status.ending(attempt, attempt.pod, attempt.was_deleted))
 
     def _end(self, attempt: PodAttempt, ended: Outcome) -> None:

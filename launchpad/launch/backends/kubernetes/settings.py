@@ -27,6 +27,8 @@ class Settings:
         gpu_resource: What the cluster's device plugin calls a GPU.
         pod_patch: Merged into each pod's template, for what is not modelled here: tolerations, volumes, a
           scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
+        state_volume: The volume in which `state="exp1"` is a folder, as a pod's spec has it:
+          `{"persistentVolumeClaim": {"claimName": "runs"}}`. All workers mount it.
         pending_timeout_s: How long a pod may wait until it is placed and its image is there.
         send_code: Whether the modules beside the script are sent to the pods: not where the image or a volume
           has them, on the pods' `PYTHONPATH`.
@@ -36,6 +38,7 @@ class Settings:
     namespace: str = ""
     gpu_resource: str = "nvidia.com/gpu"
     pod_patch: Mapping[str, Any] = field(default_factory=dict)
+    state_volume: Mapping[str, Any] = field(default_factory=dict)
     pending_timeout_s: float = 300.0
     send_code: bool = True
 
@@ -77,6 +80,7 @@ class Settings:
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "pod_patch": (Mapping,),
+    "state_volume": (Mapping,),
     "pending_timeout_s": (int, float),
     "send_code": (bool,),
 }

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ class ProcessWorkers(ForkedWorkers):
         subreaper: The forkserver's parent; it ends as that does, when nothing of the launch is left.
         control: The connection to the forkserver, which is also its lifeline.
         log: What the subreaper and the forkserver print.
+        preload: What the forkserver imports before it forks.
     """
 
     def __init__(
@@ -81,12 +82,26 @@ class ProcessWorkers(ForkedWorkers):
         report: Callable[[Any], None],
         stacks: Callable[[str], Path],
         log: Path,
+        preload: Sequence[str] = (),
     ):
         super().__init__(self._send, report, stacks)
         self._subreaper, self._control, self._log = subreaper, control, log
+        self._preload = preload
+        self._has_forked = self._is_given_up = False
         self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, name="launchpad-processes", daemon=True)
         self._reader.start()
+
+    def kill(self, worker: str) -> None:
+        """As others do; where the forkserver still imports, and so reads no commands, it is ended itself."""
+        super().kill(worker)
+        if self._preload and not self._has_forked:
+            self._is_given_up = True
+            self._subreaper.terminate()
+
+    def on(self, message: Any) -> None:
+        self._has_forked = True
+        super().on(message)
 
     def close(self) -> None:
         """Ends the forkserver, and with it what may still run."""
@@ -112,6 +127,10 @@ class ProcessWorkers(ForkedWorkers):
     def _lost_outcome(self, attempt: ProcessAttempt) -> Outcome:
         if attempt.killed:
             return attempt.outcome(outcome.STOPPED, "killed when the launch was closed")
+        if self._is_given_up:
+            what = f"preload={list(self._preload)}, which took too long"
+            cause = f"the forkserver of all workers was ended while it imported {what}"
+            return attempt.outcome(outcome.LOST, cause)
         code = self._subreaper.returncode
         how = (
             f"was killed by {signal.Signals(-code).name}"
@@ -171,7 +190,8 @@ def start_forkserver(
                 )
             undo.callback(process.wait)
             undo.callback(ours.close)  # so that it ends
-            workers = ProcessWorkers(process, ours, report, run.stacks, Path(log.name))
+            preload = tuple(dict.fromkeys(m for w in plan.workers for m in w.preload))
+            workers = ProcessWorkers(process, ours, report, run.stacks, Path(log.name), preload)
             undo.callback(workers.close)
             # While the interpreter starts.
             workers.send(SpecsReady(worker_specs.write(file.fileno(), plan, run, **overrides)))

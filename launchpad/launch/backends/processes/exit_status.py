@@ -129,6 +129,12 @@ def not_started(worker: str, number: int, error: Exception, pid: int = 0) -> Out
     return replace(ended, error_type=type(error).__name__, hint=limit_behind(error))
 
 
+def cannot_start(worker: str, number: int, why: str) -> Outcome:
+    """The outcome of an attempt that no other attempt can mend."""
+    ended = ProcessAttempt(worker, number).outcome(outcome.FAILED, why)
+    return replace(ended, error_type="PreloadError", may_restart=False)
+
+
 def limit_behind(error: Exception) -> str:
     """Which limit of the system was reached, if it was one; else empty."""
     number = errno.EAGAIN if "start new thread" in str(error) else getattr(error, "errno", 0)

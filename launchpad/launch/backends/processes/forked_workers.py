@@ -6,6 +6,7 @@ report and the kernel's. Whether the forkserver is a process of its own or in th
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launchpad.events import Ended, Exiting, ProcessStarted, Ready
+from launchpad.events import Ended, Exiting, ProcessStarted, Ready, Returned
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status, messages
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
@@ -73,6 +74,9 @@ class ForkedWorkers(Workers):
     def announce_gone(self, worker: str, why: str) -> None:
         self.send(worker_state.AnnounceGone(worker, why))
 
+    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        self.send(worker_state.AnnounceWatermarks(worker, values))
+
     def place(self, places: Mapping[str, str]) -> None:
         """Sends to all workers where addresses are now."""
         self.send(messages.AddressesChanged(places))
@@ -118,6 +122,8 @@ class ForkedWorkers(Workers):
                 self._report(Exiting(attempt.worker, attempt.number))
             elif isinstance(sent, messages.Awaits):
                 attempt.awaits = sent.what
+            elif isinstance(sent, messages.ReturnedInFile):
+                self._report(_read_result(sent))
             elif isinstance(sent, messages.Phase):
                 attempt.phase = sent.phase
             else:
@@ -138,6 +144,18 @@ class ForkedWorkers(Workers):
             attempt = self._attempts.pop(worker, None)
         if attempt is not None:
             self._report(Ended(ending(attempt)))
+
+
+def _read_result(sent: messages.ReturnedInFile) -> Returned:
+    """What a worker has written into a file, which is then deleted."""
+    try:
+        with open(sent.path, "rb") as file:
+            os.unlink(sent.path)
+            result: Returned = pickle.load(file)
+    except Exception as error:  # also MemoryError
+        why = f"what {sent.worker} returned could not be read: {type(error).__name__}: {error}"
+        return Returned(sent.worker, sent.attempt, error=why)
+    return result
 
 
 def _size(file: Path) -> int:

@@ -2,10 +2,11 @@
 
     launcher ══ lifeline, commands, reports ══ forkserver ══ a socket pair each ══ workers
 
-It has imported what every worker needs, so that a worker is a fork and not a new interpreter. It is the
-workers' parent, so the kernel tells it how each ended. It runs for as long as the launcher does: when the
-lifeline ends, or the launcher's process, it kills every worker's process group, removes the run's sockets
-and exits. Should it be killed itself, the `subreaper` above it does that.
+It has imported what the workers need of us, and what the user has named (`preload`), so that a worker is a
+fork and not a new interpreter. It is the workers' parent, so the kernel tells it how each ended. It runs for
+as long as the launcher does: when the lifeline ends, or the launcher's process, it kills every worker's
+process group, removes the run's sockets and exits. Should it be killed itself, the `subreaper` above it does
+that.
 
 In a pod the container's first process is the forkserver, and calls `execute_in_order` and `rotate` itself:
 see `kubernetes/pod`.
@@ -35,6 +36,7 @@ from launchpad.launch.backends.processes import (
     exit_status,
     messages,
     os_process,
+    preload,
     subreaper,
     worker_process,
     worker_specs,
@@ -85,6 +87,7 @@ class ForkServer:
         self._index_length = 0
         self._launch_spec: LaunchSpec | None = None
         self._processes: dict[str, ChildProcess] = {}
+        self._cannot_fork = ""
         self._is_over = False
         self._memory = OutOfMemory()
         # As many open files as it may have; the workers get the limits from before.
@@ -148,14 +151,18 @@ class ForkServer:
             case messages.SpecsReady(index_length):
                 self._index_length = index_length
                 self._launch_spec = worker_specs.load(self._file, index_length)
-                for module in self._launch_spec.modules:
+                spec = self._launch_spec
+                for module in spec.modules:
                     importlib.import_module(module)
+                if spec.preload:
+                    self._cannot_fork = preload.import_all(spec.preload, spec.preload_threads)
                 # What is here now is never looked at by a worker's collector, so its pages stay shared.
                 gc.freeze()
             case worker_state.StartWorker():
                 self._start(message)
-            case worker_state.StopWorker(worker) if worker in processes:
-                processes[worker].pipe.send(message)
+            case worker_state.StopWorker(worker) | worker_state.AnnounceWatermarks(worker):
+                if worker in processes:
+                    processes[worker].pipe.send(message)
             case messages.DumpStacks(worker) if worker in processes:
                 with contextlib.suppress(OSError):
                     os.kill(processes[worker].pid, os_process.SHOW_STACKS)
@@ -173,6 +180,11 @@ class ForkServer:
                 self._is_over = True
 
     def _start(self, start: worker_state.StartWorker) -> None:
+        if self._cannot_fork:
+            self.say(
+                Ended(exit_status.cannot_start(start.worker, start.attempt, self._cannot_fork))
+            )
+            return
         try:
             ours, theirs = (end.detach() for end in socket.socketpair())
             try:

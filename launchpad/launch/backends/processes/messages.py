@@ -1,8 +1,8 @@
 """What launcher, forkserver and workers send to each other, and how.
 
     launcher ── SpecsReady · commands · DumpStacks · AddressesChanged · EndLaunch ──▶ forkserver
-                forkserver ── StopWorker · AnnounceGone · AddressesChanged ──▶ worker
-                forkserver ◀── Phase · Awaits · events ── worker
+                forkserver ── StopWorker · AnnounceGone · AnnounceWatermarks · AddressesChanged ──▶ worker
+                forkserver ◀── Phase · Awaits · ReturnedInFile · events ── worker
     launcher ◀── ProcessStarted · FromWorker · ChildExited · Ended ── forkserver
 
 Commands are of `launch/supervision/worker_state.py`, events of `launchpad/events.py`.
@@ -64,6 +64,15 @@ class Awaits:
     """The worker has reported its outcome, and does not exit before this has ended: `its thread 'writer'`."""
 
     what: str
+
+
+@dataclass(frozen=True)
+class ReturnedInFile:
+    """As `Returned`, pickled into a file: it is large, and the forkserver need not carry it."""
+
+    worker: str
+    attempt: int
+    path: str
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
-import math
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -33,14 +33,21 @@ import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from launchpad import context
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
-from launchpad.events import Ended, WorkerNote
+from launchpad.events import Ended, Returned, WorkerNote
 from launchpad.launch.backends import local_host
-from launchpad.launch.backends.processes import exit_status, messages, os_process, worker_specs
+from launchpad.launch.backends.processes import (
+    exit_status,
+    messages,
+    os_process,
+    preload,
+    worker_specs,
+)
 from launchpad.launch.backends.processes.messages import AddressesChanged, Awaits, Phase
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.device import VISIBLE
@@ -49,9 +56,10 @@ from launchpad.launch.logs.log_writer import ProcessLog
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.rundir import claims
-from launchpad.launch.supervision.worker_state import AnnounceGone, StopWorker
+from launchpad.launch.supervision.worker_state import AnnounceGone, AnnounceWatermarks, StopWorker
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
+from launchpad.resources import in_words
 
 _INTERRUPT = signal.SIGURG
 """Ignored by default and hardly ever used, so that one that comes too early or too late does nothing."""
@@ -62,7 +70,12 @@ _STACKS = signal.SIGQUIT
 _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", "TZ")
 """What the interpreter, the loader and libc look at once, when the process begins."""
 
-_THREADS = "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
+_LARGE_RESULT = 1 << 20
+"""What is returned goes through the forkserver up to this size, else through a file."""
+
+_THREADS = (
+    f"{local_host.OPENMP_THREADS} MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
+)
 
 
 @dataclass(frozen=True)
@@ -112,13 +125,14 @@ def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int])
     except OSError as error:
         _report_not_started(spawn_args, error)
         os._exit(1)
-    _run_and_exit(spawn_args, spec)
+    _run_and_exit(spawn_args, spec, is_fork=True)
 
 
 def main(*raw_args: Any) -> NoReturn:
     """Runs the worker in a new interpreter, after the exec."""
     spawn_args = SpawnArgs(*raw_args)
-    _run_and_exit(spawn_args, worker_specs.load(spawn_args.file, spawn_args.index_length))
+    spec = worker_specs.load(spawn_args.file, spawn_args.index_length)
+    _run_and_exit(spawn_args, spec, is_fork=False)
 
 
 def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, str]:
@@ -128,13 +142,7 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
         run_id: The run that holds its GPUs.
         num_workers: How many share this host's CPUs.
     """
-    inherited = os.environ.get(_THREADS[0], "")
-    if plan.resources.cpus is not None:
-        threads = math.ceil(plan.resources.cpus)
-    elif inherited.isdigit():  # Ray sets it, which knows how many workers share a node
-        threads = int(inherited)
-    else:
-        threads = max(1, local_host.number_of_cpus() // num_workers)
+    threads = local_host.number_of_threads(plan, num_workers)
     hints = {name: str(threads) for name in _THREADS if name not in os.environ}
     gpus = {VISIBLE: ",".join(plan.gpus)}
     if plan.gpus:
@@ -147,11 +155,11 @@ def _report_not_started(args: SpawnArgs, error: Exception) -> None:
     messages.send(args.control, Ended(ended))
 
 
-def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec) -> NoReturn:
+def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec, *, is_fork: bool) -> NoReturn:
     """Never returns into the forkserver's frames below, whatever happens."""
     code = 1
     try:
-        code = _run_worker(spawn_args, spec)
+        code = _run_worker(spawn_args, spec, is_fork)
     except Exception as error:  # before the worker begins: Worker.main catches its own
         _report_not_started(spawn_args, error)
         traceback.print_exc()
@@ -159,16 +167,17 @@ def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec) -> NoReturn:
         os._exit(code)
 
 
-def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
+def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
     """One attempt; the exit code."""
     plan = worker_specs.plan_of(spawn_args.file, spawn_args.index_length, spec, spawn_args.worker)
-    forkserver = _ForkServerClient(spawn_args.control)
+    results = spec.logs.directory / f"{spawn_args.worker}.result"
+    forkserver = _ForkServerClient(spawn_args.control, results)
     log = ProcessLog(
         spec.logs.path(spawn_args.worker, spawn_args.attempt),
         spec.rotation,
         lambda text: forkserver.send(WorkerNote(spawn_args.worker, text)),
     )
-    _prepare(plan, spec, log)
+    _prepare(plan, spec, log, is_fork)
     os.environ[os_process.MARK] = mark(spawn_args.worker, spawn_args.attempt)
     places = dict(spec.endpoints)
     me = context_of(
@@ -204,9 +213,12 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec) -> int:
     return 1 if ended.is_failure else 0
 
 
-def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog) -> None:
+def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool) -> None:
     """Makes the process what the user's code expects to run in."""
     os.environ.update(environment(plan, spec.logs.directory.name, len(spec.workers)))
+    if is_fork and spec.preload:
+        threads = os.environ.get(local_host.OPENMP_THREADS, "")
+        preload.after_fork(int(threads) if threads.isdigit() else spec.preload_threads)
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
             os.sched_setaffinity(0, plan.cpus)
@@ -255,14 +267,30 @@ def _limited_memory(plan: WorkerPlan) -> Iterator[None]:
 class _ForkServerClient:
     """A worker's end of the connection to the forkserver."""
 
-    def __init__(self, control: int) -> None:
-        self._control = control
+    def __init__(self, control: int, results: Path) -> None:
+        self._control, self._results = control, results
         self._lock = threading.Lock()
 
     def send(self, message: object) -> None:
         """Sends to the launcher, through the forkserver; from any thread."""
+        if isinstance(message, Returned) and message.size > _LARGE_RESULT:
+            message = self._written(message)
         with self._lock, contextlib.suppress(OSError):  # it is gone, so this process is about to be
             messages.send(self._control, message)
+
+    def _written(self, result: Returned) -> object:
+        """Writes it into the file for it, to be sent in its place."""
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(self._results, flags, 0o600), "wb") as file:
+                pickle.dump(result, file, protocol=5)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._results.unlink()
+            size, why = in_words(result.size), f"{error.strerror} ({self._results})"
+            error_text = f"{result.worker} returned {size}, which could not be written: {why}"
+            return Returned(result.worker, result.attempt, error=error_text)
+        return messages.ReturnedInFile(result.worker, result.attempt, str(self._results))
 
     def listen(self, worker: Worker, me: context.RunContext, places: dict[str, str]) -> None:
         """Handles messages until the forkserver ends; then kills this process and all that it has started."""
@@ -276,6 +304,8 @@ class _ForkServerClient:
                 ).start()
             elif isinstance(message, AnnounceGone):
                 me.mark_gone(message.worker, message.why)
+            elif isinstance(message, AnnounceWatermarks):
+                me.watermarks.grow(message.values)
             elif isinstance(message, AddressesChanged):
                 places.update(message.places)
         os_process.kill_descendants()

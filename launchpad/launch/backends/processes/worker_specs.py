@@ -19,11 +19,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from launchpad.courier import keyring
+from launchpad.launch.backends import local_host
 from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.planning.interpreter import InterpreterSettings
 from launchpad.launch.planning.main_module import MainModule
+from launchpad.state.places import StatePlaces
 
 if TYPE_CHECKING:
     from launchpad.courier.security.keyring import Credentials
@@ -38,12 +40,14 @@ class LaunchSpec:
         workers: Name → plan, without its payload.
         payloads: Name → where its payload begins, counted from the end of the index, and its length.
         main: The launching script's `__main__`.
-        claim: The descriptor of the run's claim on GPUs and CPUs, which all processes keep; or nothing.
-        states: Name → where the worker may leave what its next attempt is to find.
+        claim: The descriptors of what the run holds, GPUs and a folder, say, which all processes keep.
+        states: Name → where the worker leaves what its next attempt is to find.
         argv, flags: The launching script's, as `absl_flags.capture` gives them.
         interpreter: What workers take over from the script's interpreter.
         keys: What opens this run's addresses: prefix, token and credentials.
         modules: Modules of ours that are imported once, before the first worker is forked.
+        preload: Others, which the user has named.
+        preload_threads: How many threads OpenMP is to use, where that is fixed when it is loaded.
         can_move: Whether servers may be somewhere else after a restart.
         listens_at: Where servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
         known_as: Address → the name by which others find it, where that is not what its server listens at.
@@ -56,7 +60,7 @@ class LaunchSpec:
     payloads: Mapping[str, tuple[int, int]]
     logs: LogFiles
     rotation: Rotation
-    states: Mapping[str, str]
+    states: Mapping[str, StatePlaces]
     stacks: Mapping[str, str]
     argv: Sequence[str]
     flags: bytes
@@ -65,6 +69,8 @@ class LaunchSpec:
     claim: Sequence[int]
     keys: Sequence[tuple[str, bytes, Credentials | None]]
     modules: Sequence[str]
+    preload: Sequence[str]
+    preload_threads: int
     can_move: bool = False
     listens_at: str = ""
     known_as: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +103,7 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         payloads=dict(zip(names, zip(offsets, lengths, strict=False), strict=True)),
         logs=run.log_files,
         rotation=run.rotation,
-        states={name: str(run.state(name)) for name in names},
+        states={w.name: run.state_places(w.name, w.group) for w in plan.workers},
         stacks={name: str(run.stacks(name)) for name in names},
         argv=tuple(sys.argv),
         flags=absl_flags.capture(sys.argv[0]),
@@ -106,6 +112,10 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         claim=run.claimed(),
         keys=[(run.scope, keyring.find(run.scope), None)],
         modules=plan.modules,
+        preload=tuple(dict.fromkeys(m for w in plan.workers for m in w.preload)),
+        preload_threads=min(
+            (local_host.number_of_threads(w, len(names)) for w in plan.workers), default=1
+        ),
     )
     index = pickle.dumps(replace(launch_spec, **overrides), protocol=5)
     with open(fd, "wb", closefd=False) as file:

@@ -45,6 +45,8 @@ from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.state import lock
+from launchpad.state.places import StatePlaces, is_url
 
 _POLL_S = 0.05
 """How often the log is looked at."""
@@ -103,19 +105,31 @@ class WorkerActor:
         self._n_executed = 0
 
     async def open(
-        self, plan: LaunchPlan, origin: LauncherInfo, state: str, keys: RunSecrets
+        self,
+        plan: LaunchPlan,
+        origin: LauncherInfo,
+        run_id: str,
+        state: StatePlaces,
+        keys: RunSecrets,
     ) -> ActorReady:
         """Prepares the node, or raises LaunchError, whose text says why it cannot.
 
         Args:
             plan: Of this one worker.
-            state: Where it keeps what its next attempt is to find.
+            state: Where it keeps what its next attempt is to find; a folder for all is to be there.
         """
         (planned,) = plan.workers
         sys.path += [p for p in origin.path if p not in sys.path and os.path.isdir(p)]
         node, ip = cluster.here()
         host = f"[{ip}]" if ":" in ip else ip
         gpus = _checked_gpus(planned)
+        if plan.state and not is_url(plan.state):
+            is_held = await asyncio.to_thread(lock.is_held_by, plan.state, run_id)
+            if not is_held:
+                raise LaunchError(
+                    f"node {os.uname().nodename} does not have the launcher's folder state={plan.state!r}:"
+                    " give one on a disk that all nodes share, or a URL"
+                )
         self._run = RunDirectory.create(plan.program, planned.endpoints)
         self._worker = planned.name
         endpoints = {}

@@ -105,6 +105,9 @@ class RayWorkers(Workers):
     def announce_gone(self, worker: str, why: str) -> None:
         self._do(self._announce_gone, worker, why)
 
+    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        self._do(self._announce_watermarks, worker, values)
+
     def places(self) -> Mapping[str, str]:
         return self._view.places
 
@@ -199,9 +202,10 @@ class RayWorkers(Workers):
             made = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
             handle = self._handles[worker] = ActorHandle(worker, made.remote(versions()), attempt)
             own = (self._plan.worker(worker),)
-            plan = LaunchPlan(self._plan.program, self._plan.launch_type, own)
-            state = str(self._run.state(worker))
-            self._call_actor(handle, "open", plan, self._origin, state, self._keys)
+            plan = replace(self._plan, workers=own, uids={}, client_options={})
+            state = self._run.state_places(worker, own[0].group, is_one_host=False)
+            run_id = self._run.run_id
+            self._call_actor(handle, "open", plan, self._origin, run_id, state, self._keys)
 
     def _begin(self, handle: ActorHandle) -> None:
         """Starts the attempt, if the actor is ready; else that is done when it is."""
@@ -252,6 +256,11 @@ class RayWorkers(Workers):
         self._gone[worker] = why
         for handle in self._ready():
             handle.send("announce_gone", worker, why)
+
+    def _announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        handle = self._handles.get(worker)
+        if handle is not None and handle.ready is not None:
+            handle.send("announce_watermarks", worker, values)
 
     # What actors report.
 

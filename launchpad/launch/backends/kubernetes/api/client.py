@@ -131,13 +131,25 @@ class Cluster:
         return self._call("GET", kind, name, accept=accept)
 
     def delete(
-        self, kind: str, name: str, *, policy: str = "Background", grace_s: float | None = None
+        self,
+        kind: str,
+        name: str,
+        *,
+        policy: str = "Background",
+        grace_s: float | None = None,
+        uid: str = "",
     ) -> None:
-        """Deletes an object; does nothing if it does not exist."""
+        """Deletes an object; does nothing if it does not exist.
+
+        Args:
+            uid: Only the object with this one is deleted; ApiError with 409 if there is another.
+        """
         assert name, "without a name it would be all of them"
         body: dict[str, Any] = {"propagationPolicy": policy}
         if grace_s is not None:
             body["gracePeriodSeconds"] = int(grace_s)
+        if uid:
+            body["preconditions"] = {"uid": uid}
         try:
             self._call("DELETE", kind, name, body=body)
         except ApiError as error:

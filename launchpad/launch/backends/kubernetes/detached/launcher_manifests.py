@@ -22,7 +22,7 @@ from launchpad.launch.backends import launch_origin
 from launchpad.launch.backends.kubernetes.api import permissions
 from launchpad.launch.backends.kubernetes.api.client import RBAC, Cluster, Manifest, resource_of
 from launchpad.launch.backends.kubernetes.create_run import Submitter
-from launchpad.launch.backends.kubernetes.manifests import manifest
+from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run, grace_s
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
 from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
@@ -30,6 +30,7 @@ from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import Place
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.state.places import is_url
 
 NAME = "supervisor"
 FACTS = AttemptFacts(NAME, 1)
@@ -74,7 +75,7 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     run = run_of(spec, places)
     root = cluster.create(manifest.root(run, first, role=NAME))
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
-    for each in (*manifest.others(owned, others), *_rights(owned, spec.submitter.run)):
+    for each in (*manifest.others(owned, others), *_rights(owned, spec)):
         cluster.create(each)
     # the Job with the one pod has no owner: it owns all else
     job = manifest.job(run, _POD, 1, module=_MODULE)
@@ -107,14 +108,17 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
     )
 
 
-def _rights(run: Run, program_run: str) -> list[Manifest]:
+def _rights(run: Run, spec: LauncherSpec) -> list[Manifest]:
     """A service account with the rights for a launch; it can read and delete only the Secrets of its run."""
     v1 = {"apiVersion": f"{RBAC}/v1", "metadata": run.metadata(run.name)}
+    own_secrets = [run.name, spec.submitter.run]
+    if spec.plan.state and not is_url(spec.plan.state):
+        own_secrets.append(names.state_lock(spec.plan.state, spec.settings.state_volume))
     rules = []
     for right in (*permissions.RIGHTS, *permissions.USEFUL):
         group, resource = resource_of(right[0])
         rule = {"apiGroups": [group], "resources": [resource], "verbs": right[1].split()}
-        own = {"resourceNames": [run.name, program_run]} if right is permissions.OWN_SECRETS else {}
+        own = {"resourceNames": own_secrets} if right is permissions.OWN_SECRETS else {}
         rules.append(rule | own)
     subject = {"kind": "ServiceAccount", "name": run.name}
     role = {"apiGroup": RBAC, "kind": "Role", "name": run.name}

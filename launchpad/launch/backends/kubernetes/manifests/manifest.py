@@ -106,6 +106,8 @@ def job(
     name = names.job_name(run.name, worker.name, attempt)
     given += [{"name": packed_secrets.file_name(f"{name}-state", i)} for i in range(n_state_parts)]
     ours = {**names.labels_of(worker), names.ATTEMPT: str(attempt)}
+    if run.mounts_state:
+        ours[names.STATE_LOCK] = names.state_lock(run.state, run.settings.state_volume)
     template = {
         "metadata": {
             "labels": run.metadata("", **ours)["labels"],

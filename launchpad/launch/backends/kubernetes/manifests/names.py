@@ -8,7 +8,9 @@ attempt 2                Job      my-program-3f9a02c1-trainer-0-1-2
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,7 @@ from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
 from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import Places
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import WorkerPlan
+from launchpad.state.places import StatePlaces, is_url
 
 RUN, PROGRAM, GROUP, COLOCATION, WORKER, ATTEMPT, ROLE = (
     f"launchpad/{name}"
@@ -31,6 +34,12 @@ COMMANDS = "launchpad/orders"
 
 MOUNTED, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state"
 """Folders of a pod: what it is given, where it may write, what a volume may keep for its next attempt."""
+
+STATE_VOLUME = "/launchpad/states"
+"""The folder of a pod with the volume in which a launch with `state=` saves."""
+
+STATE_LOCK = "launchpad/state-lock"
+"""The label of pods with the name of the Secret by which their run holds its state folder."""
 
 CODE = "code"
 """The content with the user's project."""
@@ -73,6 +82,7 @@ class Run:
         files: What each of its pods gets of the root.
         python_flags: What the interpreter of a worker is started with, as the script's was.
         hash_seed: The one of all workers; empty: any.
+        state: The folder in the settings' volume in which workers save, or a URL; empty: nothing is kept.
     """
 
     program: str
@@ -84,6 +94,12 @@ class Run:
     files: tuple[str, ...] = packed_secrets.FILES
     python_flags: tuple[str, ...] = ()
     hash_seed: str = ""
+    state: str = ""
+
+    @property
+    def mounts_state(self) -> bool:
+        """Whether its pods have the volume for state."""
+        return bool(self.state) and not is_url(self.state)
 
     def metadata(self, name: str, **more: str) -> dict[str, Any]:
         """An object's metadata; `more` are further labels."""
@@ -136,6 +152,24 @@ def labels_of(worker: WorkerPlan) -> dict[str, str]:
     """The labels of a worker's objects: its name, its group and its colocation."""
     own = {GROUP: label(worker.group), WORKER: label(worker.name)}
     return own | ({COLOCATION: label(worker.colocation)} if worker.colocation else {})
+
+
+def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
+    """Where a worker in its pod finds what was left for it, and leaves what it saves; `folder`: its own."""
+    if not state or is_url(state):
+        saved = f"{state.rstrip('/')}/{worker.name}" if state else folder
+        return StatePlaces(folder, saved, is_kept=bool(state))
+    own = f"{STATE_VOLUME}/{state}/{worker.name}"
+    return StatePlaces(own, own, f"{STATE_VOLUME}/{state}/groups/{worker.group}", is_kept=True)
+
+
+def state_lock(state: str, volume: Mapping[str, Any]) -> str:
+    """The name of the Secret that a run has while it saves in this folder of a volume: there can be one."""
+    claim = volume.get("persistentVolumeClaim", {}).get(
+        "claimName"
+    )  # the same, however it is mounted
+    of = json.dumps([claim or volume, state], sort_keys=True, default=str)
+    return f"launchpad-state-{hashlib.sha256(of.encode()).hexdigest()[:16]}"
 
 
 def grace_s(worker: WorkerPlan, usual_s: float) -> float:

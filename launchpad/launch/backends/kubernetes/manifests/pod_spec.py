@@ -22,6 +22,7 @@ from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
 _USER = 1000
 _SPREAD_OVER = "kubernetes.io/hostname"
 _PROBE_S = 10
+_STATES = "states"
 
 
 def pod_spec(
@@ -60,6 +61,10 @@ def pod_spec(
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
         ],
     }
+    if run.mounts_state:
+        spec["volumes"].append({"name": _STATES, **run.settings.state_volume})
+        mount = {"name": _STATES, "mountPath": names.STATE_VOLUME}
+        spec["containers"][0]["volumeMounts"].append(mount)
     if asked.labels:
         spec["nodeSelector"] = dict(asked.labels)
     if worker.colocation or asked.placement:

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launchpad import outcome
-from launchpad.events import Ended, ProcessStarted, Ready, WorkerNote
+from launchpad.events import EdgesCounted, Ended, ProcessStarted, Ready, Returned, WorkerNote
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.manifests.names import (
     MOUNTED,
@@ -44,6 +44,7 @@ from launchpad.launch.backends.kubernetes.manifests.names import (
     STATE,
     WRITABLE,
     grace_s,
+    state_places,
 )
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import RunConfig
@@ -164,16 +165,18 @@ class WorkerPod:
         run = RunDirectory.create(config.program, endpoints)
         run.make_runtime()
         self._tail = Tail(run.log(self._name, self._attempt))
+        places = state_places(asked, config.state, str(self._state))
         file = worker_specs.create()
         self._forkserver = ForkServer(file)
         self._workers = ForkedWorkers(self._forkserver.execute_in_order, self._on, run.stacks)
         self._forkserver.say = self._workers.on
         length = worker_specs.write(
             file,
+            # without modules of ours to be imported before: it forks once
             LaunchPlan(config.program, config.launch_type, (plan,)),
             run,
             known_as=asked.endpoints,
-            **spec_fields(config.origin, config.keys, self._name, str(self._state)),
+            **spec_fields(config.origin, config.keys, self._name, places),
         )
         self._workers.send(SpecsReady(length))
 
@@ -190,7 +193,7 @@ class WorkerPod:
                 f"its state directory has {in_words(size)}, and no more than {in_words(archives.MOST_BYTES)}"
                 f" are sent to its next attempt; mount a volume at {STATE} by pod_patch"
             )
-        _print(list(map(pod_messages.written, pod_messages.state_chunks(content))))
+        _print(list(map(pod_messages.written, pod_messages.chunks(pod_messages.STATE, content))))
 
     def _note(self, text: str) -> None:
         _print([pod_messages.written(WorkerNote(self._name, text))])
@@ -209,7 +212,9 @@ class WorkerPod:
                     self._readiness.open()
                 except OSError as error:
                     self._note(f"the cluster will not call it ready: port {READY_PORT}: {error}")
-            _print([pod_messages.written(report)])
+            is_large = isinstance(report, Returned | EdgesCounted)
+            for each in pod_messages.event_chunks(report) if is_large else [report]:
+                _print([pod_messages.written(each)])
 
     def _apply_commands(self) -> None:
         """Does what the launcher requests, and what is due by now."""
@@ -230,6 +235,8 @@ class WorkerPod:
         for worker in {*commands.gone, *before.gone}:
             if commands.gone.get(worker, "") != before.gone.get(worker, ""):
                 self._workers.announce_gone(worker, commands.gone.get(worker, ""))
+        if commands.watermarks != before.watermarks:
+            self._workers.announce_watermarks(self._name, commands.watermarks)
         if (self._is_terminated or commands.restarts) and not self._is_asked:
             self._is_asked = True
             self._workers.request_stop(self._name, restarts=commands.restarts)

@@ -78,6 +78,7 @@ class RunConfig:
     Attributes:
         places: Address name → where it is, for other pods.
         grace_s: How long a worker may take to stop.
+        state: The folder or URL in which workers save; empty: nothing is kept.
     """
 
     program: str
@@ -86,6 +87,7 @@ class RunConfig:
     origin: LauncherInfo
     places: Mapping[str, str]
     grace_s: float
+    state: str = ""
 
     def files(self) -> dict[str, bytes]:
         versions = json.dumps(launch_origin.versions()).encode()

@@ -1,0 +1,146 @@
+"""Whether numbers on edges are exact, and links hold what they promise: `python benchmarks/edges.py`.
+
+exact        20 workers call each other, 1,000,000 times in all, some by futures, then end. What `edges()`
+             says of each edge must be what was called, to the last call, at both ends.
+delay        How long a call takes through `lp.edges.Delay`, less how long it takes without, after a pause
+             as long as the delay: one that comes after a pause takes longer.
+bandwidth    How many bytes a second go through `lp.edges.Bandwidth`, there and back.
+
+Exits with 1 if a count is not exact, or a link is off by more than a tenth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+import launchpad as lp
+
+AT_A_TIME = 50
+DELAYS_S = (0.002, 0.01, 0.1)
+RATES = (1e6, 10e6, 100e6)
+
+
+class Caller:
+    """Calls all others, and answers them."""
+
+    def __init__(self, calls: int, *others: Any) -> None:
+        self._calls, self._others = calls, others
+
+    def run(self) -> Counter[str]:
+        """Worker → how often it was called."""
+        made: Counter[str] = Counter()
+        while (number := made.total()) < self._calls:
+            other = self._others[number // AT_A_TIME % len(self._others)]
+            if number // AT_A_TIME % 2:
+                futures = [other.futures.add(i) for i in range(AT_A_TIME)]
+                name, *_ = [future.result() for future in futures]
+            else:
+                name, *_ = [other.add(i) for i in range(AT_A_TIME)]
+            made[name] += AT_A_TIME
+        return made
+
+    def add(self, number: int) -> str:
+        return lp.current().name
+
+
+def count(workers: int, calls: int) -> str:
+    """Lets them call each other; what the edges say of it."""
+    program = lp.Program("edges")
+    nodes = [lp.CourierNode(Caller) for _ in range(workers)]
+    for node in nodes:
+        others = [other.create_handle() for other in nodes if other is not node]
+        node.configure(calls // workers, *others)
+    with program.group("worker", serves_until="group"):
+        for node in nodes:
+            program.add_node(node)
+    began = time.monotonic()
+    with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+        made = running.results("worker")
+    took_s, edges = time.monotonic() - began, running.edges()
+    expected = {
+        (f"worker-{i}", server): (n, n)
+        for i, counts in enumerate(made)
+        for server, n in counts.items()
+    }
+    found = {(e.caller, e.server): (e.calls, e.served) for e in edges.of(method="add")}
+    total = edges.total(method="add")
+    if found != expected or not total.is_exact or total.calls != calls:
+        off = {edge: (found.get(edge), n) for edge, n in expected.items() if found.get(edge) != n}
+        sys.exit(f"FAILED: {total}; expected {calls}; off: {off}")
+    return (
+        f"{total.calls:,} calls on {len(found)} edges in {took_s:.0f} s, all counted at both ends"
+    )
+
+
+class Echo:
+    def echo(self, value: Any) -> Any:
+        return value
+
+
+def call_through(links: tuple[Any, ...], sizes: list[int], pause_s: float) -> list[float]:
+    """How long each call takes, in seconds."""
+    times = []
+    for size in sizes:
+        value = np.zeros(size, np.uint8)
+        time.sleep(pause_s)
+        began = time.perf_counter()
+        links[0].echo(value)
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def measure(links: tuple[Any, ...], sizes: list[int], pause_s: float = 0.0) -> list[float]:
+    """The times in a worker that calls an echo through these."""
+    program = lp.Program("links")
+    handle = program.add_node(lp.CourierNode(Echo), label="echo")
+    linked = handle.through(*links) if links else handle
+    program.add_node(lp.PyNode(call_through, (linked,), sizes, pause_s), label="caller")
+    found = lp.run(program, "local_mp", terminal="output_to_files")["caller"][0]
+    return list(found)
+
+
+def check(what: str, figure: float, expected: float, unit: str) -> bool:
+    off = figure / expected - 1
+    verdict = "" if abs(off) <= 0.1 else "   FAILED"
+    print(f"{what:32} {figure:10.4g} {unit} {off:+8.1%}{verdict}")
+    return not verdict
+
+
+def main() -> None:
+    """Prints what was counted and measured."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--workers", type=int, default=20)
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--samples", type=int, default=30, help="calls through each link")
+    options = parser.parse_args()
+    print(count(options.workers, options.calls))
+    plain_s = statistics.median(measure((), [0] * 200))
+    print(f"{'no link, p50':32} {plain_s * 1e3:10.4g} ms")
+    held = True
+    for delay_s in DELAYS_S:
+        times = measure((lp.edges.Delay(delay_s),), [0] * options.samples)
+        after_a_pause_s = statistics.median(measure((), [0] * options.samples, delay_s))
+        figure = statistics.median(times) - after_a_pause_s
+        held &= check(f"Delay({delay_s:g}), p50", figure * 1e3, delay_s * 1e3, "ms")
+    for rate in RATES:
+        size = int(rate * 0.05)
+        times = measure((lp.edges.Bandwidth(rate),), [size] * options.samples)
+        figure = 2 * size / statistics.median(times)
+        held &= check(f"Bandwidth({rate:g}), both ways", figure / 1e6, rate / 1e6, "MB/s")
+    sys.exit(0 if held else 1)
+
+
+if __name__ == "__main__":
+    main()

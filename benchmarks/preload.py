@@ -1,0 +1,156 @@
+"""Starts workers that need a large module, and one of them again: `python benchmarks/preload.py`.
+
+Eight workers import torch (`--module` names another) and multiply two matrices. Side by side, in turns:
+
+    launchpad                       each worker imports it
+    launchpad, preload              lp.launch(…, preload=["torch"])
+    multiprocessing, forkserver     set_forkserver_preload(["torch"])
+
+all ready       from the launch, or the first start(), until the last worker has answered
+started again   from the kill (SIGKILL) of one until its successor answers
+memory          of each worker: PSS, in which what is shared counts once, when all have multiplied
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import multiprocessing as mp
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import psutil
+
+import launchpad as lp
+
+FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
+KINDS = ("launchpad", "launchpad, preload", "multiprocessing, forkserver")
+
+
+def compute(module: str) -> int:
+    """Imports it, and lets torch and numpy compute. Its process."""
+    loaded = importlib.import_module(module)
+    ones = getattr(loaded, "ones", None)
+    if ones is not None:
+        product = ones((64, 64)) @ ones((64, 64))
+        assert float(product.sum()) == 64.0**3
+    return os.getpid()
+
+
+class Computes:
+    """Computes when it is built, and says so when it is asked."""
+
+    def __init__(self, module: str) -> None:
+        self._pid = compute(module)
+
+    def pid(self) -> int:
+        return self._pid
+
+
+def with_launchpad(module: str, workers: int, preload: bool) -> dict[str, float]:
+    program = lp.Program("preload")
+    with program.group("node", restart=FOREVER):
+        for _ in range(workers):
+            program.add_node(lp.CourierNode(Computes, module))
+    options: Any = {"preload": [module]} if preload else {}
+    began = time.monotonic()
+    with lp.launch(program, "local_mp", terminal="output_to_files", **options) as running:
+        clients: list[Any] = [running.client("node", i) for i in range(workers)]
+        pids = [future.result() for future in [client.futures.pid() for client in clients]]
+        ready_s = time.monotonic() - began
+        memory = pss(pids)
+        began = time.monotonic()
+        os.kill(pids[0], signal.SIGKILL)
+        with running.client("node", 0) as client:
+            asks: Any = client.with_options(idempotent=True)
+            while asks.pid() == pids[0]:
+                time.sleep(0.001)
+        return {"ready_s": ready_s, "again_s": time.monotonic() - began, "pss_mb": memory}
+
+
+def serve(module: str, pipe: Any) -> None:
+    pipe.send(compute(module))
+    signal.pause()
+
+
+def with_multiprocessing(module: str, workers: int) -> dict[str, float]:
+    """In a process of its own: this one's forkserver starts once."""
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload([module])
+
+    def start() -> tuple[Any, Any]:
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=serve, args=(module, theirs))
+        process.start()
+        return process, ours
+
+    began = time.monotonic()
+    started = [start() for _ in range(workers)]
+    pids = [pipe.recv() for _, pipe in started]
+    ready_s = time.monotonic() - began
+    memory = pss(pids)
+    began = time.monotonic()
+    os.kill(pids[0], signal.SIGKILL)
+    started[0][0].join()
+    started.append(start())
+    started[-1][1].recv()
+    again_s = time.monotonic() - began
+    for process, _ in started:
+        process.kill()
+        process.join()
+    return {"ready_s": ready_s, "again_s": again_s, "pss_mb": memory}
+
+
+def pss(pids: list[int]) -> float:
+    """The mean of these processes, in MB."""
+    return statistics.mean(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6
+
+
+def one(kind: str, module: str, workers: int) -> dict[str, float]:
+    if kind == KINDS[2]:
+        return with_multiprocessing(module, workers)
+    return with_launchpad(module, workers, preload=kind == KINDS[1])
+
+
+def main() -> None:
+    """Prints the medians."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--module", default="torch")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", choices=KINDS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one, options.module, options.workers)))
+        return
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+    for _ in range(options.rounds):
+        for kind in KINDS:
+            own = ["--module", options.module, "--workers", str(options.workers), "--one", kind]
+            command = [sys.executable, str(Path(__file__).resolve()), *own]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            found[kind].append(json.loads(ended.stdout))
+    print(
+        f"{options.workers} workers, {options.module}       all ready  started again  PSS of each"
+    )
+    for kind, rounds in found.items():
+        ready_s, again_s, pss_mb = (
+            statistics.median(each[key] for each in rounds)
+            for key in ("ready_s", "again_s", "pss_mb")
+        )
+        print(f"{kind:28} {ready_s:8.2f} s {again_s:12.3f} s {pss_mb:8.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Kills a worker while it saves, again and again, and resumes a program that is killed all the time.
+
+    python benchmarks/saves.py --kills 500 --resumes 20
+
+killed     A worker saves one state after the other, of 0 to 1 MB, and notes each when `save` has returned. It
+           is killed (SIGKILL) at a random moment, and started again: what it then loads must be the last
+           state that it noted, or the one that it was saving. Anything else ends the program.
+resumed    A program of three workers, launched with `state=`, counts up a sum. Its launcher, or one of its
+           workers, is killed at a random moment; it is launched again until it is done. In the end the sums
+           must be those of a program that nobody disturbed.
+
+Exits with 1 if a state was torn, lost or old.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+import launchpad as lp
+
+ROOT = Path(__file__).resolve().parent.parent
+FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
+DEADLINE_S = 60.0
+
+
+class Saver:
+    """Checks what it finds, then saves without end."""
+
+    def __init__(self, notes: str) -> None:
+        self._notes = notes
+
+    def run(self) -> None:
+        me = lp.current()
+        step, numbers = me.load(default=(0, np.zeros(0)))
+        noted = len(Path(self._notes).read_bytes()) if me.attempt > 1 else 0
+        if step not in (noted, noted + 1) or not (numbers == step).all():
+            raise lp.DoNotRestart(f"state {step} was loaded, {noted} was saved: {numbers[:3]}…")
+        notes = os.open(self._notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(notes, b"x" * (step - noted))  # it was saved, and not noted any more
+        chance = random.Random(step)
+        while True:
+            step += 1
+            me.save((step, np.full(chance.randrange(125_000), step, np.float64)))
+            os.write(notes, b"x")
+
+
+def kill_while_it_saves(kills: int, seed: int) -> tuple[int, float]:
+    """How many states were saved meanwhile, and how long that took."""
+    chance, began = random.Random(seed), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        notes = Path(folder) / "notes"
+        program = lp.Program("saves")
+        with program.group("saver", restart=FOREVER):
+            program.add_node(lp.PyClassNode(Saver, str(notes)))
+        state, terminal = Path(folder) / "state", "output_to_files"
+        with lp.launch(program, "local_mp", state=state, terminal=terminal) as running:
+            for number in range(kills):
+                pid = running_pid(running, number + 1)
+                time.sleep(chance.uniform(0, 0.05))
+                os.kill(pid, signal.SIGKILL)
+            running_pid(running, kills + 1)
+            size = notes.stat().st_size
+            while notes.stat().st_size == size:  # the last one has found a good state, too
+                running_pid(running, kills + 1)
+                time.sleep(0.001)
+        return notes.stat().st_size, time.monotonic() - began
+
+
+def running_pid(running: lp.Running, attempt: int) -> int:
+    """Its process in this attempt, as soon as it runs. Exits if it has found another state than it should."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        (status,) = running.status()
+        if status.attempt == attempt and status.state == "running" and status.pid:
+            return status.pid
+        if status.state in ("failed", "stopped", "succeeded"):
+            sys.exit(f"FAILED: {status}")
+        time.sleep(0.0005)
+    sys.exit(f"FAILED: attempt {attempt} does not run")
+
+
+SCRIPT = """
+import os, random, signal, sys, threading, time
+import launchpad as lp
+
+STEPS, dies = 60, sys.argv[3] == "worker"
+
+def work():
+    me = lp.current()
+    state = me.load(default={"step": 0, "sum": 0.0})
+    while state["step"] < STEPS:
+        step = state["step"] + 1
+        state = {"step": step, "sum": state["sum"] * 0.5 + random.Random(f"{me.name} {step}").random()}
+        me.save(state)
+        time.sleep(0.005)
+        if dies and me.replica_index == step % 3 and random.random() < 0.2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return state["sum"]
+
+program = lp.Program("resumed")
+with program.group("work", restart=lp.RestartPolicy(max_restarts=10**6, backoff=0)):
+    for _ in range(3):
+        program.add_node(lp.PyNode(work))
+if __name__ == "__main__":
+    after_s = float(sys.argv[2])
+    if after_s:
+        threading.Timer(after_s, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    print(lp.run(program, "local_mp", state=sys.argv[1], terminal="output_to_files")["work"], flush=True)
+    os._exit(0)
+"""
+
+
+def resume(resumes: int, seed: int) -> tuple[str, str, int]:
+    """The sums when nobody disturbs, those after so many kills, and how many launches that took."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "resumed.py"
+        script.write_text(SCRIPT)
+        began = time.monotonic()
+        undisturbed = run(script, f"{folder}/calm", 0, "nobody")
+        calm_s = time.monotonic() - began
+        sums, launches, state = "", 0, f"{folder}/state"
+        while not sums or launches <= resumes:
+            if sums:  # done before it was resumed so often: once more from the beginning
+                state, sums = f"{folder}/state-{launches}", ""
+            victim = chance.choice(("worker", "nobody"))
+            sums = run(script, state, chance.uniform(0.3, 0.9) * calm_s, victim)
+            launches += 1
+        while not (last := run(script, state, 0, "nobody")):
+            launches += 1
+        return undisturbed, last, launches
+
+
+def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
+    """What one launch prints; empty if it was killed before its end."""
+    command = [sys.executable, str(script), state, str(killed_after_s), victim]
+    deadline = time.monotonic() + DEADLINE_S
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    while time.monotonic() < deadline:
+        ended = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        if "is in use by" not in ended.stderr:  # by workers of the launcher that was just killed
+            break
+    if ended.returncode not in (0, -signal.SIGKILL):
+        sys.exit(f"FAILED: exit {ended.returncode}\n{ended.stdout}{ended.stderr}")
+    return ended.stdout.strip()
+
+
+def main() -> None:
+    """Prints what was found. Exits with 1 if a state was not what it should be."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--resumes", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    saved, seconds = kill_while_it_saves(options.kills, options.seed)
+    print(
+        f"killed    {options.kills} times in {seconds:.0f} s, {saved:,} states saved meanwhile: each time the"
+        " last one was found, or the one that was being saved"
+    )
+    undisturbed, last, launches = resume(options.resumes, options.seed)
+    if undisturbed != last:
+        sys.exit(f"FAILED: after {launches} launches {last}, undisturbed {undisturbed}")
+    print(
+        f"resumed   {launches} launches, most of them killed; the sums are those of an undisturbed one"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""lp.barrier(): where the workers of a group wait for each other. The supervisor counts who has come."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from launchpad import context
+from launchpad.errors import BarrierBroken, Stopped
+from launchpad.events import BarrierLeft, BarrierReached
+from launchpad.watermarks import ABSENT, BARRIER, BROKEN, LEFT
+
+_REPLY_S = 5.0
+"""How long the supervisor may take to say who was absent."""
+
+_numbers = itertools.count(1)
+_lock = threading.Lock()
+
+
+def barrier(name: str = "", timeout_s: float | None = None) -> None:
+    """Waits until all workers of this worker's group have come here.
+
+    Each passes it as often as all have come. One that is started again comes anew: restart such a group as a
+    whole, `RestartPolicy(scope="group")`, or give each barrier a name of its own.
+
+    It goes by way of the supervisor: about a millisecond for processes of one host, 0.1 s on Ray, seconds on
+    Kubernetes. Inside a collective group use its own, which is quicker.
+
+    Example:
+        for epoch in range(10):
+          train(epoch)
+          lp.barrier(f"epoch {epoch}", timeout_s=600)
+
+    Args:
+        name: Which barrier, if there are several.
+        timeout_s: How long to wait at most.
+
+    Raises:
+        TimeoutError: the time was up before all had come; it says who was absent.
+        BarrierBroken: one of the group has ended for good, so that it can never be passed.
+        Stopped: the program stops.
+        NotRunningError: outside of workers, and in `lp.testing.worker` as one of several.
+    """
+    me = context.current()
+    me = me.parent or me
+    marks = me.watermarks
+    with _lock:
+        number = next(_numbers)  # in this process it only grows, as the watermarks have to
+    absent, broken = f"{ABSENT}{name}/", f"{BROKEN}{name}/"
+    passed, left = f"{BARRIER}{name}", f"{LEFT}{name}"
+
+    def is_over() -> bool:
+        is_decided = marks.get(passed) >= number or bool(marks.names(broken, number))
+        return is_decided or me.stop_event.is_set()
+
+    me.report(BarrierReached(me.name, me.attempt, name, number))
+    try:
+        in_time = marks.wait_for(is_over, timeout_s)
+        if not in_time:
+            me.report(BarrierLeft(me.name, me.attempt, name, number))
+            marks.wait_for(lambda: is_over() or marks.get(left) >= number, _REPLY_S)
+        if marks.get(passed) >= number:
+            return
+        if ended := marks.names(broken, number):
+            raise BarrierBroken(
+                f"{me.name} cannot pass barrier {name!r}: {', '.join(ended)} of its group has ended, and will"
+                " not come"
+            )
+        if me.stop_event.is_set():
+            raise Stopped
+        missing = ", ".join(marks.names(absent, number)) or "someone"
+        raise TimeoutError(
+            f"{me.name} waited at barrier {name!r} for {timeout_s:g} s; absent: {missing}"
+        )
+    finally:
+        marks.forget({passed, left}, {absent, broken})

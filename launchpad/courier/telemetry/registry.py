@@ -1,0 +1,140 @@
+"""What has been counted in this process, of all clients and servers, by whom they belong to.
+
+    Client, ServerCore ── counts ──▶ registry ◀── counted(peer) ── who wants to know it
+
+Counts of clients and servers that are gone stay, added up by caller, server and method: so nothing is missing
+at the end, however many clients there were. Nothing in here keeps a client or a server alive.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from launchpad.courier.caller import Peer, own_peer
+from launchpad.courier.protocol.framing import BUILTIN_PREFIX
+from launchpad.courier.telemetry import call_stats
+from launchpad.courier.telemetry.call_stats import MethodStats
+from launchpad.courier.telemetry.counters import Counts, EdgeCounts, MethodCounts
+
+Place = tuple[str, str, str]  # caller, server, method
+Stats = dict[Place, MethodStats]
+_Log = list[tuple[bytes, MethodCounts]]
+
+
+class Counted(NamedTuple):
+    """What a worker has counted: of calls that it has made, and of those that it has answered."""
+
+    made: Stats
+    served: Stats
+
+
+class OwnCounts:
+    """The counts of one incarnation of a worker, or of a process."""
+
+    def __init__(self) -> None:
+        self.clients: dict[int, tuple[list[str], _Log]] = {}
+        self.servers: dict[int, tuple[str, list[tuple[str, _Log]]]] = {}
+        self.gone: tuple[dict[Place, MethodCounts], dict[Place, MethodCounts]] = ({}, {})
+
+
+_lock = threading.RLock()  # a collection of garbage, in here, may end a client
+_all: dict[Peer, OwnCounts] = {}
+
+
+def add_client(server: list[str], counts: Counts) -> None:
+    """From now on these counts are of the worker, or the process, that the calling thread belongs to.
+
+    Args:
+        server: What its server is called, as far as it is known: it may change.
+    """
+    peer, key = own_peer(), id(counts)
+    with _lock:
+        _all.setdefault(peer, OwnCounts()).clients[key] = server, counts.log
+    weakref.finalize(counts, _end_client, peer, key).atexit = False
+
+
+def add_server(core: object, name: str, counts: EdgeCounts) -> None:
+    """The same for a server's, until `core` is gone."""
+    peer, key = own_peer(), id(core)
+    with _lock:
+        _all.setdefault(peer, OwnCounts()).servers[key] = name, counts.log
+    weakref.finalize(core, _end_server, peer, key).atexit = False
+
+
+def counted(peer: Peer) -> Counted:
+    """All that this worker, or process, has counted so far; courier's own methods are left out."""
+    with _lock:
+        if (own := _all.get(peer)) is None:
+            return Counted({}, {})
+        made, served = ({place: _copy(each) for place, each in of.items()} for of in own.gone)
+        for server, log in list(own.clients.values()):
+            _add(made, _of_client(peer, server, log))
+        for name, logs in list(own.servers.values()):
+            _add(served, _of_server(name, logs))
+    return Counted(
+        *(
+            {place: call_stats.of(each) for place, each in sorted(of.items())}
+            for of in (made, served)
+        )
+    )
+
+
+def forget(peer: Peer) -> None:
+    """Drops what a worker has counted that was a thread of this process, and has ended."""
+    with _lock:
+        _all.pop(peer, None)
+
+
+def _end_client(peer: Peer, key: int) -> None:
+    with _lock:
+        own = _all.get(peer)
+        if own is not None and (client := own.clients.pop(key, None)):  # it may be forgotten by now
+            _add(own.gone[0], _of_client(peer, *client))
+
+
+def _end_server(peer: Peer, key: int) -> None:
+    with _lock:
+        own = _all.get(peer)
+        if own is not None and (server := own.servers.pop(key, None)):
+            _add(own.gone[1], _of_server(*server))
+
+
+def _of_client(peer: Peer, server: list[str], log: _Log) -> Iterator[tuple[Place, MethodCounts]]:
+    for method, counts in list(log):
+        if not method.startswith(BUILTIN_PREFIX):
+            yield (peer.name, server[0], method.decode(errors="replace")), counts
+
+
+def _of_server(name: str, logs: list[tuple[str, _Log]]) -> Iterator[tuple[Place, MethodCounts]]:
+    for caller, log in list(logs):
+        for method, counts in list(log):
+            if not method.startswith(BUILTIN_PREFIX):
+                yield (caller, name, method.decode(errors="replace")), counts
+
+
+def _add(to: dict[Place, MethodCounts], more: Iterator[tuple[Place, MethodCounts]]) -> None:
+    for place, counts in more:
+        if place in to:
+            to[place].add(counts)
+        else:
+            to[place] = _copy(counts)
+
+
+def _copy(counts: MethodCounts) -> MethodCounts:
+    copied = MethodCounts()
+    copied.add(counts)
+    return copied
+
+
+def _renew() -> None:
+    """A forked process has made no calls yet, and serves nothing."""
+    global _lock
+    _lock = threading.RLock()
+    _all.clear()
+
+
+os.register_at_fork(after_in_child=_renew)

@@ -1,0 +1,92 @@
+"""Modules that are imported once, in the forkserver, and found there by all workers that it forks.
+
+    forkserver    import_all     before the first fork; refuses what a fork would break
+    worker        after_fork     as many threads as it may use, random numbers of its own
+
+A fork copies memory, and of the threads only the one that forks; so a module that starts threads when it is
+imported, or opens a GPU, cannot be imported before it. OpenBLAS starts its threads when numpy is imported,
+unless there is to be only one: so there is, until after the fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+_GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/render")
+_STARTS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_OPENMP = "OMP_NUM_THREADS"
+
+
+def import_all(modules: Sequence[str], threads: int) -> str:
+    """Imports them in this order; why workers cannot be forked any more, if that is so.
+
+    Args:
+        threads: How many OpenMP is to use in threads that a worker starts.
+    """
+    with _environment(dict.fromkeys(_STARTS_THREADS, "1") | {_OPENMP: str(threads)}):
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except BaseException as error:
+                return f"preload={module!r} cannot be imported: {type(error).__name__}: {error}"
+            if names := _other_threads():
+                return (
+                    f"preload={module!r} starts threads when it is imported ({', '.join(names)}), which no"
+                    " forked process would have. Leave it out: each worker then imports it for itself"
+                )
+            if device := _open_gpu():
+                return (
+                    f"preload={module!r} opens {device} when it is imported, which a forked process cannot"
+                    " use. Leave it out: each worker then imports it for itself"
+                )
+    return ""
+
+
+def after_fork(threads: int) -> None:
+    """What differs between the forks of one process, and would be drawn or set when a module is imported."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(threads)
+    if (random := sys.modules.get("numpy.random")) is not None:
+        random.seed()
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _other_threads() -> list[str]:
+    """What threads this process has beside its main one, those of C included."""
+    names = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
+    with contextlib.suppress(OSError):  # only Linux has it
+        in_c = len(os.listdir("/proc/self/task")) - 1 - len(names)
+        names += [f"{in_c} in C"] if in_c > 0 else []
+    return names
+
+
+def _open_gpu() -> str:
+    """A device of a GPU that this process has open; empty if there is none."""
+    with contextlib.suppress(OSError):
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                device = os.readlink(f"/proc/self/fd/{fd}")
+                if device.startswith(_GPU_DEVICES):
+                    return device
+    return ""

@@ -1,0 +1,72 @@
+"""Where the workers of groups wait for each other. Pure: reports in, what to send to whom out.
+
+reached   waits; when all of its group wait there, all pass
+left      waits no longer; it is told who is absent
+ended     waits nowhere any more; for good: those of its group that wait can never pass
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from launchpad.launch.supervision.worker_state import AnnounceWatermarks, WorkerState
+from launchpad.watermarks import ABSENT, BARRIER, BROKEN, LEFT
+
+
+class Barriers:
+    """The barriers of one program.
+
+    Args:
+        workers: All workers of the program, also those that are added.
+    """
+
+    def __init__(self, workers: Collection[WorkerState]) -> None:
+        self._workers = workers
+        # (group, name) → worker that waits → the number of its waiting
+        self._waiting: dict[tuple[str, str], dict[str, int]] = {}
+        self._ended: dict[str, set[str]] = {}  # group → those that have ended for good
+
+    def reached(self, worker: WorkerState, name: str, number: int) -> list[AnnounceWatermarks]:
+        group = worker.plan.group
+        waiting = self._waiting.setdefault((group, name), {})
+        waiting[worker.name] = number
+        if ended := self._ended.get(group):
+            return self._break(group, name, ended)
+        if not self._absent(group, waiting):
+            del self._waiting[group, name]
+            return [AnnounceWatermarks(w, {f"{BARRIER}{name}": n}) for w, n in waiting.items()]
+        return []
+
+    def left(self, worker: WorkerState, name: str, number: int) -> list[AnnounceWatermarks]:
+        key = worker.plan.group, name
+        waiting = self._waiting.get(key, {})
+        if waiting.get(worker.name) != number:  # it has passed meanwhile
+            return []
+        absent = self._absent(worker.plan.group, waiting)
+        del waiting[worker.name]
+        if not waiting:
+            del self._waiting[key]
+        values = {f"{ABSENT}{name}/{each}": number for each in absent}
+        return [AnnounceWatermarks(worker.name, {**values, f"{LEFT}{name}": number})]
+
+    def ended(self, worker: WorkerState, *, for_good: bool) -> list[AnnounceWatermarks]:
+        group = worker.plan.group
+        names = [name for g, name in self._waiting if g == group]
+        for name in names:
+            self._waiting[group, name].pop(worker.name, None)
+        if not for_good:
+            return []
+        self._ended.setdefault(group, set()).add(worker.name)
+        return [c for name in names for c in self._break(group, name, {worker.name})]
+
+    def restarted(self, worker: WorkerState) -> None:
+        """It had ended for good, and is started again with its group."""
+        self._ended.get(worker.plan.group, set()).discard(worker.name)
+
+    def _break(self, group: str, name: str, ended: Collection[str]) -> list[AnnounceWatermarks]:
+        waiting = self._waiting.pop((group, name), {})
+        broken = [f"{BROKEN}{name}/{each}" for each in sorted(ended)]
+        return [AnnounceWatermarks(w, dict.fromkeys(broken, n)) for w, n in waiting.items()]
+
+    def _absent(self, group: str, waiting: Collection[str]) -> list[str]:
+        return [w.name for w in self._workers if w.plan.group == group and w.name not in waiting]

@@ -1,0 +1,87 @@
+"""`save()` and `restore()`: how a node's object keeps what it knows over a restart, or to the next launch.
+
+    save()             returns None, and has saved itself: into `lp.current().state_dir`, say
+                       returns anything else, which is saved for it
+    restore()          loads what it has saved itself
+    restore(saved)     is given what its `save()` has returned, if it has returned anything
+    restore(saved=None)    both: what was returned, else nothing
+
+Methods of these names that want other arguments are not meant for us: a model's `save(path)`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import threading
+from typing import Any
+
+from launchpad import context, user_code
+from launchpad.courier.server.event_loop import EventLoop
+
+_KEEP = 2
+_END_S = 60.0
+
+
+def save(built: object, loop: EventLoop) -> None:
+    """Lets the object save itself, or saves what it gives."""
+    if (hook := _hook(built, "save")) is None or not _takes(hook):
+        return
+    saved = user_code.until_done(hook, loop)()
+    if saved is not None:
+        with context.current().saved_states(of_object=True) as states:
+            states.save(saved, None, _KEEP)
+
+
+def restore(built: object, loop: EventLoop) -> None:
+    """Lets the object restore itself, with what it has given to be saved if it wants that."""
+    if (hook := _hook(built, "restore")) is None:
+        return
+    found = None
+    if _takes(hook, None):
+        with context.current().saved_states(of_object=True) as states:
+            found = states.load()
+    if found is not None:
+        user_code.until_done(functools.partial(hook, found[1]), loop)()
+    elif _takes(hook):
+        user_code.until_done(hook, loop)()
+
+
+class PeriodicSave:
+    """A thread that lets an object save itself every so often. What it raises is logged; it goes on."""
+
+    def __init__(self, built: object, loop: EventLoop, every_s: float) -> None:
+        self._built, self._loop, self._every_s = built, loop, every_s
+        self._has_ended = threading.Event()
+        context.inherit()
+        self._thread = threading.Thread(target=self._run, name="launchpad-save", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Begins no other save, and waits for one that is under way."""
+        self._has_ended.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        while not self._has_ended.wait(self._every_s):
+            try:
+                save(self._built, self._loop)
+            except Exception:
+                name = context.current().name
+                logging.getLogger("launchpad.state").exception("%s could not save itself", name)
+
+
+def _hook(built: object, name: str) -> Any:
+    hook = getattr(built, name, None)
+    is_stream = inspect.isgeneratorfunction(hook) or inspect.isasyncgenfunction(hook)
+    return hook if callable(hook) and not is_stream else None
+
+
+def _takes(hook: Any, *arguments: object) -> bool:
+    try:
+        inspect.signature(hook).bind(*arguments)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""Results: what a worker's function or `run()` has returned, on its way to the script.
+
+    worker      returned(name, attempt, value)    ──▶ events.Returned    pickled, as the result of a call is
+    supervisor  keeps that of the last attempt
+    script      running.results("trainer")        ◀── value_of(…)        unpickled when it is asked for
+
+A value that cannot be pickled is no failure of its worker, which has done its work: only who asks for it is
+told.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from launchpad.courier.codec import pickling
+from launchpad.errors import ResultError
+from launchpad.events import Returned
+
+
+def returned(worker: str, attempt: int, value: object) -> Returned | None:
+    """The event that carries the value; None for None."""
+    if value is None:
+        return None
+    try:
+        body, views = pickling.encode(value)
+        return Returned(worker, attempt, body, tuple(map(bytearray, views)))
+    except Exception as error:  # also MemoryError
+        kind = f"a {type(value).__qualname__}, which cannot be sent"
+        why = f"{pickling.describe_culprit(value)}: {type(error).__name__}: {error}"
+        return Returned(worker, attempt, error=f"{worker} returned {kind}{why}")
+
+
+def value_of(result: Returned | None) -> Any:
+    """The value.
+
+    Raises:
+        ResultError: there was one, and it cannot be had.
+    """
+    if result is None:
+        return None
+    if result.error:
+        raise ResultError(result.error)
+    try:
+        return pickle.loads(result.body, buffers=result.buffers)
+    except Exception as error:
+        raise ResultError(
+            f"what {result.worker} returned cannot be unpickled here: {type(error).__name__}: {error}. Its"
+            " classes have to be importable in the launching script."
+        ) from error

@@ -1,0 +1,1 @@
+"""What workers save, and where."""

@@ -1,0 +1,167 @@
+"""Where saved states are: a directory, or what fsspec opens.
+
+A directory is one that no other user can change, as unpickling what is in it runs code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any
+
+from launchpad.courier.security import private_directory
+from launchpad.errors import StateError
+from launchpad.state.places import is_url
+
+_BUFFER = 1 << 20
+_BEING_WRITTEN = ".being-written-"
+
+
+def folder_of(place: str) -> Folder:
+    """The folder at a path or a URL."""
+    return RemoteFolder(place) if is_url(place) else LocalFolder(Path(place))
+
+
+class Folder(ABC):
+    """Where the files are; methods raise OSError."""
+
+    @abstractmethod
+    def names(self) -> list[str]: ...
+
+    @abstractmethod
+    def reading(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
+
+    @abstractmethod
+    def writing(
+        self, name: str, instead_of: Sequence[str] = ()
+    ) -> AbstractContextManager[IO[bytes]]:
+        """A file that has this name when the block has ended, and only if it has ended well.
+
+        The files `instead_of` are deleted when all of it has been written, and before it has its name: so a
+        write that fails deletes nothing, and it is never there beside one of them.
+        """
+
+    @abstractmethod
+    def remove(self, name: str) -> None: ...
+
+
+class LocalFolder(Folder):
+    """A directory, which need not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def names(self) -> list[str]:
+        if not self._path.exists():
+            return []
+        with self._opened() as folder:
+            return os.listdir(folder)
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[IO[bytes]]:
+        with self._opened() as folder:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+                yield file
+
+    @contextlib.contextmanager
+    def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
+        with self._opened() as folder:
+            for left in os.listdir(folder):  # by an attempt that was killed meanwhile
+                if left.startswith(_BEING_WRITTEN):
+                    os.unlink(left, dir_fd=folder)
+            aside = f"{_BEING_WRITTEN}{os.getpid()}-{os.urandom(4).hex()}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            try:
+                with open(os.open(aside, flags, 0o600, dir_fd=folder), "wb", _BUFFER) as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                for other in instead_of:
+                    self.remove(other)
+                if instead_of:
+                    os.fsync(folder)
+                os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(aside, dir_fd=folder)
+                raise
+            os.fsync(folder)
+
+    def remove(self, name: str) -> None:
+        with self._opened() as folder, contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        folder = private_directory.open_private(self._path, make=True, close_to_others=True)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+
+class RemoteFolder(Folder):
+    """What fsspec opens. An object is there when all of it has been sent."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._files, self._path = filesystem_of(url)
+
+    def __str__(self) -> str:
+        return self._url
+
+    def names(self) -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            found: list[str] = self._files.ls(self._path, detail=False)
+        except FileNotFoundError:
+            return []
+        return [path.rpartition("/")[2] for path in found]
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[IO[bytes]]:
+        with self._files.open(f"{self._path}/{name}", "rb") as file:
+            yield file
+
+    @contextlib.contextmanager
+    def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
+        target = f"{self._path}/{name}"
+        sent_as = f"{self._path}/{_BEING_WRITTEN}" if instead_of else target
+        with tempfile.TemporaryFile() as aside:  # what cannot be pickled is never sent
+            yield aside
+            aside.seek(0)
+            self._files.makedirs(self._path, exist_ok=True)
+            with self._files.open(sent_as, "wb") as file:
+                shutil.copyfileobj(aside, file, _BUFFER)
+        for other in instead_of:
+            self.remove(other)
+        if instead_of:
+            self._files.mv(sent_as, target)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(f"{self._path}/{name}")
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it. StateError: there is nothing here that opens it."""
+    try:
+        import fsspec
+
+        files, path = fsspec.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise StateError(
+            f"state={url!r}: {error}. URLs are opened by fsspec: pip install fsspec, and what it needs for"
+            " this kind (s3fs for s3://, gcsfs for gs://), here and where workers run"
+        ) from error
+    return files, str(path).rstrip("/")

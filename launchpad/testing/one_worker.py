@@ -1,0 +1,89 @@
+"""A class run alone, as if it were in a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from launchpad import context
+from launchpad.context import RunContext
+from launchpad.errors import NotRunningError
+from launchpad.events import BarrierReached, Event
+from launchpad.launch.plan import seed_of
+from launchpad.state.places import StatePlaces, is_url
+from launchpad.watermarks import BARRIER
+
+_PROGRAM = "test"
+
+
+@contextlib.contextmanager
+def worker(
+    label: str = "worker",
+    *,
+    state: str | os.PathLike[str] | None = None,
+    rank: int = 0,
+    of: int = 1,
+    attempt: int = 1,
+) -> Iterator[RunContext]:
+    """A block in which `lp.current()` is a worker's: for tests of a class that asks where it is.
+
+    Nothing is launched, and there are no other workers: `lp.barrier` is passed at once, or raises
+    NotRunningError where the group has others. What is saved stays in `state`: a second block with the same
+    folder is the next attempt, or the next launch.
+
+    Example:
+        def test_a_trainer_goes_on(tmp_path):
+            with lp.testing.worker(state=tmp_path):
+                Trainer(steps=10).run()
+            with lp.testing.worker(state=tmp_path, attempt=2):
+                assert Trainer(steps=20).run() == 20
+
+    Args:
+        state: The folder of a launch with `state=…`, or its URL, with which there is no `state_dir`. Without
+          one nothing can be saved, and nothing has been.
+        rank, of: Its `replica_index`, and how many replicas its group has.
+        attempt: The number of its attempt.
+
+    Raises:
+        ValueError: there is no such replica.
+    """
+    if not 0 <= rank < of:
+        raise ValueError(f"rank={rank} is no replica of {of}")
+    name, place = f"{label}-{rank}", "" if state is None else os.fspath(state)
+    places = StatePlaces("", "")
+    if place:
+        own = "" if is_url(place) else os.path.join(os.path.abspath(place), name)
+        group = os.path.join(os.path.abspath(place), "groups", label) if own else ""
+        places = StatePlaces(own, own or f"{place}/{name}", group, is_kept=True)
+
+    def answer(event: Event) -> None:
+        """In place of the supervisor."""
+        if not isinstance(event, BarrierReached):
+            return
+        if of > 1:
+            raise NotRunningError(
+                f"{name} cannot pass barrier {event.name!r}: lp.testing.worker(of={of}) has no other workers"
+                " that come to it. Launch the program, lp.testing.run(…), or leave `of` out."
+            )
+        me.watermarks.grow({f"{BARRIER}{event.name}": event.number})
+
+    me = RunContext(
+        program=_PROGRAM,
+        name=name,
+        label=label,
+        replica_index=rank,
+        num_replicas=of,
+        attempt=attempt,
+        seed=seed_of(_PROGRAM, name),
+        launch_type="test",
+        endpoints={},
+        report=answer,
+        state_places=places,
+    )
+    context.inherit()
+    with context.entered(me):
+        try:
+            yield me
+        finally:
+            me.ask_to_stop()

@@ -1,0 +1,154 @@
+"""The caller of a method: whether it still waits, however it calls and whatever runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import pickle
+import queue
+import threading
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad import courier
+from launchpad.callers import Caller
+from tests.courier.conftest import DEADLINE_S, Connect, Serve
+from tests.waiting import until
+
+
+class Desk:
+    """Its methods wait until their caller is gone, or the gate opens."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.gate = gate
+        self.began: queue.Queue[Caller] = queue.Queue()
+        self.ended: queue.Queue[bool] = queue.Queue()  # whether the caller was gone
+
+    def wait(self) -> None:
+        caller = lp.caller()
+        self.began.put(caller)
+        while not caller.is_gone and not self.gate.wait(0.005):
+            pass
+        self.ended.put(caller.is_gone)
+
+    async def wait_later(self) -> None:
+        caller = lp.caller()
+        self.began.put(caller)
+        while not caller.is_gone and not self.gate.is_set():
+            try:
+                await asyncio.sleep(0.005)
+            except asyncio.CancelledError:
+                assert lp.caller().is_gone
+        self.ended.put(caller.is_gone)
+
+
+@pytest.fixture
+def desk(address: str, serve: Serve, gate: threading.Event) -> Desk:
+    made = Desk(gate)
+    serve(address, wait=made.wait, wait_later=made.wait_later)
+    return made
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize("method", ["wait", "wait_later"])
+@pytest.mark.parametrize("why", ["it is cancelled", "its deadline has passed"])
+def test_a_caller_that_does_not_wait_for_its_future_any_more_is_gone(
+    address: str, desk: Desk, connect: Connect, gate: threading.Event, method: str, why: str
+) -> None:
+    client = connect(address)
+    limited = client.with_options(timeout_s=0.5) if "deadline" in why else client
+    other = getattr(client.futures, method)()
+    still_waits = desk.began.get(timeout=DEADLINE_S)
+
+    future = getattr(limited.futures, method)()
+    gives_up = desk.began.get(timeout=DEADLINE_S)
+    if limited is client:
+        assert not gives_up.is_gone
+        assert future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(0)
+
+    assert desk.ended.get(timeout=DEADLINE_S)
+    assert not still_waits.is_gone  # which shares its connection
+    gate.set()
+    other.result(DEADLINE_S)
+    assert not desk.ended.get(timeout=DEADLINE_S)
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize("method", ["wait", "wait_later"])
+def test_a_caller_whose_deadline_has_passed_as_it_waited_is_gone(
+    address: str, desk: Desk, connect: Connect, method: str
+) -> None:
+    with contextlib.suppress(courier.DeadlineExceeded):  # the answer may be just in time
+        getattr(connect(address, call_timeout=0.3), method)()
+
+    assert desk.ended.get(timeout=DEADLINE_S)
+
+
+@pytest.mark.parametrize("address", ["unix", "tcp", "tls"], indirect=True)
+@pytest.mark.parametrize("method", ["wait", "wait_later"])
+def test_a_caller_whose_connection_has_ended_is_gone(address: str, desk: Desk, method: str) -> None:
+    with courier.Client[Any](address) as client:
+        getattr(client.futures, method)()
+        desk.began.get(timeout=DEADLINE_S)
+
+    assert desk.ended.get(timeout=DEADLINE_S)
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize("method", ["wait", "wait_later"])
+def test_a_caller_that_is_kept_is_no_longer_that_of_a_call_and_keeps_no_connection(
+    address: str, desk: Desk, gate: threading.Event, method: str
+) -> None:
+    gate.set()
+    with courier.Client[Any](address) as client:
+        getattr(client, method)()
+        getattr(client.futures, method)().result(DEADLINE_S)
+
+    callers = [desk.began.get(timeout=DEADLINE_S) for _ in range(2)]
+    assert [caller.is_gone for caller in callers] == [False, False]
+
+    def none_is_left() -> bool:
+        gc.collect()
+        return all(each._answered and each._answered.connection() is None for each in callers)
+
+    until(none_is_left)
+
+
+class Seats:
+    """Keeps who has taken one."""
+
+    def __init__(self) -> None:
+        self.taken: list[Caller] = []
+
+    def take(self) -> None:
+        self.taken.append(lp.caller())
+
+    def __getstate__(self) -> Any:
+        return self.taken
+
+    def __setstate__(self, taken: list[Caller]) -> None:
+        self.taken = taken
+
+
+def test_a_caller_can_be_saved_and_is_the_same_when_it_is_loaded(
+    address: str, serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
+    seats = Seats()
+    serve(address, take=seats.take)
+    connect(address).take()
+
+    with lp.testing.worker(state=tmp_path) as me:
+        me.save(seats)
+    with lp.testing.worker(state=tmp_path, attempt=2) as me:
+        loaded = me.load()
+
+    assert loaded.taken == seats.taken
+    assert loaded.taken[0].worker.startswith("pid ")
+    assert hash(pickle.loads(pickle.dumps(seats.taken[0]))) == hash(seats.taken[0])

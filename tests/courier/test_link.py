@@ -1,0 +1,204 @@
+"""Links: messages of a client arrive later, in their order, however they were sent."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import pickle
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launchpad import courier
+from launchpad.courier.client import link as links
+from launchpad.courier.client.link import Bandwidth, Delay, Link
+from tests.courier.conftest import Connect, Serve
+
+SHORT_S = 0.05
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that links see, set by the test."""
+    now = [100.0]
+    monkeypatch.setattr(links.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_message_is_through_when_those_before_it_are_and_its_bytes_and_the_delay(
+    clock: list[float],
+) -> None:
+    link = Link(Delay(2.0), Bandwidth(100.0), Bandwidth(400.0), Delay(1.0))
+
+    assert link.arrival(200) == 100 + 2 + 3  # the narrower of both, both delays
+    assert link.arrival(100) == 100 + 2 + 1 + 3  # behind the first
+    assert link.arrival(50, is_result=True) == 100.5  # the other way is free, and has no delay
+    clock[0] = 200.0
+    assert link.arrival(0) == 203.0
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan"), True, "fast"])
+def test_a_rule_that_means_nothing_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="Delay takes seconds, more than 0"):
+        Delay(wrong)
+    with pytest.raises(ValueError, match="Bandwidth takes bytes a second, more than 0"):
+        Bandwidth(wrong)
+
+
+def test_calls_futures_and_coroutines_take_as_long_as_the_link_says(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    serve(address, echo=lambda value: value)
+    client = connect(address, link=Link(Delay(SHORT_S)))
+
+    async def echo() -> Any:
+        return await client.aio.echo("later")
+
+    for call in (
+        lambda: client.echo("now"),
+        lambda: client.futures.echo("soon").result(),
+        lambda: asyncio.run(echo()),
+    ):
+        began = time.monotonic()
+        assert call() in ("now", "soon", "later")
+        assert time.monotonic() - began >= SHORT_S
+    stats = client.stats().methods["echo"]
+    assert (stats.calls, stats.errors) == (3, 0)
+    assert stats.total_s >= 3 * SHORT_S
+
+
+def test_the_bytes_of_arguments_and_of_results_take_their_time(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    serve(address, zeros=lambda n: np.zeros(n, np.uint8), length=len)
+    client = connect(address, link=Link(Bandwidth(1e6)))
+
+    for call in (lambda: client.length(bytes(50_000)), lambda: client.zeros(50_000).nbytes):
+        began = time.monotonic()
+        assert call() == 50_000
+        assert time.monotonic() - began >= SHORT_S
+
+
+def test_futures_arrive_in_the_order_in_which_they_were_sent_with_the_values_of_then(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    seen: list[int] = []
+    serve(address, take=lambda a: seen.append(int(a[0])))
+    client = connect(address, link=Link(Delay(0.01), Bandwidth(50e6)))
+
+    array, futures = np.zeros(20_000), []
+    for number in range(20):
+        array[0] = number
+        futures.append(client.futures.take(array))
+    for future in futures:
+        future.result(20)
+
+    assert seen == list(range(20))
+
+
+def test_errors_and_cancelled_futures_come_through(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    began = threading.Event()
+    serve(address, fail=lambda: 1 / 0, mark=began.set)
+    client = connect(address, link=Link(Delay(SHORT_S)))
+
+    with pytest.raises(ZeroDivisionError):
+        client.fail()
+    with pytest.raises(ZeroDivisionError):
+        client.futures.fail().result()
+    future = client.futures.mark()
+    assert future.cancel()
+    client.futures.fail().exception()  # by now the cancelled one would have arrived
+
+    assert not began.is_set()
+    assert client.stats().methods["fail"].errors == 3
+
+
+@pytest.mark.parametrize("how", ["call", "future", "coroutine"])
+@pytest.mark.parametrize("rule", [Delay(30.0), Bandwidth(100.0)])  # there, and back
+def test_a_call_has_its_timeout_for_the_link_too(
+    address: str, serve: Serve, connect: Connect, how: str, rule: Delay | Bandwidth
+) -> None:
+    serve(address, zeros=bytes)
+    client = connect(address, link=Link(rule), call_timeout=0.5)
+    began = time.monotonic()
+
+    async def call_later() -> None:
+        await client.aio.zeros(10_000)
+
+    calls = {
+        "call": lambda: client.zeros(10_000),
+        "future": lambda: client.futures.zeros(10_000).result(20),
+        "coroutine": lambda: asyncio.run(call_later()),
+    }
+    with pytest.raises(courier.DeadlineExceeded, match=r"'zeros' of .* within 0\.5 s"):
+        calls[how]()
+
+    assert 0.5 <= time.monotonic() - began < 10
+    assert client.stats().methods["zeros"].errors == 1
+
+
+def test_what_the_link_has_taken_of_the_timeout_the_server_does_not_get(
+    address: str, serve: Serve, connect: Connect, gate: threading.Event
+) -> None:
+    serve(address, wait=gate.wait)
+    client = connect(address, link=Link(Delay(0.8)), call_timeout=1.0)
+
+    for call in (lambda: client.wait(20), lambda: client.futures.wait(20).result(20)):
+        began = time.monotonic()
+        with pytest.raises(courier.DeadlineExceeded, match=r"within 1.0 s"):
+            call()
+        assert 1.0 <= time.monotonic() - began < 1.7  # 1.8 if each had its own
+
+
+class OneWay:
+    """It can be pickled where it was made, and not again."""
+
+    def __init__(self, is_copy: bool = False) -> None:
+        self.is_copy = is_copy
+
+    def __reduce__(self) -> Any:
+        if self.is_copy:
+            raise TypeError("it cannot be pickled twice")
+        return OneWay, (True,)
+
+
+def test_a_future_whose_result_cannot_be_measured_ends_with_that_error(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    serve(address, make=OneWay)
+    client = connect(address, link=Link(Delay(0.001)))
+
+    with pytest.raises(TypeError, match="cannot be pickled twice"):
+        client.futures.make().result(20)
+
+
+def test_streams_pass_with_the_delay_of_their_call(
+    address: str, serve: Serve, connect: Connect
+) -> None:
+    serve(address, count=lambda n: iter(range(n)), total=sum)
+    client = connect(address, link=Link(Delay(0.001)))
+
+    assert list(client.count(5)) == [0, 1, 2, 3, 4]
+    assert client.total(itertools.islice(itertools.count(), 5)) == 10
+
+
+def test_a_client_that_is_closed_fails_what_is_on_its_way(address: str, serve: Serve) -> None:
+    serve(address, echo=lambda value: value)
+    with courier.Client[Any](address, link=Link(Delay(30.0))) as client:
+        future = client.futures.echo(1)
+
+    assert isinstance(future.exception(20), courier.CourierError)
+
+
+def test_a_link_that_is_pickled_holds_up_other_messages_by_the_same_rules(
+    clock: list[float],
+) -> None:
+    link = Link(Delay(1.0), Bandwidth(10.0))
+    link.arrival(1000)
+
+    assert pickle.loads(pickle.dumps(link)).arrival(0) == 101.0

@@ -1,0 +1,94 @@
+"""Edges as they are gathered: from both ends, and from the other end where one is missing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from launchpad.courier.telemetry import call_stats
+from launchpad.courier.telemetry.call_stats import MethodStats
+from launchpad.courier.telemetry.counters import MethodCounts
+from launchpad.edges.stats import Edges, gathered
+
+PLACE = ("a-0", "s-0", "step")
+
+
+def stats(calls: int, n_bytes: int = 10, errors: int = 0) -> MethodStats:
+    counts = MethodCounts()
+    for _ in range(calls):
+        counts.started += 1
+        counts.finish(0.01, n_bytes, 2 * n_bytes)
+    counts.errors = errors
+    return call_stats.of(counts)
+
+
+def edges(made: Any = (), served: Any = (), known: Any = (), lacking: Any = ()) -> Edges:
+    return gathered(made, served, known, lacking)
+
+
+def test_counts_of_several_attempts_and_of_both_ends_are_one_row() -> None:
+    (row,) = edges(
+        made=[(PLACE, stats(3)), (PLACE, stats(4, errors=1))],
+        served=[(PLACE, stats(7))],
+        known=["a-0"],
+    )
+
+    assert (row.caller, row.server, row.method) == PLACE
+    assert (row.calls, row.served, row.errors, row.in_flight) == (7, 7, 1, 0)
+    assert (row.bytes_sent, row.bytes_received) == (140, 70)
+    assert row.waiting_s == pytest.approx(0.07)
+    assert 0.008 <= row.p50_s <= row.p99_s <= 0.04
+    assert row.is_exact
+
+
+@pytest.mark.parametrize("known", [["a-0"], []])
+def test_where_a_caller_was_killed_the_server_s_counts_stand_in(known: list[str]) -> None:
+    (row,) = edges(
+        made=[(PLACE, stats(3))], served=[(PLACE, stats(5))], known=known, lacking=["a-0"]
+    )
+
+    assert (row.calls, row.served, row.is_exact) == (5, 5, False)
+    assert (row.bytes_sent, row.bytes_received) == (50, 100)
+
+
+def test_where_a_server_was_killed_the_caller_s_counts_stay() -> None:
+    (row,) = edges(made=[(PLACE, stats(3))], known=["a-0"], lacking=["s-0"])
+
+    assert (row.calls, row.served, row.is_exact) == (3, 0, False)
+
+
+def test_rows_are_chosen_by_worker_or_group_and_added_up() -> None:
+    rows = [((f"a-{i}", "s-0", method), stats(i + 1)) for i in range(3) for method in ("x", "y")]
+    found = edges(
+        made=[*rows, (("ab-0", "s-0", "x"), stats(9))], known=["a-0", "a-1", "a-2", "ab-0"]
+    )
+
+    assert [row.caller for row in found.of(caller="a", method="x")] == ["a-0", "a-1", "a-2"]
+    assert found.total(caller="a", server="s").calls == 12
+    assert found.total(caller="a-1").calls == 4
+    assert found.total(caller="nobody").calls == 0
+    assert (len(found), found[0].caller) == (7, "a-0")
+    assert set(found.to_dicts()[0]) >= {"calls", "waiting_s", "p99_s", "is_exact"}
+    assert str(found).splitlines()[1].split()[:4] == ["ab-0", "s-0", "x", "9"]
+    assert str(edges()) == "no calls yet"
+
+
+def test_the_quantiles_of_a_total_are_the_largest_of_those_that_are_known() -> None:
+    quick, slow, unknown = MethodCounts(), MethodCounts(), MethodCounts()
+    quick.finish(0.001, 0, 0)
+    slow.finish(1.0, 0, 0)
+    rows = edges(
+        made=[
+            ((f"a-{i}", "s-0", "step"), call_stats.of(each))
+            for i, each in enumerate((unknown, quick, slow, unknown))
+        ]
+    ).rows
+    assert [math.isnan(row.p99_s) for row in rows] == [True, False, False, True]
+
+    for found in (Edges(rows), Edges(rows[::-1])):
+        assert found.total().p99_s == rows[2].p99_s
+        assert found.total().p50_s == rows[2].p50_s
+    assert math.isnan(Edges(rows[:1]).total().p99_s)
+    assert math.isnan(Edges(()).total().p50_s)

@@ -1,0 +1,173 @@
+"""Modules that are imported once, before the workers are forked; those that cannot be are named."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+import launchpad as lp
+from tests.helpers import scripts
+
+DEADLINE_S = 60
+AT_ONCE = lp.RestartPolicy(max_restarts=5, backoff=0)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes a module that workers can import; its name."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(text: str) -> str:
+        name = f"preloaded_{len(list(tmp_path.iterdir()))}"
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+def run(function: Any, *arguments: Any, n: int = 1, **options: Any) -> list[Any]:
+    """What so many workers return."""
+    program = lp.Program("preload")
+    group = {name: options.pop(name) for name in ("restart",) if name in options}
+    with program.group("node", **group):
+        for _ in range(n):
+            program.add_node(lp.PyNode(function, *arguments))
+    options.setdefault("launch_type", "test_mp")
+    return lp.run(program, timeout_s=DEADLINE_S, **options)["node"]
+
+
+def imported_in(name: str) -> tuple[int, int]:
+    """In which process it was imported, and how often so far."""
+    module = sys.modules[name]
+    attempt = lp.current().attempt
+    if attempt == 1:
+        raise ValueError("once more")
+    return module.PID, os.getppid()
+
+
+def test_all_attempts_of_all_workers_find_what_their_forkserver_has_imported(module: Any) -> None:
+    name = module("import os\nPID = os.getpid()\n")
+
+    found = run(imported_in, name, n=3, preload={"node": [name]}, restart=AT_ONCE)
+
+    assert {pid == parent for pid, parent in found} == {True}
+    assert len(set(found)) == 1
+    assert name not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "import threading\nthreading.Thread(target=threading.Event().wait, name='ticker',"
+            " daemon=True).start()",
+            r"starts threads when it is imported \(ticker\), which no forked process would have",
+        ),
+        ("open('/dev/nvidia-of-the-test')", "cannot be imported: FileNotFoundError"),
+        ("raise SystemExit('no')", "cannot be imported: SystemExit: no"),
+    ],
+)
+def test_a_module_that_no_fork_would_survive_is_refused_by_name(
+    module: Any, text: str, why: str
+) -> None:
+    name = module(text)
+
+    with pytest.raises(lp.ProgramFailed, match=f"preload='{name}' {why}"):
+        run(os.getpid, n=2, preload=[name])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "import _thread, time\n_thread.start_new_thread(time.sleep, (60,))",
+            r"threads .*\(1 in C\)",
+        ),
+        ("FILE = open('/dev/zero')", "opens /dev/zero when it is imported, which a forked process"),
+    ],
+)
+def test_threads_that_python_does_not_know_and_open_devices_are_found(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    (tmp_path / "suspicious.py").write_text(text)
+    command = scripts.write(
+        tmp_path,
+        "from launchpad.launch.backends.processes import preload\n"
+        "preload._GPU_DEVICES = ('/dev/zero',)\n"
+        "print(preload.import_all(['suspicious'], 1))\n",
+    )
+
+    assert re.search(why, scripts.run(command).stdout)
+
+
+def test_a_module_that_is_not_there_is_refused_before_anything_starts() -> None:
+    with pytest.raises(
+        lp.DefinitionError, match=r"preload='torhc': there is no module 'torhc' here"
+    ):
+        run(os.getpid, preload=["torhc"])
+
+
+@pytest.mark.parametrize("wrong", ["torch", [1], [""], ["a b"]])
+def test_what_is_no_list_of_names_is_refused_where_it_is_written(wrong: Any) -> None:
+    program = lp.Program("p")
+
+    with (
+        pytest.raises(lp.DefinitionError, match=r"preload= takes names of modules, as \['torch'\]"),
+        program.group("node", preload=wrong),
+    ):
+        pass
+
+
+def test_a_group_that_is_not_there_is_refused() -> None:
+    with pytest.raises(lp.DefinitionError, match=r"preload names a group 'nod'; .* has \['node'\]"):
+        run(os.getpid, preload={"nod": ["json"]})
+
+
+def in_numbers() -> tuple[int, float, str]:
+    threads = max((pool["num_threads"] for pool in threadpool_info()), default=1)
+    product = np.ones((300, 300)) @ np.ones((300, 300))  # the pool works after the fork
+    assert product.sum() == 300**3
+    return threads, float(np.random.rand()), os.environ.get("OPENBLAS_NUM_THREADS", "")
+
+
+def test_numerical_libraries_have_the_threads_that_a_worker_was_given_and_numbers_of_its_own() -> (
+    None
+):
+    cpus = len(os.sched_getaffinity(0))
+
+    alone = run(in_numbers, preload=["numpy"])
+    with_one_each = run(
+        in_numbers, n=cpus, resources={"node": lp.Resources(cpus=1)}, preload=["numpy"]
+    )
+
+    assert [threads for threads, *_ in alone] == [cpus]
+    assert [threads for threads, *_ in with_one_each] == [1] * cpus
+    assert len({number for _, number, _ in with_one_each}) == cpus, "they draw the same numbers"
+
+
+@pytest.mark.parametrize("ended_by", ["its limit", "a stop"])
+def test_a_module_that_never_ends_its_import_keeps_nothing_waiting(
+    module: Any, ended_by: str
+) -> None:
+    name = module("import threading\nthreading.Event().wait()\n")
+    program = lp.Program("hangs")
+    limit = (
+        lp.RestartPolicy(start_timeout_s=2.0, max_restarts=0) if ended_by == "its limit" else None
+    )
+    with program.group("node", preload=[name], restart=limit):
+        program.add_node(lp.PyNode(os.getpid))
+
+    running = lp.launch(program, "test_mp")
+    if limit is None:
+        running.ask_to_stop(at_once=True)
+        running.wait(DEADLINE_S)
+    else:
+        with pytest.raises(lp.ProgramFailed, match=r"not ready within start_timeout_s=2"):
+            running.wait(DEADLINE_S)

@@ -1,0 +1,265 @@
+"""Saved states as files: whole or not at all, the last n, and what is said of those that are not whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from launchpad.state.saved_states import SavedStates
+from tests.helpers import other_user, scripts
+
+
+@pytest.fixture(params=["directory", "URL"])
+def states(request: pytest.FixtureRequest, tmp_path: Path) -> SavedStates:
+    place = str(tmp_path / "w-0") if request.param == "directory" else f"file://{tmp_path}/w-0"
+    return SavedStates("w-0", place)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Where both kinds put their files."""
+    return tmp_path / "w-0"
+
+
+def save(states: SavedStates, *values: Any, keep: int = 2) -> list[int]:
+    return [states.save(value, None, keep) for value in values]
+
+
+def test_the_last_of_those_that_were_saved_is_loaded_and_so_many_stay(states: SavedStates) -> None:
+    assert states.load() is None
+    assert save(states, "a", "b", {"weights": np.arange(3)}, keep=2) == [1, 2, 3]
+
+    number, value = states.load() or (0, None)
+
+    assert (number, states.versions()) == (3, [2, 3])
+    np.testing.assert_array_equal(value["weights"], np.arange(3))
+    assert states.load(2) == (2, "b")
+
+
+def test_a_version_that_is_named_drops_those_above_it(states: SavedStates) -> None:
+    save(states, *"abcd", keep=4)
+
+    assert states.save("other", 2, 4) == 2
+
+    assert (states.versions(), states.load()) == ([1, 2], (2, "other"))
+    with pytest.raises(
+        lp.StateError, match=r"no saved state of version 4 in .*; there are \[1, 2\]"
+    ):
+        states.load(4)
+
+
+class Killed(BaseException):
+    """In place of SIGKILL."""
+
+
+def test_a_version_of_a_future_that_did_not_come_is_not_loaded_after_a_kill(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for steps in range(6):  # it dies when so many files have been deleted or renamed
+        for number, value in enumerate("abcd", 1):
+            states.save(value, number, 4)
+        left = steps
+
+        def once_fewer(call: Any) -> Any:
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise Killed
+                return call(*args, **kwargs)
+
+            return counted
+
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            for name in ("rename", "unlink", "remove"):
+                patch.setattr(os, name, once_fewer(getattr(os, name)))
+            states.save("other", 2, 4)
+
+        assert states.load() in [(4, "d"), (3, "c"), (2, "b"), (2, "other")]
+        assert states.load(2) == (2, "b") or states.versions() == [1, 2]
+    assert states.load() == (2, "other")
+
+
+def tear(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-3])
+
+
+def damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 1
+    file.write_bytes(content)
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def replace_by_another_program_s(file: Path) -> None:
+    file.write_bytes(b"PK\x03\x04" + bytes(200))
+
+
+@pytest.mark.parametrize("spoil", [tear, damage, empty, replace_by_another_program_s])
+def test_a_file_that_is_not_whole_is_named_and_the_one_before_is_taken(
+    states: SavedStates, files: Path, caplog: pytest.LogCaptureFixture, spoil: Any
+) -> None:
+    save(states, "old", "new")
+    spoil(files / "state-000002.pickle")
+
+    assert states.load() == (1, "old")
+
+    (record,) = caplog.records
+    assert record.getMessage().startswith("w-0: ")
+    assert "state-000002.pickle is passed over: it" in record.getMessage()
+    assert states.versions() == [1]
+    with pytest.raises(lp.StateError, match=r"state-000002\.pickle is passed over"):
+        states.load(2)
+    assert save(states, "newer") == [3]  # the spoilt one's number is not used again
+    assert states.load() == (3, "newer")
+
+
+class Unpicklable:
+    def __reduce__(self) -> Any:
+        raise ValueError("not this")
+
+
+def test_what_cannot_be_pickled_leaves_what_was_saved_and_no_file(
+    states: SavedStates, files: Path
+) -> None:
+    save(states, "old")
+    large = np.arange(1_000_000)  # so that some of it is written before
+
+    for version in (None, 0):
+        with pytest.raises(ValueError, match="not this"):
+            states.save([large, Unpicklable()], version, 2)
+
+        assert states.load() == (1, "old")
+        assert os.listdir(files) == ["state-000001.pickle"]
+
+
+class Renamed:
+    pass
+
+
+def test_a_whole_state_that_cannot_be_unpickled_is_an_error_and_not_passed_over(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(states, "old", Renamed())
+    monkeypatch.delattr(f"{__name__}.Renamed")
+
+    with pytest.raises(
+        lp.StateError, match=r"000002\.pickle, which is whole: AttributeError.*Is each"
+    ):
+        states.load()
+
+
+def test_what_an_attempt_that_was_killed_had_begun_to_write_is_swept(tmp_path: Path) -> None:
+    states = SavedStates("w-0", str(tmp_path / "w-0"))
+    save(states, "old")
+    (tmp_path / "w-0" / ".being-written-77-abcd").write_bytes(b"half")
+
+    save(states, "new")
+
+    assert sorted(os.listdir(tmp_path / "w-0")) == ["state-000001.pickle", "state-000002.pickle"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB, if we may have one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_leaves_the_old_state_and_a_named_error(small_disk: Path) -> None:
+    small_disk.chmod(0o700)
+    states = SavedStates("w-0", str(small_disk / "w-0"))
+    save(states, "old")
+
+    with pytest.raises(
+        lp.StateError,
+        match=r"w-0 cannot save its state in .*w-0: No space left on device; what was saved before is"
+        r" untouched\. Make room, or save less often or less\.",
+    ) as failed:
+        states.save(np.random.default_rng(0).random(100_000), None, 2)
+
+    assert isinstance(failed.value.__cause__, OSError)
+    assert failed.value.__cause__.errno == errno.ENOSPC
+    assert states.load() == (1, "old")
+    assert os.listdir(small_disk / "w-0") == ["state-000001.pickle"]
+    assert save(states, "new") == [2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root, to be another user")
+def test_a_state_that_another_user_may_have_written_is_not_unpickled(tmp_path: Path) -> None:
+    place = tmp_path / "w-0"
+    states = SavedStates("w-0", str(place))
+    save(states, "mine")
+    os.chown(place, other_user.UID, -1)
+
+    with pytest.raises(lp.StateError, match=r"cannot load its state.*belongs to user"):
+        states.load()
+
+
+def test_threads_of_a_worker_save_one_after_the_other(tmp_path: Path) -> None:
+    with lp.testing.worker(state=tmp_path) as me:
+        threads = [
+            threading.Thread(target=lambda n=n: [lp.current().save((n, i)) for i in range(10)])
+            for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert me.saved_versions() == [39, 40]
+        assert me.load()[1] == 9
+
+
+SCRIPT = """
+import sys
+import launchpad as lp
+
+class Model:
+    def __init__(self, steps):
+        self.steps = steps
+{more}
+
+def work():
+    model = lp.current().load(default=None)
+    if model is None:
+        lp.current().save([Model(3), Model])
+        return "saved"
+    kept, kind = model
+    return [kept.steps, isinstance(kept, Model), kind is Model, getattr(kept, "twice", lambda: None)()]
+
+program = lp.Program("edited")
+program.add_node(lp.PyNode(work), label="work")
+if __name__ == "__main__":
+    print(lp.run(program, "local_mp", state=sys.argv[1])["work"])
+"""
+
+
+def test_a_class_of_the_script_may_be_edited_between_two_launches(tmp_path: Path) -> None:
+    state = str(tmp_path / "state")
+    shown = []
+    for more in ("", "    def twice(self): return 2 * self.steps"):
+        ended = scripts.run(scripts.write(tmp_path, SCRIPT.format(more=more)), state)
+        assert ended.returncode == 0, ended.stderr
+        shown.append(ended.stdout.strip())
+
+    assert shown == ["['saved']", "[[3, True, True, 6]]"]
