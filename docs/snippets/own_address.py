@@ -12,9 +12,6 @@ class Board:
         self.server = http.server.ThreadingHTTPServer(("localhost", port), Pages)
         lp.register_stop_handler(self.server.shutdown)
 
-    def ready(self) -> None:
-        """Answers once the constructor has bound the port: a reader calls it first."""
-
     def run(self):
         with self.server:
             self.server.serve_forever()
@@ -30,18 +27,18 @@ class Pages(http.server.BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def read(board, address):
-    board.ready()
-    with urllib.request.urlopen(f"http://{address.resolve()}/") as page:
+def read(address):
+    place = address.wait(timeout_s=60)  # until the board listens there
+    with urllib.request.urlopen(f"http://{place}/") as page:
         print(page.read().decode())
 
 
 address = lp.Address("http")
-node = lp.CourierNode(Board, address)
+node = lp.PyClassNode(Board, address)
 node.allocate_address(address)  # this node owns it; others may resolve it
 
 program = lp.Program("board")
-board = program.add_node(node, label="board")
+program.add_node(node, label="board")
 with program.group("reader", main=True):
-    program.add_node(lp.PyNode(read, board, address))
+    program.add_node(lp.PyNode(read, address))
 lp.launch(program)

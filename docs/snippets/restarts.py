@@ -10,20 +10,14 @@ class Counter:
     """Counts up to ten; loses its nerve at four and at seven."""
 
     def __init__(self):
-        self._path = lp.current().state_dir / "count"
-        self._count = int(self._path.read_text()) if self._path.exists() else 0
+        self._count = lp.current().load(default=0)
 
     def add(self) -> int:
         self._count += 1
-        self._keep()
+        lp.current().save(self._count)
         if self._count in (4, 7):
             os._exit(1)  # what a crash does: no report, no clean-up
         return self._count
-
-    def _keep(self):
-        new = self._path.with_suffix(".new")
-        new.write_text(str(self._count))
-        os.replace(new, self._path)  # the old or the new text, never half of it
 
 
 # part: caller

@@ -74,7 +74,8 @@ def test_a_snippet_for_ray_runs(script: Path, ray_cluster: object) -> None:
 
 def _takes_flag(script: Path) -> bool:
     text = script.read_text()
-    return "lp.launch(" in text and "launch_type=" not in text
+    runs = re.search(r"lp\.(launch|run)\(", text)
+    return runs is not None and not re.search(r'launch_type=|"local_mp"', text)
 
 
 def test_the_tests_among_the_snippets_pass() -> None:

@@ -1,0 +1,19 @@
+"""A large module, imported once for all workers."""
+
+import sys
+
+import launchpad as lp
+
+
+# part: program
+def work() -> bool:
+    return "sklearn" in sys.modules  # it was there before this line
+
+
+program = lp.Program("preload")
+with program.group("worker"):
+    for _ in range(4):
+        program.add_node(lp.PyNode(work))
+
+print(lp.run(program, "local_mp", preload=["sklearn"])["worker"])
+# end

@@ -1,0 +1,25 @@
+"""What workers return comes back to the script."""
+
+import random
+
+import launchpad as lp
+
+
+# part: throw
+def throw(darts: int) -> float:
+    """Throw darts at a square; pi, by how many hit the circle in it."""
+    chance = random.Random(lp.current().replica_index)
+    hits = sum(chance.random() ** 2 + chance.random() ** 2 < 1 for _ in range(darts))
+    return 4 * hits / darts
+
+
+# part: program
+program = lp.Program("pi")
+with program.group("thrower"):
+    for _ in range(4):
+        program.add_node(lp.PyNode(throw, 50_000))
+
+estimates = lp.run(program)["thrower"]
+print("estimates:", estimates)
+print("pi is about", round(sum(estimates) / len(estimates), 2))
+# end
