@@ -1,4 +1,4 @@
-"""One consumer asks several producers for work at the same time, and adds up what they answer.
+"""One consumer asks several producers for work at the same time; the script adds up what they answer.
 
 The work is counting primes: easy to share out, and everybody knows the answer.
 """
@@ -19,27 +19,15 @@ class Producer:
         return sum(is_prime(n) for n in context)
 
 
-class Consumer:
-    """Cuts the numbers below `limit` into one range per producer and adds their counts."""
-
-    def __init__(self, producers: Sequence[lp.CourierClient[Producer]], limit: int) -> None:
-        self._producers = producers
-        self._limit = limit
-
-    def run(self) -> None:
-        # `lp.submit` returns at once: all producers work at the same time.
-        futures = [
-            lp.submit(producer.work, context)
-            for producer, context in zip(self._producers, self._contexts(), strict=True)
-        ]
-        counts = [future.result() for future in futures]
-        print(f"{' + '.join(map(str, counts))} = {sum(counts)} primes below {self._limit}")
-        check(sum(counts), self._limit)
-
-    def _contexts(self) -> list[range]:
-        parts = len(self._producers)
-        bounds = [self._limit * part // parts for part in range(parts + 1)]
-        return [range(start, stop) for start, stop in pairwise(bounds)]
+def consume(producers: Sequence[lp.CourierClient[Producer]], limit: int) -> list[int]:
+    """Let each producer count in a range of its own; returns what they answer."""
+    bounds = [limit * part // len(producers) for part in range(len(producers) + 1)]
+    # `lp.submit` returns at once: all producers work at the same time.
+    futures = [
+        lp.submit(producer.work, range(start, stop))
+        for producer, (start, stop) in zip(producers, pairwise(bounds), strict=True)
+    ]
+    return [future.result() for future in futures]
 
 
 def is_prime(n: int) -> bool:
@@ -56,8 +44,10 @@ def count_by_sieve(limit: int) -> int:
     return sum(sieve)
 
 
-def check(count: int, limit: int) -> None:
-    """Raise unless `count` is the number of primes below `limit`."""
+def check(counts: Sequence[int], limit: int) -> None:
+    """Raise unless `counts` add up to the number of primes below `limit`."""
+    count = sum(counts)
+    print(f"{' + '.join(map(str, counts))} = {count} primes below {limit}")
     expected = count_by_sieve(limit)
     if count != expected:
         raise ArithmeticError(f"{expected} primes are below {limit}, not {count}")
@@ -69,5 +59,5 @@ def make_program(producers: int = 4, limit: int = 200_000) -> lp.Program:
     program = lp.Program("consumer_producers")
     with program.group("producer"):
         handles = [program.add_node(lp.CourierNode(Producer)) for _ in range(producers)]
-    program.add_node(lp.PyClassNode(Consumer, handles, limit), label="consumer")
+    program.add_node(lp.PyNode(consume, handles, limit), label="consumer")
     return program

@@ -3,7 +3,12 @@
 from absl import app, flags
 
 import launchpad as lp
-from examples.es.program import ITERATIONS, make_program
+from examples.es.program import (
+    ITERATIONS,
+    check_equals_training_alone,
+    check_return,
+    make_program,
+)
 
 EVALUATORS = flags.DEFINE_integer("evaluators", 4, "How many evaluators play episodes.", 1)
 ITERATION_COUNT = flags.DEFINE_integer("iterations", ITERATIONS, "How often to update.", 1)
@@ -11,7 +16,9 @@ ITERATION_COUNT = flags.DEFINE_integer("iterations", ITERATIONS, "How often to u
 
 def main(_: list[str]) -> None:
     """Build the program that the flags describe and launch it."""
-    lp.launch(make_program(EVALUATORS.value, ITERATION_COUNT.value))
+    (parameters,) = lp.run(make_program(EVALUATORS.value, ITERATION_COUNT.value))["trainer"]
+    check_equals_training_alone(parameters, ITERATION_COUNT.value)
+    check_return(parameters)
 
 
 if __name__ == "__main__":

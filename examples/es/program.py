@@ -41,28 +41,17 @@ class Evaluator:
         return forwards, backwards
 
 
-class Trainer:
-    """Shares each iteration's seeds out among the evaluators, and checks what came of it."""
+def train_with(evaluators: Sequence[lp.CourierClient[Evaluator]], iterations: int) -> Array:
+    """Train, sharing each iteration's seeds out among the evaluators; returns the parameters."""
 
-    def __init__(self, evaluators: Sequence[lp.CourierClient[Evaluator]], iterations: int) -> None:
-        self._evaluators = evaluators
-        self._iterations = iterations
-
-    def run(self) -> None:
-        parameters = train(self._evaluate, self._iterations)
-        check_equals_training_alone(parameters, self._iterations)
-        check_return(parameters)
-
-    def _evaluate(self, parameters: Array, seeds: Sequence[int]) -> list[Pair]:
-        futures = [
-            lp.submit(evaluator.evaluate, parameters, part)
-            for evaluator, part in zip(
-                self._evaluators, split(seeds, len(self._evaluators)), strict=True
-            )
-        ]
+    def evaluate(parameters: Array, seeds: Sequence[int]) -> list[Pair]:
+        parts = zip(evaluators, split(seeds, len(evaluators)), strict=True)
+        futures = [lp.submit(each.evaluate, parameters, part) for each, part in parts]
         pairs: list[Pair] = [pair for future in futures for pair in future.result()]
         print(f"seeds {seeds[0]} to {seeds[-1]}: mean return {np.mean(pairs):.1f}")
         return pairs
+
+    return train(evaluate, iterations)
 
 
 def split(seeds: Sequence[int], parts: int) -> list[Sequence[int]]:
@@ -100,5 +89,5 @@ def make_program(evaluators: int = 4, iterations: int = ITERATIONS) -> lp.Progra
     program = lp.Program("es")
     with program.group("evaluator"):
         handles = [program.add_node(lp.CourierNode(Evaluator)) for _ in range(evaluators)]
-    program.add_node(lp.PyClassNode(Trainer, handles, iterations), label="trainer")
+    program.add_node(lp.PyNode(train_with, handles, iterations), label="trainer")
     return program

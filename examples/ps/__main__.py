@@ -5,19 +5,24 @@ import time
 from absl import app, flags
 
 import launchpad as lp
-from examples.ps.program import SHARDS, make_program
+from examples.ps.program import SHARDS, check, make_program
 
 MODE = flags.DEFINE_enum("mode", "sync", list(SHARDS), "Whether workers wait for each other.")
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers compute gradients.", 1)
 SHARD_COUNT = flags.DEFINE_integer("shards", 2, "How many shards hold the parameters.", 1)
 KILL_SHARD_AT = flags.DEFINE_integer("kill_shard_at", None, "At which step a shard is killed.", 0)
+RECORD = flags.DEFINE_string("record", "", "Folder for the order in which shards took gradients.")
+REPLAY = flags.DEFINE_string("replay", "", "Folder of a recording whose order they keep to.")
 
 
 def main(_: list[str]) -> None:
     """Build the program that the flags describe and launch it."""
-    running = lp.launch(make_program(MODE.value, WORKERS.value, SHARD_COUNT.value))
+    recorded = lp.edges.Record(RECORD.value) if RECORD.value else None
+    order = lp.edges.Replay(REPLAY.value) if REPLAY.value else recorded
+    running = lp.launch(make_program(MODE.value, WORKERS.value, SHARD_COUNT.value, order))
     if KILL_SHARD_AT.value is not None:
         kill_a_shard(running, KILL_SHARD_AT.value)
+    check(running.results("worker")[0], MODE.value)
 
 
 def kill_a_shard(running: lp.Running, step: int) -> None:

@@ -1,7 +1,7 @@
 """A sharded parameter server: workers compute gradients, shards apply them to the parameters.
 
-    trainer ──train──▶ worker × n ──i-th part of the gradient──▶ shard i of s
-                            ▲─────i-th part of the parameters────┘
+    worker × n ──i-th part of the gradient──▶ shard i of s
+         ▲───────i-th part of the parameters──┘
 
 A shard that dies is started again, and goes on where it was: see shards.py.
 
@@ -10,8 +10,8 @@ The mode decides only what a shard does with a gradient; the workers' code is th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from concurrent.futures import as_completed
 
 import numpy as np
 
@@ -31,25 +31,21 @@ TOLERANCE = 1e-6
 class Worker:
     """Computes gradients on its slice of every batch."""
 
-    def __init__(
-        self,
-        index: int,
-        workers: int,
-        examples: Examples,
-        shards: Sequence[lp.CourierClient[Shard]],
-    ) -> None:
-        self._index = index
-        self._workers = workers
+    def __init__(self, examples: Examples, shards: Sequence[lp.CourierClient[Shard]]) -> None:
         self._examples = examples
         self._shards = shards
+        self._index, self._workers = lp.current().replica_index, lp.current().num_replicas
 
-    def train(self, steps: int) -> None:
+    def run(self) -> tuple[Array, list[list[int]]]:
+        """Train; returns what all have learned, and how many gradients of each are in it, by shard."""
         parameters = pull(self._shards)
-        for step in range(steps):
+        for step in range(STEPS):
             examples = self._slice(step)
             if self._index == 0 and step % 100 == 0:
                 print(f"step {step}: loss {model.loss(parameters, examples):.3f}")
             parameters = self._push(step, model.gradient(parameters, examples))
+        lp.barrier("trained")
+        return pull(self._shards), [shard.applied() for shard in self._shards]
 
     def _slice(self, step: int) -> Examples:
         batch = model.batch(self._examples, step, SLICE * self._workers)
@@ -65,39 +61,21 @@ class Worker:
         return np.concatenate([future.result() for future in futures])
 
 
-class Trainer:
-    """Sets the workers to work, then looks at what the shards have learned."""
-
-    def __init__(
-        self,
-        workers: Sequence[lp.CourierClient[Worker]],
-        shards: Sequence[lp.CourierClient[Shard]],
-        examples: Examples,
-        held_out: Examples,
-        mode: str,
-    ) -> None:
-        self._workers = workers
-        self._shards = shards
-        self._examples = examples
-        self._held_out = held_out
-        self._mode = mode
-
-    def run(self) -> None:
-        trainings = [lp.submit(worker.train, STEPS) for worker in self._workers]
-        # As they end and not one by one: if a worker fails, those in step with it wait for ever.
-        for training in as_completed(trainings):
-            training.result()
-        check_applied([shard.applied() for shard in self._shards])
-        parameters = pull(self._shards)
-        if self._mode == "sync":
-            check_equals_large_batch(parameters, self._examples, len(self._workers))
-        check_accuracy(parameters, self._held_out)
-
-
 def pull(shards: Sequence[lp.CourierClient[Shard]]) -> Array:
     """Return all parameters, put together from the shards."""
     futures = [lp.submit(shard.parameters) for shard in shards]
     return np.concatenate([future.result() for future in futures])
+
+
+def check(learned: tuple[Array, list[list[int]]], mode: str) -> None:
+    """Raise unless this is what the workers should have learned."""
+    parameters, applied = learned
+    examples, held_out = model.load_digits()
+    check_applied(applied)
+    print(f"sha256 of the parameters: {hashlib.sha256(parameters.tobytes()).hexdigest()}")
+    if mode == "sync":
+        check_equals_large_batch(parameters, examples, len(applied[0]))
+    check_accuracy(parameters, held_out)
 
 
 def check_applied(applied: Sequence[Sequence[int]]) -> None:
@@ -125,21 +103,23 @@ def check_accuracy(parameters: Array, held_out: Examples) -> None:
     print("the answer is right")
 
 
-def make_program(mode: str = "sync", workers: int = 4, shards: int = 2) -> lp.Program:
-    """Return the graph: trainer → workers → shards, and trainer → shards."""
-    examples, held_out = model.load_digits()
+def make_program(
+    mode: str = "sync",
+    workers: int = 4,
+    shards: int = 2,
+    order: lp.edges.Record | lp.edges.Replay | None = None,
+) -> lp.Program:
+    """Return the graph: workers → shards, which take gradients as they come or in a recorded order."""
+    examples, _ = model.load_digits()
     program = lp.Program("ps")
     with program.group("shard", restart=lp.RestartPolicy()):
-        parts = np.array_split(np.zeros(model.PARAMETERS), shards)
-        shard_handles = [
+        handles = [
             program.add_node(lp.CourierNode(SHARDS[mode], part, workers, LEARNING_RATE))
-            for part in parts
+            for part in np.array_split(np.zeros(model.PARAMETERS), shards)
         ]
+    if order is not None:
+        handles = [handle.through(order) for handle in handles]
     with program.group("worker"):
-        worker_handles = [
-            program.add_node(lp.CourierNode(Worker, index, workers, examples, shard_handles))
-            for index in range(workers)
-        ]
-    trainer = lp.PyClassNode(Trainer, worker_handles, shard_handles, examples, held_out, mode)
-    program.add_node(trainer, label="trainer")
+        for _ in range(workers):
+            program.add_node(lp.PyClassNode(Worker, examples, handles))
     return program

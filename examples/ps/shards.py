@@ -7,10 +7,8 @@ idempotent; its number says whether it was applied before.
 
 from __future__ import annotations
 
-import os
 import threading
 from abc import ABC, abstractmethod
-from pathlib import Path
 
 import numpy as np
 
@@ -25,19 +23,15 @@ class Shard(ABC):
         parameters: Where it begins, if it has not begun before.
         workers: How many push.
         learning_rate: How far a gradient is followed.
-        folder: Where it saves itself; in a program its state_dir, which its next attempt has too.
     """
 
-    def __init__(
-        self, parameters: Array, workers: int, learning_rate: float, folder: Path | None = None
-    ) -> None:
-        self._parameters = parameters
-        self._applied = np.zeros(workers, np.int64)  # of each worker, how many gradients
+    def __init__(self, parameters: Array, workers: int, learning_rate: float) -> None:
+        begin = parameters, np.zeros(workers, np.int64)  # of each worker, how many gradients
+        self._parameters, self._applied = lp.current().load(default=begin)
         self._learning_rate = learning_rate
         self._changed = threading.Condition()
-        self._file = (folder or lp.current().state_dir) / "shard.npz"
-        if self._file.exists():
-            self._restore()
+        if lp.current().is_resumed:
+            print(f"resumes after {self._applied.sum()} gradients")
 
     @lp.idempotent
     def parameters(self) -> Array:
@@ -56,14 +50,7 @@ class Shard(ABC):
         """Take a worker's gradient; returns the parameters it should go on with."""
 
     def _save(self) -> None:
-        unfinished = self._file.with_name("unfinished.npz")
-        np.savez(unfinished, parameters=self._parameters, applied=self._applied)
-        os.replace(unfinished, self._file)  # atomic: a worker that dies before leaves the old one
-
-    def _restore(self) -> None:
-        with np.load(self._file) as saved:
-            self._parameters, self._applied = saved["parameters"], saved["applied"]
-        print(f"resumes after {self._applied.sum()} gradients")
+        lp.current().save((self._parameters, self._applied))
 
 
 class AsyncShard(Shard):
@@ -82,10 +69,8 @@ class AsyncShard(Shard):
 class SyncShard(Shard):
     """Waits for the gradients of all workers, applies their mean, and answers them all."""
 
-    def __init__(
-        self, parameters: Array, workers: int, learning_rate: float, folder: Path | None = None
-    ) -> None:
-        super().__init__(parameters, workers, learning_rate, folder)
+    def __init__(self, parameters: Array, workers: int, learning_rate: float) -> None:
+        super().__init__(parameters, workers, learning_rate)
         self._gradients: dict[int, Array] = {}
 
     @lp.idempotent

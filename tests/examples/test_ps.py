@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import launchpad as lp
 from examples.ps import model
 from examples.ps.model import Examples
 from examples.ps.program import (
@@ -25,6 +27,12 @@ from examples.ps.shards import AsyncShard, Shard, SyncShard
 @pytest.fixture(scope="module")
 def examples() -> Examples:
     return model.load_digits()[0]
+
+
+@pytest.fixture
+def in_a_worker(tmp_path: Path) -> Iterator[None]:
+    with lp.testing.worker("shard", state=tmp_path):
+        yield
 
 
 def test_digits_are_split_without_overlap() -> None:
@@ -51,15 +59,19 @@ def test_gradient_is_the_slope_of_the_loss(examples: Examples) -> None:
 
 
 def test_slices_of_all_workers_are_the_batch(examples: Examples) -> None:
-    slices = [Worker(index, 3, examples, [])._slice(7) for index in range(3)]
+    slices = []
+    for index in range(3):
+        with lp.testing.worker(rank=index, of=3):
+            slices.append(Worker(examples, [])._slice(7))
 
     whole = model.batch(examples, step=7, size=3 * SLICE)
     assert np.array_equal(np.concatenate([part.images for part in slices]), whole.images)
     assert np.array_equal(np.concatenate([part.labels for part in slices]), whole.labels)
 
 
-def test_async_shard_applies_a_gradient_at_once(tmp_path: Path) -> None:
-    shard = AsyncShard(np.zeros(2), workers=2, learning_rate=0.5, folder=tmp_path)
+@pytest.mark.usefixtures("in_a_worker")
+def test_async_shard_applies_a_gradient_at_once() -> None:
+    shard = AsyncShard(np.zeros(2), workers=2, learning_rate=0.5)
 
     parameters = shard.push(0, 0, np.array([2.0, 4.0]))
 
@@ -68,11 +80,10 @@ def test_async_shard_applies_a_gradient_at_once(tmp_path: Path) -> None:
     assert shard.applied() == [1, 0]
 
 
+@pytest.mark.usefixtures("in_a_worker")
 @pytest.mark.parametrize("kind", [AsyncShard, SyncShard])
-def test_a_shard_applies_a_gradient_once_that_is_pushed_twice(
-    kind: type[Shard], tmp_path: Path
-) -> None:
-    shard = kind(np.zeros(1), workers=1, learning_rate=1.0, folder=tmp_path)
+def test_a_shard_applies_a_gradient_once_that_is_pushed_twice(kind: type[Shard]) -> None:
+    shard = kind(np.zeros(1), workers=1, learning_rate=1.0)
 
     answers = [shard.push(0, step, np.array([1.0])) for step in (0, 0, 1, 1, 1)]
 
@@ -80,22 +91,22 @@ def test_a_shard_applies_a_gradient_once_that_is_pushed_twice(
     assert shard.applied() == [2]
 
 
+@pytest.mark.usefixtures("in_a_worker")
 @pytest.mark.parametrize("kind", [AsyncShard, SyncShard])
-def test_a_shard_goes_on_where_the_one_that_was_killed_had_answered(
-    kind: type[Shard], tmp_path: Path
-) -> None:
-    first = kind(np.zeros(1), workers=1, learning_rate=1.0, folder=tmp_path)
+def test_a_shard_goes_on_where_the_one_that_was_killed_had_answered(kind: type[Shard]) -> None:
+    first = kind(np.zeros(1), workers=1, learning_rate=1.0)
     first.push(0, 0, np.array([3.0]))
 
-    second = kind(np.zeros(1), workers=1, learning_rate=1.0, folder=tmp_path)
+    second = kind(np.zeros(1), workers=1, learning_rate=1.0)
 
     assert np.array_equal(second.push(0, 0, np.array([3.0])), [-3.0])  # it had been applied
     assert np.array_equal(second.push(0, 1, np.array([1.0])), [-4.0])
     assert second.applied() == [2]
 
 
-def test_sync_shard_answers_when_all_gradients_are_in(tmp_path: Path) -> None:
-    shard = SyncShard(np.zeros(1), workers=2, learning_rate=1.0, folder=tmp_path)
+@pytest.mark.usefixtures("in_a_worker")
+def test_sync_shard_answers_when_all_gradients_are_in() -> None:
+    shard = SyncShard(np.zeros(1), workers=2, learning_rate=1.0)
 
     with ThreadPoolExecutor(1) as pool:
         early = pool.submit(shard.push, 0, 0, np.array([1.0]))
@@ -110,18 +121,17 @@ def test_sync_shard_gives_the_same_bits_in_whatever_order_gradients_come(tmp_pat
     results = []
 
     for order in ([0, 1, 2], [2, 0, 1]):
-        folder = tmp_path / str(order[0])
-        folder.mkdir()
-        shard = SyncShard(np.zeros(50), workers=3, learning_rate=0.1, folder=folder)
-        with ThreadPoolExecutor(3) as pool:
+        with lp.testing.worker(state=tmp_path / str(order[0])), ThreadPoolExecutor(3) as pool:
+            shard = SyncShard(np.zeros(50), workers=3, learning_rate=0.1)
             list(pool.map(shard.push, order, [0, 0, 0], gradients[order]))
         results.append(shard.parameters())
 
     assert np.array_equal(results[0], results[1])
 
 
-def test_shard_does_not_give_its_own_array_away(tmp_path: Path) -> None:
-    shard = AsyncShard(np.zeros(2), workers=1, learning_rate=1.0, folder=tmp_path)
+@pytest.mark.usefixtures("in_a_worker")
+def test_shard_does_not_give_its_own_array_away() -> None:
+    shard = AsyncShard(np.zeros(2), workers=1, learning_rate=1.0)
 
     shard.parameters()[:] = 7
 
@@ -186,11 +196,17 @@ def test_ps_goes_on_when_a_shard_is_killed_and_counts_every_gradient_once(
 
 
 @pytest.mark.slow
-def test_ps_in_async_reads_the_digits(run_example, local_type) -> None:
-    done = run_example("ps", local_type, "--mode=async")
+def test_ps_in_async_reads_the_digits_and_replayed_in_the_same_order_gives_the_same_bits(
+    run_example, local_type, tmp_path: Path
+) -> None:
+    digests = []
+    for flag in (f"--record={tmp_path}/order", f"--replay={tmp_path}/order"):
+        done = run_example("ps", local_type, "--mode=async", flag)
+        assert done.returncode == 0, done.stderr
+        assert "the answer is right" in done.stdout
+        digests.append(re.search(r"sha256 of the parameters: (\w{64})", done.stdout)[1])
 
-    assert done.returncode == 0, done.stderr
-    assert "the answer is right" in done.stdout
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.slow
@@ -199,5 +215,5 @@ def test_ps_reports_a_worker_that_raises_while_the_others_wait_for_it(
 ) -> None:
     # The others are blocked inside the shards, and the program must end all the same.
     assert_failure_is_reported(
-        "ps", launch_type, broken="Worker._push", when="self._index == 1", worker="trainer"
+        "ps", launch_type, broken="Worker._push", when="self._index == 1", worker="worker"
     )
