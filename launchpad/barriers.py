@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 
 from launchpad import context
 from launchpad.errors import BarrierBroken, Stopped
@@ -13,8 +12,9 @@ from launchpad.watermarks import ABSENT, BARRIER, BROKEN, LEFT
 _REPLY_S = 5.0
 """How long the supervisor may take to say who was absent."""
 
-_numbers = itertools.count(1)
-_lock = threading.Lock()
+_numbers = itertools.count(
+    1
+)  # of all waiting in this process: they only grow, as watermarks have to
 
 
 def barrier(name: str = "", timeout_s: float | None = None) -> None:
@@ -23,8 +23,8 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
     Each passes it as often as all have come. One that is started again comes anew: restart such a group as a
     whole, `RestartPolicy(scope="group")`, or give each barrier a name of its own.
 
-    It goes by way of the supervisor: about a millisecond for processes of one host, 0.1 s on Ray, seconds on
-    Kubernetes. Inside a collective group use its own, which is quicker.
+    It goes by way of the supervisor, on Kubernetes through the cluster's API: it is not meant for the inner
+    loop of a computation.
 
     Example:
         for epoch in range(10):
@@ -44,8 +44,7 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
     me = context.current()
     me = me.parent or me
     marks = me.watermarks
-    with _lock:
-        number = next(_numbers)  # in this process it only grows, as the watermarks have to
+    number = next(_numbers)
     absent, broken = f"{ABSENT}{name}/", f"{BROKEN}{name}/"
     passed, left = f"{BARRIER}{name}", f"{LEFT}{name}"
 

@@ -53,7 +53,7 @@ class Caller:
 
         During the call of a method or coroutine that is seen at once: the connection has ended, the caller
         has cancelled the call, or its deadline has passed. Of a caller that is kept for longer, and in a
-        stream, it is what the supervisor announces: some milliseconds after the end, on Kubernetes seconds.
+        stream, it is what the supervisor announces: soon after the end, later on Kubernetes.
         """
         if self._answered is not None and self._answered.is_in_vain():
             return True

@@ -108,7 +108,7 @@ class RunContext:
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
     _has_earlier: bool | None = field(default=None, repr=False)
     _last_beat: float = field(default=0.0, repr=False)
-    _watches_ends: threading.Event = field(default_factory=threading.Event, repr=False)
+    _watches_ends: bool = field(default=False, repr=False)
 
     def child(self, index: int, interruption: Interruption) -> RunContext:
         """The context of one of several nodes in this worker.
@@ -176,10 +176,8 @@ class RunContext:
         Raises:
             StateError: it cannot be read or unpickled, or there is no such version.
         """
-        if (
-            version is None and not self.state_places.saved
-        ):  # in a test: there is no place, so nothing in it
-            return default
+        if version is None and not self.state_places.saved:
+            return default  # in a test: there is no place, so nothing in it
         with self.saved_states() as states:
             found = states.load(version)
         return default if found is None else found[1]
@@ -341,20 +339,10 @@ class RunContext:
 
         It is asked to do so when this is called first: from then on it is known soon after.
         """
-        self.watch_ends()
-        return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
-
-    def watch_ends(self, on_end: Callable[[str, int], None] | None = None) -> None:
-        """Has the supervisor announce the ends of attempts of other workers to this one.
-
-        Args:
-            on_end: Called with name and attempt, by a thread of launchpad's that must not be kept.
-        """
-        if on_end is not None:
-            self.watermarks.on_growth(ENDED, on_end)
-        if not self._watches_ends.is_set():
-            self._watches_ends.set()
+        if not self._watches_ends:
+            self._watches_ends = True
             self.report(EndsWatched(self.name, self.attempt))
+        return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
 
     @property
     def peer(self) -> Peer:

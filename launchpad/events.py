@@ -1,8 +1,10 @@
 """Events: what is reported of a worker, by its own code, by its process, or by what started it.
 
-    worker's code          context.report(…)   StopRequested · Waiting · EndsWatched ───┐
-                                               Done · Bound                              │
-    worker, on its way     Worker.main         Ready · Returned · WorkerNote · Ended ───┤
+    worker's code          context.report(…)   StopRequested · Waiting · Heartbeat ─────┐
+                                               EndsWatched · BarrierReached, Left       │
+                                               Done · Bound                             │
+    worker, on its way     Worker.main         Ready · Returned · EdgesCounted          │
+                                               Heartbeat · WorkerNote · Ended ──────────┤
     what starts it         its backend         ProcessStarted · Exiting · Ended ────────┤
                                                                                         ▼
     Supervisor.on(event) ◀── Runner ◀── Backend.create_workers(…, report) ◀── thread, process, actor, pod

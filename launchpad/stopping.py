@@ -29,8 +29,8 @@ def heartbeat() -> None:
     """Says that this worker makes progress.
 
     Where its `RestartPolicy` has `heartbeat_s`, a worker that has not called this for so long has its stacks
-    written to its log, and counts as failed. Elsewhere it does nothing. It takes a microsecond: call it
-    in each step.
+    written to its log, and counts as failed. Elsewhere it does nothing. It sends no more than a few
+    messages in that time, so call it in each step.
 
     Example:
         with program.group("trainer", restart=lp.RestartPolicy(heartbeat_s=60)):

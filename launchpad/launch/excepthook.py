@@ -13,8 +13,11 @@ import sys
 
 TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import CodeType, TracebackType
     from typing import Any
+
+waits_for_programs: set[CodeType] = set()
+"""Callbacks of the interpreter after which atexit stops what runs: no second Ctrl-C is needed."""
 
 
 def install() -> None:
@@ -37,9 +40,9 @@ def install() -> None:
     def on_unraisable(what: sys.UnraisableHookArgs) -> Any:
         if not issubclass(what.exc_type, KeyboardInterrupt):
             return unraisablehook(what)
-        frame = what.exc_traceback and what.exc_traceback.tb_frame
-        if frame is not None and frame.f_code.co_name == "wait_and_shutdown":
-            return  # of exit_hooks, in a script's end: what its programs wait for comes with atexit
+        traceback = what.exc_traceback
+        if traceback is not None and traceback.tb_frame.f_code in waits_for_programs:
+            return
         import _thread
         import contextlib
         import time

@@ -16,6 +16,8 @@ import sys
 import threading
 from typing import Any, NoReturn
 
+from launchpad.launch.excepthook import waits_for_programs
+
 _SCRIPT_EXIT = "launchpad.launch.script_exit"
 
 
@@ -43,6 +45,7 @@ def install() -> None:
             shutdown()
 
     sys.exit, private._shutdown = exit_with, wait_and_shutdown
+    waits_for_programs.add(wait_and_shutdown.__code__)
 
 
 def _may_launch_later() -> bool:

@@ -117,6 +117,11 @@ class LaunchPlan:
     state: str = ""
 
     @property
+    def preload(self) -> tuple[str, ...]:
+        """The modules that any of its workers wants imported before it is forked."""
+        return tuple(dict.fromkeys(m for w in self.workers for m in w.preload))
+
+    @property
     def groups(self) -> dict[str, list[WorkerPlan]]:
         """Label → its workers."""
         groups: dict[str, list[WorkerPlan]] = {}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -70,18 +68,6 @@ def test_f38_a_worker_runs_on_when_its_log_may_not_grow_and_the_user_is_told_onc
     assert running.status()[0].state in ("succeeded", "stopped")
     assert shown.count("cannot grow (File too large)") == 1
     assert "launchpad | the logs in" in shown
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 kB, if we may have one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a file system")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 @everywhere_by_script

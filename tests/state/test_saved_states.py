@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
-import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,18 +168,6 @@ def test_what_an_attempt_that_was_killed_had_begun_to_write_is_swept(tmp_path: P
     save(states, "new")
 
     assert sorted(os.listdir(tmp_path / "w-0")) == ["state-000001.pickle", "state-000002.pickle"]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 kB, if we may have one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a file system")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_full_disk_leaves_the_old_state_and_a_named_error(small_disk: Path) -> None:

@@ -14,7 +14,7 @@ from launchpad.courier.errors import CourierError
 MAX_TRIES = 3  # of a request that a fresh connection did not take
 
 _FIRST_PAUSE_S = 0.001
-_LONG_PAUSE_S = 0.008
+_LONG_PAUSE_S = 0.02
 _LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
 
 

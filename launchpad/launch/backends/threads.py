@@ -65,7 +65,7 @@ class Threads(LocalBackend):
                 texts.append(text.format(", ".join(names[:5]) + more))
         if texts:
             warnings.warn("; ".join(texts), UserWarning, stacklevel=4)
-        for module in dict.fromkeys(m for worker in workers for m in worker.preload):
+        for module in plan.preload:
             try:
                 importlib.import_module(module)
             except Exception as error:

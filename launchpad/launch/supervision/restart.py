@@ -14,9 +14,8 @@ from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
 
-SILENT = "HeartbeatTimeout"
-START_TIMEOUT = "StartTimeout"
-"""The error type of a worker that was not ready in time."""
+START_TIMEOUT, SILENT = "StartTimeout", "HeartbeatTimeout"
+"""The error types of a worker that was not ready in time, and of one that sent no heartbeat in time."""
 
 
 class RestartAction(StrEnum):

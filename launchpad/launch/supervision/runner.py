@@ -49,6 +49,7 @@ _KEPT_LINES = 200
 
 
 _TAKEN_S = 5.0
+"""How long a script that adds a worker waits until the supervisor has it, at most."""
 
 _SIGNAL_S = 0.2
 """After so long a wait is begun anew: a signal that comes while the handler of another one returns stays

@@ -212,20 +212,19 @@ class Supervisor:
     def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Command]:
         """Records how it ended, and decides what follows."""
         policy = worker.plan.restart
+        overstepped = cause = ""
         if worker.is_late:
+            overstepped = START_TIMEOUT
+            cause = f"was not ready within start_timeout_s={policy.start_timeout_s:g}"
+        elif worker.is_silent and (ended.hung or ended.kind == outcome.STOPPED):
+            overstepped = SILENT
+            cause = f"sent no heartbeat for heartbeat_s={policy.heartbeat_s:g}"
+        if overstepped:
             ended = replace(
                 ended,
                 kind=outcome.FAILED,
-                cause=f"was not ready within start_timeout_s={policy.start_timeout_s:g}, and was killed",
-                error_type=START_TIMEOUT,
-                hint="its log ends with the stacks of all its threads: see where it was",
-            )
-        if worker.is_silent and (ended.hung or ended.kind == outcome.STOPPED):
-            ended = replace(
-                ended,
-                kind=outcome.FAILED,
-                cause=f"sent no heartbeat for heartbeat_s={policy.heartbeat_s:g}, and was killed",
-                error_type=SILENT,
+                cause=f"{cause}, and was killed",
+                error_type=overstepped,
                 hint="its log ends with the stacks of all its threads: see where it was",
             )
         if worker.is_cut_off and ended.hung:

@@ -190,8 +190,8 @@ def start_forkserver(
                 )
             undo.callback(process.wait)
             undo.callback(ours.close)  # so that it ends
-            preload = tuple(dict.fromkeys(m for w in plan.workers for m in w.preload))
-            workers = ProcessWorkers(process, ours, report, run.stacks, Path(log.name), preload)
+            own_log = Path(log.name)
+            workers = ProcessWorkers(process, ours, report, run.stacks, own_log, plan.preload)
             undo.callback(workers.close)
             # While the interpreter starts.
             workers.send(SpecsReady(worker_specs.write(file.fileno(), plan, run, **overrides)))

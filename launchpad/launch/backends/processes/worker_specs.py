@@ -112,7 +112,7 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         claim=run.claimed(),
         keys=[(run.scope, keyring.find(run.scope), None)],
         modules=plan.modules,
-        preload=tuple(dict.fromkeys(m for w in plan.workers for m in w.preload)),
+        preload=plan.preload,
         preload_threads=min(
             (local_host.number_of_threads(w, len(names)) for w in plan.workers), default=1
         ),

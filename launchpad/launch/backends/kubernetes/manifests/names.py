@@ -165,9 +165,8 @@ def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
 
 def state_lock(state: str, volume: Mapping[str, Any]) -> str:
     """The name of the Secret that a run has while it saves in this folder of a volume: there can be one."""
-    claim = volume.get("persistentVolumeClaim", {}).get(
-        "claimName"
-    )  # the same, however it is mounted
+    # a claim is the same, however it is mounted
+    claim = volume.get("persistentVolumeClaim", {}).get("claimName")
     of = json.dumps([claim or volume, state], sort_keys=True, default=str)
     return f"launchpad-state-{hashlib.sha256(of.encode()).hexdigest()[:16]}"
 
