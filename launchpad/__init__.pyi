@@ -34,6 +34,10 @@ from launchpad.errors import LaunchpadError as LaunchpadError
 from launchpad.errors import NotRunningError as NotRunningError
 from launchpad.errors import PayloadError as PayloadError
 from launchpad.errors import ProgramFailed as ProgramFailed
+from launchpad.errors import QueueClosed as QueueClosed
+from launchpad.errors import QueueEmpty as QueueEmpty
+from launchpad.errors import QueueFull as QueueFull
+from launchpad.errors import QueueLost as QueueLost
 from launchpad.errors import ReplayError as ReplayError
 from launchpad.errors import ResultError as ResultError
 from launchpad.errors import StaleError as StaleError
@@ -73,6 +77,11 @@ from launchpad.nodes.reverb import ReverbNode as ReverbNode
 from launchpad.outcome import Outcome as Outcome
 from launchpad.program import Program as Program
 from launchpad.program import make_program as make_program
+from launchpad.queues.client import Queue as Queue
+from launchpad.queues.contents import QueueReport as QueueReport
+from launchpad.queues.contents import QueueStats as QueueStats
+from launchpad.queues.node import QueueHandle as QueueHandle
+from launchpad.queues.node import QueueNode as QueueNode
 from launchpad.resources import PythonProcess as PythonProcess
 from launchpad.resources import Resources as Resources
 from launchpad.restart_policy import RestartPolicy as RestartPolicy

@@ -9,6 +9,9 @@
     ├── ResultError                             what a worker returned cannot be had
     ├── ReplayError                             a call does not fit the recorded order
     ├── BarrierBroken                           one that the others wait for has ended for good
+    ├── QueueFull, QueueEmpty (TimeoutError)    a queue had no room, or no item, within the time
+    ├── QueueClosed (also an EOFError)          nothing comes out of a queue any more, or may go in
+    ├── QueueLost                               a queue's worker was started again, and what waited is lost
     ├── StateError                              what a worker saves cannot be written or read
     ├── DoNotRestart                            a worker failed and would fail again if it were restarted
     └── StaleError                              a CacherNode has no answer that is fresh enough
@@ -20,6 +23,7 @@ Errors of calls between nodes have their own tree, in `launchpad.courier.errors`
 
 from __future__ import annotations
 
+import queue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -86,6 +90,33 @@ class ReplayError(LaunchpadError):
 
 class BarrierBroken(LaunchpadError):
     """A worker of the group has ended for good, and will never come to the barrier."""
+
+
+class QueueFull(LaunchpadError, queue.Full, TimeoutError):
+    """A queue had no room within the time.
+
+    Attributes:
+        accepted: How many of the items of `put_many` were taken: the first of them.
+    """
+
+    def __init__(self, message: str, accepted: int = 0) -> None:
+        super().__init__(message)
+        self.accepted = accepted
+
+
+class QueueEmpty(LaunchpadError, queue.Empty, TimeoutError):
+    """A queue had no item within the time."""
+
+
+class QueueClosed(LaunchpadError, EOFError):
+    """Nothing comes out of a queue any more, or this worker has said that it puts nothing more in."""
+
+
+class QueueLost(LaunchpadError):
+    """A queue's worker has ended and was started again: what waited in it is lost, the text names it.
+
+    Raised once in each thread that used the queue before; then the new one can be used.
+    """
 
 
 class StateError(LaunchpadError):

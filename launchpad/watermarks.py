@@ -1,6 +1,8 @@
 """Watermarks: what the supervisor tells a worker, as numbers that only grow, by name.
 
     ended/actor-3            up to which attempt that worker has ended, for one that wants to know
+    succeeded/actor-3        the last attempt of it that has ended well
+    over/actor-3             the attempt that was its last, as it is not started again
     barrier/epoch            how often this worker has passed that barrier
     left/epoch               how often it has given up waiting there, and who was absent:
     absent/epoch/actor-3
@@ -17,7 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-ENDED, BARRIER, LEFT, ABSENT, BROKEN = "ended/", "barrier/", "left/", "absent/", "broken/"
+ENDED, SUCCEEDED, OVER = "ended/", "succeeded/", "over/"
+BARRIER, LEFT, ABSENT, BROKEN = "barrier/", "left/", "absent/", "broken/"
 COUNTS = "counts"
 
 Values = Mapping[str, int]

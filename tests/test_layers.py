@@ -71,6 +71,7 @@ LAYERS = [
     "address stopping callers barriers",
     "handle executable",
     "nodes",
+    "queues",
     "graph",
     "program",
     "compat",

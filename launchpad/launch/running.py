@@ -375,6 +375,8 @@ class Running:
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
         """A client of a CourierNode, for the launching script; of the first one in a colocation.
 
+        Of a QueueNode it is its `lp.Queue`.
+
         The same as its handle turns into: with the node's `courier_client_kwargs`, and with the methods
         that may run twice.
 
@@ -402,12 +404,15 @@ class Running:
             worker, _, role = address.partition("/")
             if (worker == name or worker.startswith(f"{name}.")) and role.endswith("courier"):
                 place = self._place(address)
-                return Client(
+                options = dict(self.plan.client_options.get(address, {}))
+                made_into = options.pop("made_into", lambda client: client)
+                client = Client[Any](
                     place.where if place.can_move else place.where(),
                     name=worker,
                     failure_check=place.failure_check,
-                    **self.plan.client_options.get(address, {}),
+                    **options,
                 )
+                return made_into(client)
         raise KeyError(f"{name} serves nothing; those that do: {sorted(self.plan.endpoints)}")
 
     def clients(self, label: str) -> list[CourierClient[Any]]:

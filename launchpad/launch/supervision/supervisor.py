@@ -39,7 +39,7 @@ from launchpad.launch.supervision.worker_state import (
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_GROUP
 from launchpad.restart_policy import GROUP, WORKER
-from launchpad.watermarks import COUNTS, ENDED
+from launchpad.watermarks import COUNTS
 
 _STALE_WAIT_S = 2.5
 """A constructor that waits reports it every second; one that has not for so long waits no more."""
@@ -126,7 +126,7 @@ class Supervisor:
             case events.EndsWatched():
                 worker.watches_ends = True
                 ended = (w for w in self.workers.values() if w.ended_attempt)
-                values = {f"{ENDED}{w.name}": w.ended_attempt for w in ended}
+                values = {name: n for w in ended for name, n in w.end_marks().items()}
                 commands = [AnnounceWatermarks(worker.name, values)]
             case events.BarrierReached(name=name, number=number):
                 commands = [*self._barriers.reached(worker, name, number)]
@@ -230,11 +230,13 @@ class Supervisor:
         if worker.is_cut_off and ended.hung:
             ended = replace(ended, kind=outcome.FAILED)
         worker.outcome, worker.pid = ended, 0
+        if ended.kind == outcome.SUCCEEDED:
+            worker.succeeded_attempt = worker.attempt
         worker.ready_by = worker.exit_by = worker.beats_by = None
         worker.move("end")
         commands = self._follow_up(worker, ended, now)
         if not self.is_stopping:  # those that want to know it, and those that wait for it
-            values = {f"{ENDED}{worker.name}": worker.attempt}
+            values = worker.end_marks()
             watching = (w for w in self.workers.values() if w.watches_ends and w.is_alive)
             commands += [AnnounceWatermarks(w.name, values) for w in watching]
             commands += self._barriers.ended(worker, for_good=worker.state is State.ENDED)

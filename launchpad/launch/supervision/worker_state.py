@@ -14,6 +14,7 @@ from enum import StrEnum
 from launchpad.events import EdgesCounted, Returned
 from launchpad.launch.plan import WorkerPlan
 from launchpad.outcome import Outcome
+from launchpad.watermarks import ENDED, OVER, SUCCEEDED
 
 
 class State(StrEnum):
@@ -87,6 +88,7 @@ class WorkerState:
         counted: Attempt → what was counted of its calls, as it was last reported.
         result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
+        succeeded_attempt: The last attempt that has ended well; 0 if none has.
         next_start: When its next attempt begins; None unless it is restarting.
     """
 
@@ -110,6 +112,7 @@ class WorkerState:
     counted: dict[int, EdgesCounted] = field(default_factory=dict)
     result: Returned | None = None
     outcome: Outcome | None = None
+    succeeded_attempt: int = 0
     next_start: NextStart | None = None
 
     @property
@@ -120,6 +123,15 @@ class WorkerState:
     def ended_attempt(self) -> int:
         """The number of its last attempt that has ended; 0 if none has."""
         return self.attempt - self.is_alive
+
+    def end_marks(self) -> dict[str, int]:
+        """What those are told that watch the ends of others, see `watermarks.py`."""
+        marks = {f"{ENDED}{self.name}": self.ended_attempt}
+        if self.succeeded_attempt:
+            marks[f"{SUCCEEDED}{self.name}"] = self.succeeded_attempt
+        if self.state is State.ENDED:
+            marks[f"{OVER}{self.name}"] = self.attempt
+        return marks
 
     @property
     def is_alive(self) -> bool:

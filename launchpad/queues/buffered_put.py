@@ -1,0 +1,99 @@
+"""Putting while more comes: what is there goes in one call, and what comes meanwhile in the next.
+
+the user's thread ──add──▶ buffer ──a thread of its own──▶ the queue
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from launchpad.errors import Stopped
+from launchpad.queues.packing import Item
+
+_MOST, _MAX_BYTES = 4000, 4 << 20  # in the buffer
+_AT_ONCE = 1000
+_LOOK_S = 0.2
+
+
+class BufferedPut:
+    """A buffer before a queue, and the thread that empties it, for as long as the block lasts.
+
+    Leaving the block waits until all is put, and raises what putting raised.
+
+    Args:
+        put: Puts items, and returns False when the queue takes no more.
+        is_stopping: Whether the program stops, so that nothing is waited for.
+
+    Attributes:
+        accepted: How many items the queue has.
+    """
+
+    def __init__(self, put: Callable[[list[Item]], bool], is_stopping: Callable[[], bool]) -> None:
+        self.accepted = 0
+        self._put, self._is_stopping = put, is_stopping
+        self._changed = threading.Condition(threading.Lock())
+        self._buffer: list[Item] = []
+        self._size = 0
+        self._is_last = self._is_over = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._send, name="launchpad-put", daemon=True)
+
+    def add(self, item: Item) -> bool:
+        """Puts it into the buffer, and waits while that is full; False when the queue takes no more."""
+        with self._changed:
+            while len(self._buffer) >= _MOST or self._size >= _MAX_BYTES:
+                if self._is_over:
+                    return False
+                if self._is_stopping():
+                    raise Stopped
+                self._changed.wait(_LOOK_S)
+            self._buffer.append(item)
+            self._size += len(item)
+            if len(self._buffer) == 1:
+                self._changed.notify()
+            return not self._is_over
+
+    def __enter__(self) -> BufferedPut:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._is_last = True
+            self._is_over = self._is_over or not (error is None or isinstance(error, Exception))
+            self._changed.notify()
+        while self._thread.is_alive() and not (self._is_over and self._is_stopping()):
+            self._thread.join(_LOOK_S)
+        if error is None and self._error is not None:
+            raise self._error
+
+    def _send(self) -> None:
+        while True:
+            with self._changed:
+                while not self._buffer and not self._is_last and not self._is_over:
+                    self._changed.wait()
+                items, self._buffer, self._size = self._buffer, [], 0
+                if not items or self._is_over:
+                    return
+                self._changed.notify()
+            try:
+                for start in range(0, len(items), _AT_ONCE):
+                    part = items[start : start + _AT_ONCE]
+                    if not self._put(part):
+                        self._is_over = True
+                        return
+                    self.accepted += len(part)
+            except BaseException as failed:
+                self._error = failed
+                self._is_over = True
+                return
+            finally:
+                with self._changed:
+                    self._changed.notify()

@@ -1,0 +1,288 @@
+"""What a queue holds, and in whose hands the rest is: pure, without locks, clocks and calls.
+
+    put ──▶ waiting ──take──▶ in hand ──▶ handled    its consumer has asked for the next, or has ended well
+               ▲                 │
+            returned ◀───────────┤                   … has given it back, and had not begun
+               ▲                 │
+               └── redelivered ◀─┴──▶ lost           … has died, and may have handled it
+
+Rule 1: an item that was accepted is in exactly one of these places.
+Rule 2: no more than `maxsize` items wait. Those that have returned come on top: no consumer can refuse them.
+Rule 3: what goes back goes to the front, in the order in which it was put.
+Rule 4: each request of a session has a number, and one that is repeated changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.queues.packing import Item, unpack
+
+_MAX_BYTES = 4 << 20  # taken at once, but for an item that is larger
+_MAX_REPORTS = 1000
+
+Numbered = tuple[int, Item]
+Reply = tuple[str, Any]
+
+OK, FULL, EMPTY = "ok", "full", "empty"
+CANCELLED, CLOSED, ENDED = "cancelled", "closed", "ended"
+
+
+@dataclass
+class QueueSession:
+    """A consumer's thread or a producer's, as the queue knows it.
+
+    Attributes:
+        worker, attempt: Whose it is; attempt 0 for a process that is no worker.
+        number: Of its last request.
+        reply: The answer to that; None while it waits for one.
+        accepted: How many items of that request were taken.
+        in_hand: What it has taken and not acknowledged.
+    """
+
+    worker: str
+    attempt: int
+    number: int = 0
+    reply: Reply | None = None
+    accepted: int = 0
+    in_hand: list[Numbered] = field(default_factory=list)
+
+    def begin(self, number: int) -> bool:
+        """A request with this number arrives; False for one that has arrived before."""
+        if number == self.number:
+            return False
+        self.number, self.reply, self.accepted = number, None, 0
+        return True
+
+
+@dataclass(frozen=True)
+class QueueReport:
+    """A consumer ended with items in its hands, which it may have handled.
+
+    Attributes:
+        consumer, attempt: Which worker, and which start of it.
+        numbers: The items' numbers in the order in which they were put, from 1.
+        is_lost: They are not delivered again, as the queue has `redeliver=False`.
+        packed: The items as the queue keeps them.
+    """
+
+    consumer: str
+    attempt: int
+    numbers: tuple[int, ...]
+    is_lost: bool
+    packed: tuple[Item, ...] = field(repr=False, default=())
+
+    @property
+    def items(self) -> list[Any]:
+        """The items; where their classes can be imported."""
+        return [unpack(each) for each in self.packed]
+
+    def __str__(self) -> str:
+        first, last = self.numbers[0], self.numbers[-1]
+        which = f"number {first}" if first == last else f"numbers {first} to {last}"
+        again = "not delivered again (redeliver=False)" if self.is_lost else "delivered again"
+        return (
+            f"{self.consumer} (attempt {self.attempt}) ended with {len(self.numbers)} items in hand,"
+            f" {which}, which it may have handled: {again}"
+        )
+
+
+@dataclass(frozen=True)
+class QueueStats:
+    """What a queue has counted: `queue.stats()`.
+
+    Attributes:
+        put: Items accepted.
+        waiting: Items that wait, those that have come back among them.
+        in_hand: Items that a consumer has, and has not acknowledged.
+        handled: Items that were handled: acknowledged.
+        redelivered: Items that went back because their consumer had died: they may be handled twice.
+        lost: Those that were not delivered again, with `redeliver=False`.
+        dropped: Items that waited when the queue was cancelled.
+        most_waiting: The most that ever waited, without those that came back.
+        closed: The producers that have closed.
+        is_cancelled: Whether a consumer has had enough.
+    """
+
+    put: int
+    waiting: int
+    in_hand: int
+    handled: int
+    redelivered: int
+    lost: int
+    dropped: int
+    most_waiting: int
+    closed: tuple[str, ...]
+    is_cancelled: bool
+
+
+class QueueContents:
+    """The items, sessions and producers of one queue.
+
+    Args:
+        maxsize: How many items wait at most.
+        producers: How many workers put; None: it is not known, and the queue has no end but `cancel`.
+        redeliver: Whether an item may be delivered again if its consumer has died.
+    """
+
+    def __init__(self, maxsize: int, producers: int | None, redeliver: bool) -> None:
+        self.maxsize, self.producers, self.redeliver = maxsize, producers, redeliver
+        self.sessions: dict[str, QueueSession] = {}
+        self.is_cancelled = False
+        self.reports: deque[QueueReport] = deque(maxlen=_MAX_REPORTS)
+        self._waiting: deque[Numbered] = deque()
+        self._returned: deque[Numbered] = deque()
+        self._open: dict[str, int] = {}  # producer → its attempt
+        self._closed: dict[str, int] = {}
+        self._ended: dict[str, int] = {}  # worker → its last attempt that has ended
+        self._put = self._handled = self._redelivered = self._lost = self._dropped = 0
+        self._most_waiting = 0
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self._waiting) + len(self._returned)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._waiting) < self.maxsize
+
+    def session(self, key: str, worker: str, attempt: int) -> QueueSession | None:
+        """The session of this key; None for a worker that has ended, and does not wait for an answer."""
+        if (known := self.sessions.get(key)) is not None:
+            return known
+        if 0 < attempt <= self._ended.get(worker, 0):
+            return None
+        new = self.sessions[key] = QueueSession(worker, attempt)
+        return new
+
+    def register(self, worker: str, attempt: int) -> bool:
+        """This worker is a producer; False if it has closed. A later attempt may open again."""
+        if worker in self._closed:
+            if not attempt > self._closed[worker]:
+                return False
+            del self._closed[worker]
+        self._open[worker] = attempt
+        return True
+
+    def put(self, session: QueueSession, items: Sequence[Item]) -> int:
+        """Takes as many as there is room for, and returns how many."""
+        n = min(len(items), self.maxsize - len(self._waiting))
+        numbers = range(self._put + 1, self._put + n + 1)
+        self._waiting.extend(zip(numbers, items if n == len(items) else items[:n], strict=True))
+        session.accepted += n
+        self._put += n
+        self._most_waiting = max(self._most_waiting, len(self._waiting))
+        return n
+
+    def take(self, session: QueueSession, n: int) -> list[Item]:
+        """Gives it up to n items, from the front, fewer if they are large."""
+        taken: list[Numbered] = []
+        size = 0
+        for source in (self._returned, self._waiting):
+            while source and len(taken) < n and size < _MAX_BYTES:
+                numbered = source.popleft()
+                taken.append(numbered)
+                size += len(numbered[1])
+        session.in_hand += taken
+        return [item for _, item in taken]
+
+    def settle(self, session: QueueSession, handled: int, kept: int) -> None:
+        """Of what it has in hand, so many are handled, and the next are kept; it gives back the rest."""
+        in_hand = session.in_hand
+        self._handled += min(handled, len(in_hand))
+        session.in_hand = in_hand[handled : handled + kept]
+        self._put_back(in_hand[handled + kept :])
+
+    def end(self, worker: str, attempt: int, *, is_well: bool) -> list[QueueReport]:
+        """This attempt of a worker has ended, and with it all before: what it had in hand goes back.
+
+        `is_well`: it has succeeded, so that it has handled what it took.
+        """
+        self._ended[worker] = max(attempt, self._ended.get(worker, 0))
+        ended = {
+            key: each
+            for key, each in self.sessions.items()
+            if each.worker == worker and 0 < each.attempt <= attempt
+        }
+        found: list[QueueReport] = []
+        for key, session in ended.items():
+            del self.sessions[key]
+            if is_well and session.attempt == attempt:
+                self.settle(session, len(session.in_hand), 0)
+            elif session.in_hand:
+                found.append(self._report(session))
+        return found
+
+    def end_all(self) -> list[QueueReport]:
+        """A new launch goes on with what is here: no session and no producer of before is left."""
+        found = [self._report(each) for each in self.sessions.values() if each.in_hand]
+        self.sessions, self._open, self._closed, self._ended = {}, {}, {}, {}
+        self.is_cancelled = False
+        return found
+
+    def close(self, worker: str, attempt: int) -> None:
+        """This producer puts nothing any more."""
+        self._open.pop(worker, None)
+        self._closed[worker] = attempt
+
+    def is_open(self, worker: str) -> bool:
+        """Whether this worker is a producer that has not closed."""
+        return worker in self._open
+
+    def cancel(self) -> None:
+        """What waits is dropped, and nothing is taken any more."""
+        self.is_cancelled = True
+        self._dropped += self.n_waiting
+        self._waiting.clear()
+        self._returned.clear()
+
+    def is_over(self, session: QueueSession) -> bool:
+        """Whether nothing will come for this consumer any more.
+
+        What other workers have in hand may come back, as long as it is not acknowledged.
+        """
+        if self.is_cancelled:
+            return True
+        if self.producers is None or len(self._closed) < self.producers or self.n_waiting:
+            return False
+        return not self.redeliver or not any(
+            each.in_hand and each.attempt and each.worker != session.worker
+            for each in self.sessions.values()
+        )
+
+    def stats(self) -> QueueStats:
+        return QueueStats(
+            put=self._put,
+            waiting=self.n_waiting,
+            in_hand=sum(len(each.in_hand) for each in self.sessions.values()),
+            handled=self._handled,
+            redelivered=self._redelivered,
+            lost=self._lost,
+            dropped=self._dropped,
+            most_waiting=self._most_waiting,
+            closed=tuple(sorted(self._closed)),
+            is_cancelled=self.is_cancelled,
+        )
+
+    def _put_back(self, items: Sequence[Numbered]) -> None:
+        if self.is_cancelled:
+            self._dropped += len(items)
+        elif items:  # numbers differ, so that no items are compared
+            self._returned = deque(sorted([*self._returned, *items]))
+
+    def _report(self, session: QueueSession) -> QueueReport:
+        items, session.in_hand = session.in_hand, []
+        numbers, packed = zip(*items, strict=True)
+        found = QueueReport(
+            session.worker, session.attempt, numbers, not self.redeliver, tuple(packed)
+        )
+        self.reports.append(found)
+        if self.redeliver:
+            self._redelivered += len(items)
+            self._put_back(items)
+        else:
+            self._lost += len(items)
+        return found
