@@ -1,0 +1,296 @@
+"""How many items go through a queue, and does each arrive once while its producers and consumers are killed?
+
+    python benchmarks/queues.py [--items N] [--kills K] [--rounds R] [--seed S] [--quick]
+
+rate       4 producers, 4 consumers, items of 100 bytes through one queue, workers that are processes: by
+           put_from, put_many and put, and beside them a `multiprocessing.Queue`, all taking turns.
+killed     The same while producers and consumers are killed (SIGKILL) K times at random moments and started
+           again. A producer notes what it puts when `put_many` has returned, a consumer each item before it
+           asks for the next. Then: an item that was acknowledged and never handled, or handled twice and not
+           in `reports()`, is a failure; so are more than maxsize items that wait.
+stopped    32 threads that wait at an empty queue and 32 at a full one, in workers that are threads and in
+           processes: from the stop of the program to the end of its last worker.
+
+Exits with 1 if an item was lost or repeated unnoticed, more than maxsize waited, or a wait took more than 1 s
+to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import random
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import launchpad as lp
+
+WORKERS = 4
+PADDING = b"x" * 92  # 100 bytes with the item's number
+NUMBER, NUMBER_BYTES = "<Q", 8
+MAXSIZE = 10_000
+FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
+DEADLINE_S = 300.0
+WAYS = ("put_from", "put_many", "put")
+
+
+def items(first: int, n: int) -> Iterator[bytes]:
+    for number in range(first, first + n):
+        yield struct.pack(NUMBER, number) + PADDING
+
+
+# --- rate ----------------------------------------------------------------------------------------
+
+
+def produce(queue: lp.Queue[bytes], way: str, n: int) -> None:
+    lp.barrier("started", timeout_s=60)
+    with queue.producer():
+        if way == "put":
+            for item in items(0, n):
+                queue.put(item)
+        elif way == "put_many":
+            for first in range(0, n, 100):
+                queue.put_many(items(first, min(100, n - first)))
+        else:
+            queue.put_from(items(0, n))
+
+
+def consume(queue: lp.Queue[bytes]) -> tuple[int, float, float]:
+    """How many, and when the first and the last came."""
+    n, began = 0, 0.0
+    for _ in queue:
+        began = began or time.monotonic()
+        n += 1
+    return n, began, time.monotonic()
+
+
+def rate_of(way: str, n: int) -> float:
+    """Items per second, from the first to the last."""
+    program = lp.Program("rate")
+    queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
+    with program.group("producer"):
+        for _ in range(WORKERS):
+            program.add_node(lp.PyNode(produce, queue, way, n // WORKERS))
+    with program.group("consumer"):
+        for _ in range(WORKERS):
+            program.add_node(lp.PyNode(consume, queue))
+    results = lp.run(program, "local_mp", terminal="output_to_files")["consumer"]
+    assert sum(taken for taken, _, _ in results) == n // WORKERS * WORKERS
+    began = min(first for taken, first, _ in results if taken)
+    return n / (max(last for taken, _, last in results if taken) - began)
+
+
+def produce_by_multiprocessing(queue: Any, n: int) -> None:
+    for item in items(0, n):
+        queue.put(item)
+    queue.put(None)
+
+
+def consume_by_multiprocessing(queue: Any, results: Any) -> None:
+    n, began = 0, 0.0
+    while queue.get() is not None:
+        began = began or time.monotonic()
+        n += 1
+    results.put((n, began, time.monotonic()))
+
+
+def rate_of_multiprocessing(n: int) -> float:
+    forking = multiprocessing.get_context("fork")
+    queue, results = forking.Queue(MAXSIZE), forking.Queue()
+    processes = [
+        *(
+            forking.Process(target=produce_by_multiprocessing, args=(queue, n // WORKERS))
+            for _ in range(WORKERS)
+        ),
+        *(
+            forking.Process(target=consume_by_multiprocessing, args=(queue, results))
+            for _ in range(WORKERS)
+        ),
+    ]
+    for process in processes:
+        process.start()
+    found = [results.get() for _ in range(WORKERS)]
+    for process in processes:
+        process.join()
+    began = min(first for taken, first, _ in found if taken)
+    return n / (max(last for taken, _, last in found if taken) - began)
+
+
+def show_rates(n: int, rounds: int) -> None:
+    rates: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for way in WAYS:
+            rates.setdefault(way, []).append(rate_of(way, n if way != "put" else n // 10))
+        of_peer = rate_of_multiprocessing(n // 4)
+        rates.setdefault("multiprocessing.Queue", []).append(of_peer)
+    peer = statistics.median(rates["multiprocessing.Queue"])
+    for way, each in rates.items():
+        middle = statistics.median(each)
+        print(
+            f"rate       {way:22} {middle:10,.0f} items/s  {middle / peer:5.1f} ×"
+            f"   (best of {rounds}: {max(each):,.0f})"
+        )
+
+
+# --- killed --------------------------------------------------------------------------------------
+
+
+def produce_and_note(queue: lp.Queue[bytes], folder: str, n: int, seed: int) -> None:
+    """Goes on until so many are acknowledged, in all attempts of this worker."""
+    me = lp.current()
+    mine = Path(folder).glob(f"put-{me.replica_index}-*")
+    left = n - sum(path.stat().st_size for path in mine) // NUMBER_BYTES
+    notes = os.open(f"{folder}/put-{me.replica_index}-{me.attempt}", os.O_WRONLY | os.O_CREAT)
+    chance = random.Random(f"{seed} {me.name} {me.attempt}")
+    # A number is put once: this attempt does not know what the last call of the one before has done.
+    numbers = itertools.count((me.replica_index << 48) + (me.attempt << 32))
+    with queue.producer():
+        while left > 0:
+            batch = [next(numbers) for _ in range(min(left, chance.choice((1, 20, 100, 500))))]
+            queue.put_many(struct.pack(NUMBER, number) + PADDING for number in batch)
+            os.write(notes, struct.pack(f"<{len(batch)}Q", *batch))
+            left -= len(batch)
+
+
+def consume_and_note(queue: lp.Queue[bytes], folder: str) -> None:
+    me = lp.current()
+    notes = os.open(f"{folder}/got-{me.replica_index}-{me.attempt}", os.O_WRONLY | os.O_CREAT)
+    for item in queue:
+        os.write(notes, item[:NUMBER_BYTES])
+
+
+def numbers_in(folder: str, pattern: str) -> Counter[int]:
+    return Counter(
+        number
+        for path in Path(folder).glob(pattern)
+        for (number,) in struct.iter_unpack(NUMBER, path.read_bytes())
+    )
+
+
+def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
+    """Whether all is well."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = lp.Program("killed")
+        queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
+        with program.group("producer", restart=FOREVER):
+            for _ in range(WORKERS):
+                program.add_node(lp.PyNode(produce_and_note, queue, folder, n // WORKERS, seed))
+        with program.group("consumer", restart=FOREVER):
+            for _ in range(WORKERS):
+                program.add_node(lp.PyNode(consume_and_note, queue, folder))
+        program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
+        began = time.monotonic()
+        # spread over the time that so many items take when nothing is killed
+        every_s = max(0.05, 2 * WORKERS * n / 250_000 / kills)
+        with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+            killing = lp.testing.KillWorkers(
+                running, ["producer", "consumer"], seed=seed, every_s=every_s, at_most=kills
+            )
+            with killing:
+                running.wait(DEADLINE_S, labels=["producer", "consumer"])
+            took_s = time.monotonic() - began
+            handle: lp.Queue[bytes] = running.client("queue")  # type: ignore[assignment]
+            stats, reports = handle.stats(), handle.reports()
+        acknowledged = numbers_in(folder, "put-*")
+        handled = numbers_in(folder, "got-*")
+    reported = {struct.unpack_from(NUMBER, item)[0] for report in reports for item in report.items}
+    by_label = Counter(kill.worker.partition("-")[0] for kill in killing.done)
+    lost = [number for number in acknowledged if not handled[number]]
+    repeated = [number for number, times in handled.items() if times > 1]
+    unnoticed = [number for number in repeated if number not in reported]
+    print(
+        f"killed     {len(killing.done)} times ({by_label['producer']} producers,"
+        f" {by_label['consumer']} consumers) in {took_s:.1f} s: {len(acknowledged):,} items acknowledged,"
+        f" {len(lost)} never handled, {len(repeated)} handled twice, {len(unnoticed)} of these unnoticed;"
+        f" {stats.redelivered:,} delivered again; at most {stats.most_waiting:,} of {MAXSIZE:,} waited"
+    )
+    is_all = len(acknowledged) >= n // WORKERS * WORKERS and stats.put == stats.handled
+    if len(killing.done) < kills:
+        print(f"           (the items were through before {kills} kills)")
+    return is_all and not lost and not unnoticed and stats.most_waiting <= MAXSIZE
+
+
+# --- stopped -------------------------------------------------------------------------------------
+
+
+def wait_at(empty: lp.Queue[int], full: lp.Queue[int], n: int) -> None:
+    """Threads wait at both queues; so does this one."""
+    threads = [threading.Thread(target=ends_by_stopped, args=(empty.get,)) for _ in range(n)]
+    threads += [threading.Thread(target=ends_by_stopped, args=(full.put, 1)) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    try:
+        lp.barrier("waiting")
+        empty.get()
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def ends_by_stopped(wait: Any, *args: Any) -> None:
+    try:
+        wait(*args)
+    except lp.Stopped:
+        return
+    raise AssertionError("the wait has ended without lp.Stopped")
+
+
+def show_stops(n: int, rounds: int) -> bool:
+    worst = 0.0
+    for launch_type in ("local_mt", "local_mp"):
+        took = []
+        for _ in range(rounds):
+            program = lp.Program("stopped")
+            empty = program.add_node(lp.QueueNode[int](), label="empty")
+            full = program.add_node(lp.QueueNode[int](maxsize=1), label="full")
+            with program.group("waits"):
+                for _ in range(2):
+                    program.add_node(lp.PyNode(wait_at, empty, full, n // 2))
+            with lp.launch(program, launch_type, terminal="output_to_files") as running:
+                while running.client("full").size() < 1:  # type: ignore[attr-defined]
+                    time.sleep(0.01)
+                time.sleep(0.5)
+                began = time.monotonic()
+                running.stop()
+                took.append(time.monotonic() - began)
+        worst = max(worst, *took)
+        print(
+            f"stopped    {launch_type}: {2 * n} threads that waited, program ended after"
+            f" {statistics.median(took):.2f} s (worst {max(took):.2f} s)"
+        )
+    return worst <= 1.0
+
+
+def main() -> None:
+    """Prints what was found. Exits with 1 if something was not as it should be."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="20,000 items, 4 kills, 1 round")
+    options = parser.parse_args()
+    if options.quick:
+        options.items, options.kills, options.rounds = 20_000, 4, 1
+    show_rates(options.items, options.rounds)
+    is_well = kill_meanwhile(options.items, options.kills, options.seed)
+    is_well &= show_stops(32, options.rounds)
+    sys.exit(0 if is_well else 1)
+
+
+if __name__ == "__main__":
+    main()
