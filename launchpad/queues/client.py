@@ -134,7 +134,7 @@ class Queue(Generic[T]):
             QueueFull: the time was up; also a `queue.Full` and a `TimeoutError`.
             QueueClosed: this worker has closed.
         """
-        return self._put([pack(item)], timeout_s, "put")
+        return self._put([pack(item)], _deadline(timeout_s), timeout_s)
 
     def put_many(self, items: Iterable[T], timeout_s: float | None = None) -> bool:
         """Puts several, in their order: about 1,000 go in one call. As `put` otherwise.
@@ -142,7 +142,7 @@ class Queue(Generic[T]):
         Raises:
             QueueFull: the time was up; `error.accepted` of them were taken.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = _deadline(timeout_s)
         accepted = size = 0
         packed: list[Item] = []
         pending = iter(items)
@@ -154,9 +154,8 @@ class Queue(Generic[T]):
                     break
             if not packed:
                 return True
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                if not self._put(packed, left_s, "put_many"):
+                if not self._put(packed, deadline, timeout_s):
                     return False
             except QueueFull as full:
                 full.accepted += accepted
@@ -180,7 +179,7 @@ class Queue(Generic[T]):
         Raises:
             Exception: what the iterator raises; what it gave before is in the queue.
         """
-        with BufferedPut(lambda packed: self._put(packed, None, "put_from"), _stopping) as buffered:
+        with BufferedPut(lambda packed: self._put(packed, None, None), _stopping) as buffered:
             for item in items:
                 if not buffered.add(pack(item, copy=True)):
                     break
@@ -303,8 +302,8 @@ class Queue(Generic[T]):
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _put(self, items: list[Item], timeout_s: float | None, method: str) -> bool:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    def _put(self, items: list[Item], deadline: float | None, timeout_s: float | None) -> bool:
+        """Puts them until the deadline, which is `timeout_s` after the beginning."""
         try:
             session = self._idle.pop()
         except IndexError:
@@ -318,7 +317,7 @@ class Queue(Generic[T]):
             if deadline is not None and time.monotonic() >= deadline:
                 self._idle.append(session)
                 raise QueueFull(
-                    f"{method}: {self} had no room within {timeout_s:g} s. Wait longer, give the QueueNode a"
+                    f"{self} had no room within {timeout_s:g} s. Wait longer, give the QueueNode a"
                     " larger maxsize, or have more consumers.",
                     len(items) - len(left),
                 )
@@ -329,7 +328,7 @@ class Queue(Generic[T]):
 
     def _fetch(self, session: _ConsumerSession, n: int, timeout_s: float | None) -> bool:
         """Acknowledges what the thread has got, gives back the rest, and takes up to n; False at the end."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = _deadline(timeout_s)
         while True:
             session.chunk.clear()
             state, items = self._request(session, "get", deadline, n, session.given, 0)
@@ -422,6 +421,10 @@ class Queue(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Queue {self._client._name or self._client.address}>"
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
 
 
 def _stopping() -> bool:

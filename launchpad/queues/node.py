@@ -21,7 +21,9 @@ from launchpad.watermarks import ENDED, OVER, SUCCEEDED
 
 T = TypeVar("T")
 
-_METHODS = "hello put get register close_producer cancel size queue_stats reports".split()
+METHODS = "hello put get register close_producer cancel size queue_stats reports".split()
+"""What is served."""
+
 _log = logging.getLogger("launchpad.queue")
 
 
@@ -127,7 +129,7 @@ class ServeQueue(Serving):
             marks.on_growth(OVER, ended)
             me.has_ended("", 0)  # from now on the supervisor announces it
             self._server = new_server(self.address)
-            for method in _METHODS:
+            for method in METHODS:
                 self._server.bind(method, getattr(queue, method))
             start(self._server, self.address)
 

@@ -1,0 +1,63 @@
+"""Queues between workers, on every backend."""
+
+from __future__ import annotations
+
+import launchpad as lp
+from tests.helpers import queue_nodes
+from tests.waiting import until
+
+DEADLINE_S = 90
+AT_ONCE = lp.RestartPolicy(max_restarts=5, backoff=0)
+
+
+def test_each_item_is_handled_once_though_producers_and_consumers_fail(launch_type: str) -> None:
+    program = lp.Program("queues")
+    rows = program.add_node(lp.QueueNode[queue_nodes.Pair](maxsize=20, producers=3), label="rows")
+    with program.group("producer", restart=AT_ONCE):
+        for _ in range(2):
+            program.add_node(lp.PyNode(queue_nodes.produce, rows, 100))
+    program.add_node(lp.PyNode(queue_nodes.produce_without_closing, rows, 50), label="other")
+    with program.group("consumer"):
+        for _ in range(2):
+            program.add_node(lp.PyNode(queue_nodes.consume, rows))
+    one = program.add_node(lp.QueueNode[str](), label="one")
+    with program.group("fails", restart=AT_ONCE):
+        program.add_node(lp.PyNode(queue_nodes.die_with_one_in_hand, one))
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
+
+    with lp.launch(program, launch_type) as running:
+        queue = one.dereference()
+        queue.put("item")
+        redelivered = running.results("fails", DEADLINE_S)
+        handled = [pair for each in running.results("consumer", DEADLINE_S) for pair in each]
+        until(lambda: queue.stats().handled == 1)  # as its consumer has succeeded
+        stats, reports = rows.dereference().stats(), queue.reports()
+        log = running.logs("one")
+
+    everything = {(i, k) for i in range(2) for k in range(100)} | {(10, k) for k in range(50)}
+    assert set(handled) == everything
+    assert len(handled) == len(everything)
+    assert stats.put == stats.handled == 250
+    assert stats.most_waiting <= 20
+    assert stats.closed == ("other-0", "producer-0", "producer-1")
+    assert redelivered == ["item"]
+    assert [(each.consumer, each.attempt, each.items) for each in reports] == [
+        ("fails-0", 1, ["item"])
+    ]
+    if launch_type != "test_mt":  # where it is in the script's own
+        assert "fails-0 (attempt 1) ended with 1 items in hand, number 1" in log
+
+
+def test_waits_at_a_queue_end_with_the_program(launch_type: str) -> None:
+    program = lp.Program("waits")
+    empty = program.add_node(lp.QueueNode[int](), label="empty")
+    full = program.add_node(lp.QueueNode[int](maxsize=1), label="full")
+    program.add_node(lp.PyNode(queue_nodes.wait_in_threads, empty, full), label="waits")
+
+    with lp.launch(program, launch_type) as running:
+        queue = running.client("full")
+        until(lambda: queue.size() == 1)  # type: ignore[attr-defined]
+        running.stop()
+
+    assert running.logs("waits").count("stopped") == 5  # of six one has put its item
+    assert {each.state for each in running.status() if each.label == "waits"} == {"stopped"}

@@ -1,0 +1,61 @@
+"""Nodes that put into queues and take from them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import launchpad as lp
+from tests.waiting import until
+
+Pair = tuple[int, int]
+
+
+def produce(queue: lp.Queue[Pair], n: int) -> str:
+    """The first attempt of the first one fails after half of them; its next goes on there."""
+    me = lp.current()
+    begin = n // 2 if me.replica_index == 0 and me.attempt == 2 else 0
+    with queue.producer():
+        for number in range(begin, n):
+            if me.replica_index == 0 and me.attempt == 1 and number == n // 2:
+                raise ValueError("told to die")
+            queue.put((me.replica_index, number))
+    return me.name
+
+
+def produce_without_closing(queue: lp.Queue[Pair], n: int) -> None:
+    queue.put_from((lp.current().replica_index + 10, number) for number in range(n))
+
+
+def consume(queue: lp.Queue[Pair]) -> list[Pair]:
+    return list(queue)
+
+
+def die_with_one_in_hand(queue: lp.Queue[str]) -> str:
+    """The second attempt is given what the first one had, and keeps it by succeeding."""
+    item = queue.get()
+    if lp.current().attempt == 1:
+        raise ValueError("told to die")
+    return item
+
+
+def wait_in_threads(empty: lp.Queue[int], full: lp.Queue[int]) -> list[str]:
+    """Those that wait at two queues until the program stops; says how their waits ended."""
+    ended: list[str] = []
+
+    def wait(call: Any, *args: Any) -> None:
+        try:
+            call(*args)
+        except lp.Stopped:
+            ended.append("stopped")
+
+    threads = [threading.Thread(target=wait, args=(empty.get,)) for _ in range(3)]
+    threads += [threading.Thread(target=wait, args=(full.put, 1)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: full.size() == 1)
+    lp.stop_event().wait()
+    for thread in threads:
+        thread.join(10)
+    print("ended:", *ended, flush=True)
+    return ended

@@ -1,0 +1,176 @@
+"""What a queue holds, without a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from launchpad.queues.contents import QueueContents, QueueSession
+from launchpad.queues.packing import pack
+
+
+def contents(
+    *values: int, maxsize: int = 10, producers: int | None = 1, redeliver: bool = True
+) -> QueueContents:
+    """A queue in which these wait."""
+    made = QueueContents(maxsize, producers, redeliver)
+    made.put(session(made, "put", "producer-0"), [pack(value) for value in values])
+    return made
+
+
+def session(queue: QueueContents, key: str, worker: str, attempt: int = 1) -> QueueSession:
+    found = queue.session(key, worker, attempt)
+    assert found is not None
+    return found
+
+
+def take(queue: QueueContents, worker: str, n: int) -> QueueSession:
+    taken = session(queue, worker, worker)
+    queue.take(taken, n)
+    return taken
+
+
+def rest(queue: QueueContents) -> list[object]:
+    """All that wait, in their order."""
+    last = session(queue, "last", "script", attempt=0)
+    queue.take(last, 100)
+    return [number for number, _ in last.in_hand]
+
+
+def test_no_more_than_maxsize_items_wait() -> None:
+    queue = contents(1, 2, maxsize=3)
+
+    accepted = queue.put(session(queue, "put", "producer-0"), [b"c", b"d"])
+
+    assert accepted == 1
+    assert queue.n_waiting == queue.stats().most_waiting == 3
+    assert not queue.has_room
+
+
+def test_what_a_dead_consumer_had_in_hand_goes_back_to_the_front_in_its_order_and_is_reported() -> (
+    None
+):
+    queue = contents(1, 2, 3, 4, 5)
+    take(queue, "a-0", 2)
+    take(queue, "b-0", 2)
+
+    (of_b,) = queue.end("b-0", 1, is_well=False)
+    (of_a,) = queue.end("a-0", 1, is_well=False)
+
+    assert (of_b.consumer, of_b.attempt, of_b.numbers, of_b.items) == ("b-0", 1, (3, 4), [3, 4])
+    assert of_a.numbers == (1, 2)
+    assert "a-0 (attempt 1) ended with 2 items in hand, numbers 1 to 2" in str(of_a)
+    assert queue.stats().redelivered == 4
+    assert rest(queue) == [1, 2, 3, 4, 5]
+
+
+def test_what_was_acknowledged_and_what_a_consumer_that_succeeded_had_in_hand_is_handled() -> None:
+    queue = contents(1, 2, 3)
+    taken = take(queue, "a-0", 2)
+    queue.settle(taken, 1, 1)
+
+    reports = queue.end("a-0", 1, is_well=True)
+
+    assert reports == []
+    assert queue.stats().handled == 2
+    assert rest(queue) == [3]
+
+
+def test_what_is_given_back_is_not_reported() -> None:
+    queue = contents(1, 2, 3, 4)
+    taken = take(queue, "a-0", 3)
+
+    queue.settle(taken, 1, 1)  # 1 is handled, 2 in work, 3 was fetched ahead
+
+    assert rest(queue) == [3, 4]
+    assert [number for number, _ in taken.in_hand] == [2]
+    assert queue.stats().redelivered == 0
+
+
+def test_without_redelivery_what_may_have_been_handled_is_listed_as_lost() -> None:
+    queue = contents(1, 2, redeliver=False)
+    take(queue, "a-0", 1)
+
+    (report,) = queue.end("a-0", 1, is_well=False)
+
+    assert report.is_lost
+    assert queue.stats().lost == 1
+    assert rest(queue) == [2]
+    assert list(queue.reports) == [report]
+
+
+def test_a_worker_that_has_ended_takes_nothing_and_its_next_attempt_does() -> None:
+    queue = contents(1)
+    queue.end("a-0", 1, is_well=False)
+
+    assert queue.session("late", "a-0", 1) is None
+    assert queue.session("next", "a-0", 2) is not None
+
+
+def test_it_is_over_when_all_producers_have_closed_and_nothing_can_come_back() -> None:
+    queue = contents(1, producers=2)
+    waits = session(queue, "b", "b-0")
+    taken = take(queue, "a-0", 1)
+    queue.close("producer-0", 1)
+    queue.close("producer-0", 2)  # a restart counts once
+    assert not queue.is_over(waits)
+    queue.close("producer-1", 1)
+    assert not queue.is_over(waits)  # a-0 may die
+
+    queue.settle(taken, 1, 0)
+
+    assert queue.is_over(waits)
+
+
+def test_a_producer_that_has_closed_may_put_again_only_when_it_is_started_again() -> None:
+    queue = contents(producers=1)
+    queue.register("producer-0", 1)
+    queue.close("producer-0", 1)
+
+    assert not queue.register("producer-0", 1)
+    assert queue.register("producer-0", 2)
+    assert queue.stats().closed == ()
+
+
+def test_cancelling_drops_what_waits_and_counts_it() -> None:
+    queue = contents(1, 2, 3)
+    taken = take(queue, "a-0", 1)
+
+    queue.cancel()
+    queue.settle(taken, 0, 0)  # given back too late
+
+    assert queue.stats().dropped == 3
+    assert queue.n_waiting == 0
+    assert queue.is_over(taken)
+
+
+def test_another_launch_begins_with_all_that_was_in_hand_and_without_producers_that_have_closed() -> (
+    None
+):
+    queue = contents(1, 2)
+    take(queue, "a-0", 1)
+    queue.close("producer-0", 1)
+
+    (report,) = queue.end_all()
+
+    assert report.numbers == (1,)
+    assert queue.register("producer-0", 1)
+    assert rest(queue) == [1, 2]
+
+
+def test_an_answer_has_as_many_items_as_fit_and_at_least_one() -> None:
+    queue = QueueContents(10, None, True)
+    queue.put(session(queue, "put", "producer-0"), [bytes(3 << 20)] * 3)
+    taken = session(queue, "a", "a-0")
+
+    assert len(queue.take(taken, 10)) == 2
+    assert len(queue.take(taken, 10)) == 1
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_a_request_begins_once(number: int) -> None:
+    taken = QueueSession("a-0", 1)
+    taken.begin(7)
+    taken.reply = ("ok", 1)
+
+    assert taken.begin(number) == (number == 8)
+    assert (taken.reply is None) == (number == 8)

@@ -1,0 +1,306 @@
+"""A queue as its producers and consumers have it."""
+
+from __future__ import annotations
+
+import pickle
+import queue as stdlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from launchpad import courier
+from launchpad.queues.client import Queue
+from launchpad.queues.contents import QueueContents
+from launchpad.queues.node import METHODS
+from launchpad.queues.server import QueueServer
+from tests.waiting import until
+
+MAXSIZE = 5
+
+
+class Served:
+    """A queue served as its node does, whose clients may be different workers."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.contents = QueueContents(MAXSIZE, producers=1, redeliver=True)
+        self.open()
+
+    def open(self, queue_id: str = "") -> None:
+        self.queue = QueueServer("rows-0", self.contents, queue_id)
+        self.server = courier.Server("rows-0", address=self.address)
+        for method in METHODS:
+            self.server.bind(method, getattr(self.queue, method))
+        self.server.start()
+
+    def close(self) -> None:
+        self.queue.close()
+        self.server.stop()
+
+    def client(self) -> Queue[Any]:
+        return Queue(courier.Client(self.address))
+
+
+@pytest.fixture
+def served(tmp_path: Any) -> Iterator[Served]:
+    made = Served(f"unix:{tmp_path}/s")
+    yield made
+    made.close()
+    vars(made).clear()  # pytest keeps it, and it the arrays that are in hand
+
+
+@pytest.fixture
+def rows(served: Served) -> Iterator[Queue[Any]]:
+    client = served.client()
+    yield client
+    courier.close(client._client)
+
+
+def in_thread(call: Any, *args: Any) -> Any:
+    """A future of it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, *args).result(60)
+
+
+def test_items_come_out_in_the_order_in_which_they_went_in(rows: Queue[Any]) -> None:
+    rows.put("a")
+    rows.put_many(["b", "c"])
+    rows.put_from(iter("de"))
+    rows.close()
+
+    assert rows.get() == "a"
+    assert list(rows) == ["b", "c", "d", "e"]
+    assert rows.stats().handled == 5
+
+
+def test_a_full_and_an_empty_queue_say_so_by_errors_that_the_standard_library_has(
+    rows: Queue[Any],
+) -> None:
+    with pytest.raises(lp.QueueFull, match=r"no room within 0\.05 s") as full:
+        rows.put_many(range(MAXSIZE + 2), timeout_s=0.05)
+    assert full.value.accepted == MAXSIZE
+    assert isinstance(full.value, stdlib.Full)
+    assert isinstance(full.value, TimeoutError)
+
+    assert rows.get_many(10, timeout_s=0) == [0, 1, 2, 3, 4]
+    with pytest.raises(lp.QueueEmpty, match="no item within 0 s") as empty:
+        rows.get(timeout_s=0)
+    assert isinstance(empty.value, stdlib.Empty)
+    assert isinstance(empty.value, TimeoutError)
+
+
+def test_those_that_wait_get_what_comes(rows: Queue[Any]) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        getting = [pool.submit(rows.get) for _ in range(20)]
+        for number in range(20):
+            rows.put(number)
+
+        assert sorted(each.result(60) for each in getting) == list(range(20))
+
+
+def test_producers_wait_for_room_and_none_is_passed_over(rows: Queue[Any], served: Served) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        putting = pool.submit(rows.put_many, range(50))
+        until(lambda: served.queue._putters)
+        taken = [rows.get() for _ in range(50)]
+
+        assert putting.result(60) is True
+    assert taken == list(range(50))
+    assert rows.stats().most_waiting == MAXSIZE
+
+
+def test_arrays_come_out_equal_and_may_be_written_to(rows: Queue[Any]) -> None:
+    small, large = np.arange(10.0), np.arange(1_000_000.0)
+    frame = large.copy()
+
+    def steps() -> Iterator[dict[str, Any]]:
+        for number in range(3):
+            frame[0] = number  # the same memory each time
+            yield {"small": small, "large": frame}
+
+    rows.put_from(steps())
+
+    for number in range(3):
+        item = rows.get()
+        item["large"][1:2] += 0
+        assert item["large"][0] == number
+        assert np.array_equal(item["large"][1:], large[1:])
+        assert np.array_equal(item["small"], small)
+
+
+def test_an_item_that_cannot_be_sent_fails_where_it_is_put(rows: Queue[Any]) -> None:
+    with pytest.raises(TypeError, match=r"use put_from\(\) or put_many\(\)"):
+        rows.put(iter([1]))
+    with pytest.raises(TypeError):
+        rows.put(threading.Lock())
+    with pytest.raises(ValueError, match="at least one"):
+        rows.get_many(0)
+    assert rows.size() == 0
+
+
+def test_enough_ends_puts_and_iterations_and_drops_what_waits(rows: Queue[Any]) -> None:
+    rows.put_many(range(MAXSIZE))
+    with ThreadPoolExecutor(2) as pool:
+        putting = pool.submit(rows.put, 5)
+        from_iterator = pool.submit(rows.put_from, iter(int, 1))  # without end
+        assert next(iter(rows)) == 0
+        rows.cancel()
+
+        assert putting.result(60) in (True, False)  # it may have got the first one's place
+        assert from_iterator.result(60) < 10
+    assert rows.put(6) is False
+    assert list(rows) == []
+    with pytest.raises(lp.QueueClosed, match="was cancelled"):
+        rows.get()
+    assert rows.stats().is_cancelled
+
+
+def test_what_was_not_begun_when_a_loop_is_left_goes_back(rows: Queue[Any], served: Served) -> None:
+    other = served.client()
+    rows.put_many(range(5))
+    rows.close()
+    for number in rows:
+        if number == 2:
+            break
+
+    assert in_thread(lambda: list(other)) == [3, 4]
+    assert rows.stats().in_hand == 1
+    rows.acknowledge()
+    assert rows.stats().handled == 5
+
+
+def test_an_error_of_the_iterator_comes_out_and_what_it_gave_before_is_in_the_queue(
+    rows: Queue[Any],
+) -> None:
+    def steps() -> Iterator[int]:
+        yield 1
+        raise KeyError("no more")
+
+    with pytest.raises(KeyError, match="no more"):
+        rows.put_from(steps())
+
+    assert rows.get() == 1
+
+
+def test_a_producer_that_has_closed_puts_nothing_more_and_several_blocks_close_once(
+    rows: Queue[Any],
+) -> None:
+    with rows.producer():
+        with rows.producer():
+            rows.put(1)
+        rows.put(2)
+    with pytest.raises(lp.QueueClosed, match="has closed"):
+        rows.put(3)
+    with pytest.raises(lp.QueueClosed, match="has closed"), rows.producer():
+        pass
+
+    assert list(rows) == [1, 2]
+
+
+def test_a_block_that_is_left_by_an_error_does_not_close(rows: Queue[Any]) -> None:
+    with pytest.raises(KeyError), rows.producer():
+        raise KeyError
+
+    assert rows.stats().closed == ()
+
+
+def test_a_put_whose_answer_is_lost_is_in_the_queue_once(rows: Queue[Any]) -> None:
+    rows.size()
+    faults = lp.testing.Faults(seed=3, drop_response=0.3, drop_request=0.2)
+    with faults, ThreadPoolExecutor(1) as pool:
+        putting = pool.submit(lambda: [rows.put(number) for number in range(100)])
+        taken = [rows.get() for _ in range(100)]
+        assert putting.result(60) == [True] * 100
+
+    assert taken == list(range(100))
+    assert rows.stats().put == 100
+    assert sum(faults.counts.values()) > 10
+
+
+def test_a_lost_queue_is_noticed_once_by_each_that_used_it(
+    rows: Queue[Any], served: Served
+) -> None:
+    rows.put(1)
+    assert rows.get() == 1
+    rows.put(2)
+    served.close()
+    served.contents = QueueContents(MAXSIZE, None, True)
+    served.open()
+
+    with pytest.raises(lp.QueueLost, match="what waited in it"):
+        rows.get()
+    rows.put(3)
+    assert rows.get() == 3
+
+
+def test_a_queue_that_was_saved_and_restored_goes_on(rows: Queue[Any], served: Served) -> None:
+    rows.put_many([1, 2, 3])
+    assert rows.get() == 1
+    with ThreadPoolExecutor(1) as pool:
+        putting = pool.submit(rows.put_many, [4, 5, 6, 7])  # there is room for three
+        until(lambda: served.queue._putters)
+        served.close()
+        saved = pickle.dumps((served.contents, served.queue.queue_id))
+        served.contents, queue_id = pickle.loads(saved)
+        served.open(queue_id)
+
+        assert [rows.get() for _ in range(6)] == [2, 3, 4, 5, 6, 7]
+        assert putting.result(60) is True
+
+
+def test_it_can_be_pickled_and_names_its_worker(rows: Queue[Any], served: Served) -> None:
+    rows.put(1)
+
+    again = pickle.loads(pickle.dumps(rows))
+
+    assert again.get() == 1
+    assert "s>" in repr(rows)
+    courier.close(again._client)
+
+
+def test_a_wait_ends_when_the_worker_is_asked_to_stop(rows: Queue[Any]) -> None:
+    ended: list[str] = []
+
+    def wait() -> None:
+        try:
+            rows.get()
+        except lp.Stopped:
+            ended.append("stopped")
+
+    with lp.testing.worker() as me:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        me.ask_to_stop()
+        thread.join(60)
+
+    assert ended == ["stopped"]
+
+
+def test_a_slow_consumer_takes_no_more_than_it_can_handle_soon(
+    rows: Queue[Any], served: Served
+) -> None:
+    rows.put_many(range(5))
+    rows.close()
+    for _ in rows:
+        time.sleep(0.03)
+        in_hand = served.contents.stats().in_hand
+        assert in_hand == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"maxsize": 0}, "maxsize=0"),
+        ({"producers": 0}, "producers=0"),
+        ({"redeliver": 1}, "redeliver=1"),
+    ],
+)
+def test_wrong_arguments_fail_where_they_are_given(options: Any, expected: str) -> None:
+    with pytest.raises(lp.DefinitionError, match=expected):
+        lp.QueueNode(**options)
