@@ -121,12 +121,11 @@ class ServeQueue(Serving):
             marks = me.watermarks
 
             def ended(worker: str, attempt: int) -> None:
-                is_well = marks.get(f"{SUCCEEDED}{worker}") == attempt
-                for_good = marks.get(f"{OVER}{worker}") == attempt
-                queue.worker_ended(worker, attempt, is_well=is_well, for_good=for_good)
+                is_over = marks.get(f"{OVER}{worker}") == attempt
+                is_well = is_over or marks.get(f"{SUCCEEDED}{worker}") == attempt
+                queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
 
             marks.on_growth(ENDED, ended)
-            marks.on_growth(OVER, ended)
             me.has_ended("", 0)  # from now on the supervisor announces it
             self._server = new_server(self.address)
             for method in METHODS:

@@ -172,24 +172,16 @@ class QueueServer:
 
     # --- what the worker does --------------------------------------------------------------------
 
-    def worker_ended(self, worker: str, attempt: int, *, is_well: bool, for_good: bool) -> None:
-        """What the supervisor says: this attempt of a worker has ended."""
+    def worker_ended(self, worker: str, attempt: int, *, is_well: bool, is_over: bool) -> None:
+        """What the supervisor says: this attempt has ended; well; and is not started again, so it closes."""
         with self._locked():
-            for waiting in (self._getters, self._putters):
-                for waiter in waiting:
-                    session = waiter.session
-                    if session.worker == worker and 0 < session.attempt <= attempt:
-                        waiter.promise.cancel()
+            for waiter in (*self._getters, *self._putters):
+                if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
+                    waiter.promise.cancel()
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
-            if for_good and self.contents.is_open(worker):
+            if is_over and self.contents.is_open(worker):
                 self.contents.close(worker, attempt)
-                if not is_well:
-                    _log.warning(
-                        "%s: producer %s has failed for good and counts as closed",
-                        self.name,
-                        worker,
-                    )
             self._settle()
 
     def close(self) -> None:
