@@ -30,6 +30,7 @@ from launchpad.queues.contents import (
     EMPTY,
     ENDED,
     FULL,
+    OK,
     QueueReport,
     QueueStats,
 )
@@ -332,6 +333,8 @@ class Queue(Generic[T]):
         while True:
             session.chunk.clear()
             state, items = self._request(session, "get", deadline, n, session.given, 0)
+            if state == OK and not items:  # the answer to a `_settle` that was interrupted
+                continue
             session.given = 0
             session.chunk.extend(items)
             session.since = time.monotonic()

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launchpad.queues.packing import Item, unpack
 
 _MAX_BYTES = 4 << 20  # taken at once, but for an item that is larger
-_MAX_REPORTS = 1000
+_MAX_REPORTS, _MAX_REPORT_BYTES = 1000, 64 << 20
 
 Numbered = tuple[int, Item]
 Reply = tuple[str, Any]
@@ -66,7 +66,7 @@ class QueueReport:
         consumer, attempt: Which worker, and which start of it.
         numbers: The items' numbers in the order in which they were put, from 1.
         is_lost: They are not delivered again, as the queue has `redeliver=False`.
-        packed: The items as the queue keeps them.
+        packed: The items as the queue keeps them; empty in old ones, where these are large.
     """
 
     consumer: str
@@ -280,6 +280,11 @@ class QueueContents:
             session.worker, session.attempt, numbers, not self.redeliver, tuple(packed)
         )
         self.reports.append(found)
+        left = _MAX_REPORT_BYTES
+        for number in reversed(range(len(self.reports))):  # the latest keep their items
+            left -= sum(map(len, self.reports[number].packed))
+            if left < 0:
+                self.reports[number] = replace(self.reports[number], packed=())
         if self.redeliver:
             self._redelivered += len(items)
             self._put_back(items)

@@ -56,3 +56,25 @@ def wait_in_threads(empty: lp.Queue[int], full: lp.Queue[int]) -> None:
     for thread in threads:
         thread.join(5)
     assert sorted(ended) == ["True", *["stopped"] * 5], ended
+
+
+def put_and_stop(queue: lp.Queue[int], n: int) -> None:
+    """Takes one of them, and stops the program with it in hand."""
+    queue.put_many(range(n))
+    queue.get()
+    lp.stop()
+    lp.wait_for_stop()
+
+
+def notice_a_lost_queue(queue: lp.Queue[str]) -> list[str]:
+    """Puts two, has the queue's worker killed, and goes on with the new queue."""
+    queue.put_many(["first", "second"])
+    found = [queue.get()]
+    print("has one", flush=True)
+    try:
+        while True:
+            queue.get(timeout_s=60)
+    except lp.QueueLost as error:
+        found.append(type(error).__name__)
+    queue.put("third")
+    return [*found, queue.get()]

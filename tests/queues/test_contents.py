@@ -166,6 +166,18 @@ def test_an_answer_has_as_many_items_as_fit_and_at_least_one() -> None:
     assert len(queue.take(taken, 10)) == 1
 
 
+def test_reports_keep_no_more_items_than_there_is_memory_for() -> None:
+    queue = QueueContents(10, None, True)
+    queue.put(session(queue, "put", "producer-0"), [bytes(40 << 20)] * 2)
+    take(queue, "a-0", 1)
+    take(queue, "b-0", 1)
+
+    queue.end("a-0", 1, is_well=False)
+    queue.end("b-0", 1, is_well=False)
+
+    assert [(each.numbers, len(each.packed)) for each in queue.reports] == [((1,), 0), ((2,), 1)]
+
+
 @pytest.mark.parametrize("number", [7, 8])
 def test_a_request_begins_once(number: int) -> None:
     taken = QueueSession("a-0", 1)

@@ -175,6 +175,26 @@ def test_what_was_not_begun_when_a_loop_is_left_goes_back(rows: Queue[Any], serv
     assert rows.stats().handled == 5
 
 
+def test_what_is_in_work_stays_in_hand_if_the_answer_to_its_acknowledgement_is_missed(
+    rows: Queue[Any], served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.put_many(range(3))
+    assert rows.get() == 0
+    settle = rows._calls.get
+
+    def interrupted(*args: Any) -> Any:
+        settle(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(vars(rows._calls), "get", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rows.acknowledge()
+    monkeypatch.undo()
+
+    assert rows.get_many(3) == [1, 2]
+    assert rows.stats().handled == 1
+
+
 def test_an_error_of_the_iterator_comes_out_and_what_it_gave_before_is_in_the_queue(
     rows: Queue[Any],
 ) -> None:
