@@ -201,7 +201,7 @@ def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
             with killing:
                 running.wait(DEADLINE_S, labels=["producer", "consumer"])
             took_s = time.monotonic() - began
-            handle: lp.Queue[bytes] = running.client("queue")  # type: ignore[assignment]
+            handle: lp.Queue[bytes] = running.client("queue")
             stats, reports = handle.stats(), handle.reports()
         acknowledged = numbers_in(folder, "put-*")
         handled = numbers_in(folder, "got-*")
@@ -259,7 +259,7 @@ def show_stops(n: int, rounds: int) -> bool:
                 for _ in range(2):
                     program.add_node(lp.PyNode(wait_at, empty, full, n // 2))
             with lp.launch(program, launch_type, terminal="output_to_files") as running:
-                while running.client("full").size() < 1:  # type: ignore[attr-defined]
+                while running.client("full").size() < 1:
                     time.sleep(0.01)
                 time.sleep(0.5)
                 began = time.monotonic()

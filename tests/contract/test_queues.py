@@ -56,7 +56,7 @@ def test_waits_at_a_queue_end_with_the_program(launch_type: str) -> None:
 
     with lp.launch(program, launch_type) as running:
         queue = running.client("full")
-        until(lambda: queue.size() == 1)  # type: ignore[attr-defined]
+        until(lambda: queue.size() == 1)
         until(lambda: all(each.state == "running" for each in running.status()))
 
     assert {each.state for each in running.status() if each.label == "waits"} == {"stopped"}

@@ -70,6 +70,20 @@ def in_a_program() -> None:
     program.add_node(lp.PyNode(groups, [handle, cached], by_name={"a": handle}), label="group")
 
 
+def a_queue() -> None:
+    node = lp.QueueNode[int](maxsize=2, producers=1)
+    handle = lp.Program("typed").add_node(node, label="numbers")
+    assert_type(handle, lp.QueueHandle[int])
+    queue = handle.dereference()
+    assert_type(queue, lp.Queue[int])
+    assert_type(queue.put(1), bool)
+    assert_type(queue.get(), int)
+    with queue.producer() as same:
+        assert_type(same, lp.Queue[int])
+    for number in queue:
+        assert_type(number, int)
+
+
 def made_by_a_function(rate: float) -> Learner:
     return Learner(rate)
 
