@@ -89,7 +89,8 @@ def rate_of(way: str, n: int) -> float:
     results = lp.run(program, "local_mp", terminal="output_to_files")["consumer"]
     assert sum(taken for taken, _, _ in results) == n // WORKERS * WORKERS
     began = min(first for taken, first, _ in results if taken)
-    return n / (max(last for taken, _, last in results if taken) - began)
+    ended = max(last for taken, _, last in results if taken)
+    return n / float(ended - began)
 
 
 def produce_by_multiprocessing(queue: Any, n: int) -> None:
@@ -125,7 +126,8 @@ def rate_of_multiprocessing(n: int) -> float:
     for process in processes:
         process.join()
     began = min(first for taken, first, _ in found if taken)
-    return n / (max(last for taken, _, last in found if taken) - began)
+    ended = max(last for taken, _, last in found if taken)
+    return n / float(ended - began)
 
 
 def show_rates(n: int, rounds: int) -> None:

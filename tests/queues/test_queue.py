@@ -175,6 +175,23 @@ def test_what_was_not_begun_when_a_loop_is_left_goes_back(rows: Queue[Any], serv
     assert rows.stats().handled == 5
 
 
+def test_what_was_not_begun_when_handling_an_item_fails_goes_back(
+    rows: Queue[Any], served: Served
+) -> None:
+    other = served.client()
+    rows.put_many(range(5))
+    rows.close()
+
+    with pytest.raises(KeyError) as failed:  # which keeps the frame of the loop
+        for number in rows:
+            if number == 2:
+                raise KeyError(number)
+
+    assert in_thread(lambda: list(other)) == [3, 4]
+    assert rows.stats().in_hand == 1
+    assert failed.value.args == (2,)
+
+
 def test_what_is_in_work_stays_in_hand_if_the_answer_to_its_acknowledgement_is_missed(
     rows: Queue[Any], served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
