@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from launchpad import context
@@ -34,8 +33,9 @@ from launchpad.queues.contents import (
     QueueReport,
     QueueStats,
 )
-from launchpad.queues.packing import Item, pack, unpack
+from launchpad.queues.packing import Item, pack
 from launchpad.queues.server import AGAIN, GONE, LOST
+from launchpad.queues.sessions import MOST, ClientSession, ConsumerSession
 
 T = TypeVar("T")
 
@@ -43,47 +43,7 @@ _SLICE_S = 0.4  # a wait is made of such, between which it looks whether the pro
 _MARGIN_S = 1.0  # an answer may be that late
 _PAUSE_S = 0.05
 
-_MOST, _MAX_BYTES = 1024, 1 << 20  # items and bytes of one call
-_QUICK_S, _SLOW_S, _LONG_S = 0.005, 0.02, 0.05
-"""A chunk that is handled within that may grow, is too large, or is taken back in parts."""
-
-
-@dataclass
-class _Session:
-    """One thread's conversation with the queue: requests with numbers, so that one may be repeated."""
-
-    queue_id: str
-    key: str = field(default_factory=lambda: os.urandom(12).hex())
-    number: int = 1
-
-
-@dataclass
-class _ConsumerSession(_Session):
-    """With the items that it has in hand.
-
-    Attributes:
-        chunk: Those that its thread has not got yet.
-        given: How many its thread has got that are not acknowledged.
-        size: How large the next chunk may be.
-        since: When this one arrived.
-    """
-
-    chunk: deque[Item] = field(default_factory=deque)
-    given: int = 0
-    size: int = 1
-    since: float = 0.0
-
-    def next(self) -> Any:
-        self.given += 1
-        return unpack(self.chunk.popleft())
-
-    def resize(self) -> None:
-        """The chunk is finished, or took too long: the next one is such that it takes some milliseconds."""
-        took_s = time.monotonic() - self.since
-        if took_s < _QUICK_S and self.given >= self.size:
-            self.size = min(4 * self.size, _MOST)
-        elif took_s > _SLOW_S and self.given:
-            self.size = max(1, min(self.size, int(self.given * _SLOW_S / took_s)))
+_MAX_BYTES = 1 << 20  # of one call
 
 
 class Queue(Generic[T]):
@@ -114,9 +74,9 @@ class Queue(Generic[T]):
         self._calls: Any = with_options(client, idempotent=True)
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._idle: deque[_Session] = deque()
+        self._idle: deque[ClientSession] = deque()
         self._queue_id = ""
-        self._most = _MOST
+        self._most = MOST
         self._n_producing = 0
 
     # --- producers -------------------------------------------------------------------------------
@@ -133,6 +93,7 @@ class Queue(Generic[T]):
 
         Raises:
             QueueFull: the time was up; also a `queue.Full` and a `TimeoutError`.
+            DeadlineExceeded: the queue's worker did not answer within the time; it may have the item.
             QueueClosed: this worker has closed.
         """
         return self._put([pack(item)], _deadline(timeout_s), timeout_s)
@@ -151,7 +112,7 @@ class Queue(Generic[T]):
             for item in pending:
                 packed.append(pack(item))
                 size += len(packed[-1])
-                if len(packed) >= _MOST or size >= _MAX_BYTES:
+                if len(packed) >= MOST or size >= _MAX_BYTES:
                     break
             if not packed:
                 return True
@@ -256,15 +217,17 @@ class Queue(Generic[T]):
         goes back to the front; the one that was is in this thread's hands as after `get`.
         """
         session = self._session()
-        monotonic = time.monotonic
         try:
             while True:
                 session.resize()
+                if _stopping():
+                    self.acknowledge()
+                    raise Stopped
                 if not self._fetch(session, min(session.size, self._most), None):
                     return
                 while session.chunk:
                     yield session.next()
-                    if session.chunk and monotonic() - session.since > _LONG_S:
+                    if session.chunk and session.is_long:
                         break
         finally:
             if session.chunk:
@@ -305,10 +268,11 @@ class Queue(Generic[T]):
 
     def _put(self, items: list[Item], deadline: float | None, timeout_s: float | None) -> bool:
         """Puts them until the deadline, which is `timeout_s` after the beginning."""
-        try:
+        session: ClientSession | None = None
+        with contextlib.suppress(IndexError):
             session = self._idle.pop()
-        except IndexError:
-            session = _Session(self._hello(timeout_s))
+        if session is None or session.pid != os.getpid():
+            session = ClientSession(self._hello(timeout_s))
         left = items
         while True:  # a session whose request was interrupted is not used again
             state, accepted = self._request(session, "put", deadline, left)
@@ -327,7 +291,7 @@ class Queue(Generic[T]):
             raise self._closed()
         return not left
 
-    def _fetch(self, session: _ConsumerSession, n: int, timeout_s: float | None) -> bool:
+    def _fetch(self, session: ConsumerSession, n: int, timeout_s: float | None) -> bool:
         """Acknowledges what the thread has got, gives back the rest, and takes up to n; False at the end."""
         deadline = _deadline(timeout_s)
         while True:
@@ -343,12 +307,12 @@ class Queue(Generic[T]):
             if state == EMPTY and deadline is not None and session.since >= deadline:
                 raise QueueEmpty(f"{self} had no item within {timeout_s:g} s")
 
-    def _settle(self, session: _ConsumerSession, handled: int, kept: int) -> None:
+    def _settle(self, session: ConsumerSession, handled: int, kept: int) -> None:
         """Acknowledges, and takes nothing; but what an earlier request has taken, whose answer was missed."""
         session.chunk.extend(self._request(session, "get", None, 0, handled, kept)[1])
 
     def _request(
-        self, session: _Session, method: str, deadline: float | None, *args: Any
+        self, session: ClientSession, method: str, deadline: float | None, *args: Any
     ) -> tuple[str, Any]:
         """One request with a number, repeated until it is answered."""
         while True:
@@ -390,19 +354,20 @@ class Queue(Generic[T]):
     def _hello(self, timeout_s: float | None = None) -> str:
         if not self._queue_id:
             margin_s = None if timeout_s is None else timeout_s + _MARGIN_S
-            self._queue_id, redelivers = self._ask("hello", margin_s)
+            queue_id, redelivers = self._ask("hello", margin_s)
             if not redelivers:  # what is fetched ahead would be lost with its consumer
                 self._most = 1
+            self._queue_id = queue_id
         return self._queue_id
 
-    def _session(self, timeout_s: float | None = None) -> _ConsumerSession:
+    def _session(self, timeout_s: float | None = None) -> ConsumerSession:
         """That of the calling thread."""
-        session: _ConsumerSession | None = getattr(self._local, "session", None)
-        if session is None:
-            session = self._local.session = _ConsumerSession(self._hello(timeout_s))
+        session: ConsumerSession | None = getattr(self._local, "session", None)
+        if session is None or session.pid != os.getpid():
+            session = self._local.session = ConsumerSession(self._hello(timeout_s))
         return session
 
-    def _lost(self, session: _Session, queue_id: str) -> QueueLost:
+    def _lost(self, session: ClientSession, queue_id: str) -> QueueLost:
         self._queue_id = queue_id
         self._idle.clear()
         if self._local.__dict__.get("session") is session:

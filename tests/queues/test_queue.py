@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import queue as stdlib
 import threading
@@ -182,10 +183,13 @@ def test_what_was_not_begun_when_handling_an_item_fails_goes_back(
     rows.put_many(range(5))
     rows.close()
 
-    with pytest.raises(KeyError) as failed:  # which keeps the frame of the loop
+    def handle() -> None:
         for number in rows:
             if number == 2:
                 raise KeyError(number)
+
+    with pytest.raises(KeyError) as failed:  # which keeps the frame of the loop
+        handle()
 
     assert in_thread(lambda: list(other)) == [3, 4]
     assert rows.stats().in_hand == 1
@@ -317,6 +321,39 @@ def test_a_wait_ends_when_the_worker_is_asked_to_stop(rows: Queue[Any]) -> None:
         thread.join(60)
 
     assert ended == ["stopped"]
+
+
+def test_an_iteration_ends_between_two_chunks_when_the_worker_is_asked_to_stop(
+    rows: Queue[Any],
+) -> None:
+    rows.put_many(range(5))
+
+    def handle() -> None:
+        for _ in rows:
+            lp.current().ask_to_stop()
+
+    with lp.testing.worker(), pytest.raises(lp.Stopped):
+        handle()
+
+    assert rows.stats().handled == 1  # what was given is, and no other was taken
+    assert rows.size() == 4
+
+
+def test_a_forked_child_takes_for_itself(rows: Queue[Any]) -> None:
+    rows.put_many(range(3))
+    assert rows.get() == 0
+    again = multiprocessing.get_context("fork").SimpleQueue()
+
+    child = multiprocessing.get_context("fork").Process(target=lambda: again.put(rows.get()))
+    child.start()
+    taken = again.get()
+    child.join()
+
+    assert taken == 1
+    assert rows.get() == 2
+    assert (
+        rows.stats().handled == 1
+    )  # the parent's first; the child is no worker that was announced
 
 
 def test_a_slow_consumer_takes_no_more_than_it_can_handle_soon(

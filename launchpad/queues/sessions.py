@@ -1,0 +1,66 @@
+"""What a thread is to a queue: requests with numbers, so that one can be repeated, and items in its hands."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.queues.packing import Item, unpack
+
+MOST = 1024
+"""Items of one call."""
+
+_QUICK_S, _SLOW_S, _LONG_S = 0.005, 0.02, 0.05
+"""A chunk that is handled within that may grow, is too large, or is taken back in parts."""
+
+
+@dataclass
+class ClientSession:
+    """A conversation with the queue of this id, one request after the other.
+
+    Attributes:
+        number: Of the next request, or of the last one, as long as that is not answered.
+        pid: A forked child must not go on with it.
+    """
+
+    queue_id: str
+    key: str = field(default_factory=lambda: os.urandom(12).hex())
+    number: int = 1
+    pid: int = field(default_factory=os.getpid)
+
+
+@dataclass
+class ConsumerSession(ClientSession):
+    """One of a thread that takes items, with those that it has in hand.
+
+    Attributes:
+        chunk: Those that its thread has not got yet.
+        given: How many its thread has got that are not acknowledged.
+        size: How large the next chunk may be.
+        since: When this one arrived.
+    """
+
+    chunk: deque[Item] = field(default_factory=deque)
+    given: int = 0
+    size: int = 1
+    since: float = 0.0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether this chunk takes so long that the rest of it is better given back."""
+        return time.monotonic() - self.since > _LONG_S
+
+    def next(self) -> Any:
+        self.given += 1
+        return unpack(self.chunk.popleft())
+
+    def resize(self) -> None:
+        """The chunk is finished, or took too long: the next one is such that it takes some milliseconds."""
+        took_s = time.monotonic() - self.since
+        if took_s < _QUICK_S and self.given >= self.size:
+            self.size = min(4 * self.size, MOST)
+        elif took_s > _SLOW_S and self.given:
+            self.size = max(1, min(self.size, int(self.given * _SLOW_S / took_s)))
