@@ -324,12 +324,13 @@ class ArgumentSender:
     def _send_items(self) -> None:
         call, outgoing, connection = self._call, self._outgoing, self._call.connection
         while not outgoing.has_ended:
-            connection.wait(
-                lambda: connection.is_over or self._is_cancelled or outgoing.has_credit,
-                None,
-                call.late,
-                lambda: None,
-            )
+            if not outgoing.has_credit:  # else it would not wait, but for its turn to look
+                connection.wait(
+                    lambda: connection.is_over or self._is_cancelled or outgoing.has_credit,
+                    None,
+                    call.late,
+                    lambda: None,
+                )
             if connection.is_over or self._is_cancelled:
                 return
             connection.queue.put_chunks(outgoing.step())
