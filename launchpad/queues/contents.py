@@ -232,6 +232,11 @@ class QueueContents:
         """Whether this worker is a producer that has not closed."""
         return worker in self._open
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether it goes on, although all that have put into it have closed: nothing says how many do."""
+        return self.producers is None and bool(self._closed) and not self._open
+
     def cancel(self) -> None:
         """What waits is dropped, and nothing is taken any more."""
         self.is_cancelled = True

@@ -42,6 +42,10 @@ AGAIN, LOST, GONE = "again", "lost", "gone"
 """The queue's worker is stopping: ask once more. It is another queue by now. The caller counts as ended."""
 
 _log = logging.getLogger("launchpad.queue")
+_ENDLESS = (
+    "%s is empty, and all workers that have put into it have closed; still its consumers wait, until it is"
+    " cancelled or the program stops. Let iteration end by itself: lp.QueueNode(producers=…), how many put."
+)
 
 
 @dataclass(eq=False)
@@ -72,7 +76,7 @@ class QueueServer:
         self._putters: deque[Waiter] = deque()
         self._answers: list[tuple[Promise, Reply]] = []  # to be given once the lock is free
         self._next_due = 0.0  # when the timer looks again, if nothing comes before
-        self._is_closed = False
+        self._is_closed = self._has_hinted = False
         self._timer = threading.Thread(target=self._watch_time, name=f"{name}-timer", daemon=True)
         self._timer.start()
 
@@ -268,6 +272,9 @@ class QueueServer:
                         if waiter.promise.begin():
                             taken: object = [] if state == EMPTY else waiter.session.accepted
                             self._answer(waiter, state, taken)
+                            if state == EMPTY and self.contents.is_endless and not self._has_hinted:
+                                self._has_hinted = True
+                                _log.warning(_ENDLESS, self.name)
                 if self._is_closed:
                     return
                 if not self._answers:

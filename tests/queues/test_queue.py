@@ -356,6 +356,22 @@ def test_a_forked_child_takes_for_itself(rows: Queue[Any]) -> None:
     )  # the parent's first; the child is no worker that was announced
 
 
+def test_those_that_wait_at_a_queue_without_an_end_are_given_a_hint_once(
+    rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.contents.producers = None
+    rows.put(1)
+    rows.close()
+    assert rows.get() == 1
+
+    for _ in range(2):
+        with pytest.raises(lp.QueueEmpty):
+            rows.get(timeout_s=0.01)
+
+    (hint,) = caplog.messages
+    assert "lp.QueueNode(producers=…)" in hint
+
+
 def test_a_slow_consumer_takes_no_more_than_it_can_handle_soon(
     rows: Queue[Any], served: Served
 ) -> None:
