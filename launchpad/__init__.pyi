@@ -3,6 +3,7 @@
 from launchpad import courier as courier
 from launchpad import edges as edges
 from launchpad import flags as flags
+from launchpad import replay as replay
 from launchpad import testing as testing
 from launchpad.address import Address as Address
 from launchpad.address import get_port_from_address as get_port_from_address
@@ -73,6 +74,8 @@ from launchpad.nodes.reverb import ReverbNode as ReverbNode
 from launchpad.outcome import Outcome as Outcome
 from launchpad.program import Program as Program
 from launchpad.program import make_program as make_program
+from launchpad.replay.node import ReplayHandle as ReplayHandle
+from launchpad.replay.node import ReplayNode as ReplayNode
 from launchpad.resources import PythonProcess as PythonProcess
 from launchpad.resources import Resources as Resources
 from launchpad.restart_policy import RestartPolicy as RestartPolicy

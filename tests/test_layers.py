@@ -71,6 +71,7 @@ LAYERS = [
     "address stopping callers barriers",
     "handle executable",
     "nodes",
+    "replay",
     "graph",
     "program",
     "compat",
