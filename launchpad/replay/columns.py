@@ -17,6 +17,9 @@ from launchpad.courier.codec import pickling
 from launchpad.replay import structure
 from launchpad.replay.structure import Structure
 
+_OUT_OF_BAND_FROM = 4 << 10
+"""Courier would look at a message with smaller buffers twice."""
+
 Spec = tuple[str, tuple[int, ...]]
 """Dtype and shape of a column, of one item."""
 
@@ -53,8 +56,10 @@ def spec_of(array: Any) -> Spec:
     return array.dtype.str, array.shape
 
 
-def buffer_of(array: Any) -> pickle.PickleBuffer:
-    """The bytes of a contiguous array, to be sent as they are."""
+def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:
+    """The bytes of a contiguous array, to be sent as they are; of a small one a copy, to be sent in the message."""
+    if array.nbytes < _OUT_OF_BAND_FROM:
+        return bytes(array.tobytes())
     import numpy as np
 
     return pickle.PickleBuffer(array.reshape(-1).view(np.uint8))

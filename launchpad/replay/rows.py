@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from launchpad.courier.buffers import allocate
 from launchpad.replay.errors import UnknownSteps
 
+_OUT_OF_BAND_FROM = 4 << 10
+"""Courier would look at a message with smaller buffers twice."""
 _COPIED_FROM = 256 << 10
 """Buffers of this size may be in memory shared with the sender, which is meant to be given back soon."""
 
@@ -63,6 +65,11 @@ class Window:
 
     def column(self, number: int, first: int, stop: int) -> Column:
         """The bytes of some steps of one column. Raises UnknownSteps."""
+        for segment in reversed(self._segments):
+            if segment.first <= first and stop <= segment.stop:
+                data = segment.columns[number]
+                size = data.view.nbytes // (segment.stop - segment.first)
+                return ((data, (first - segment.first) * size, (stop - segment.first) * size),)
         pieces, at = [], first
         while at < stop:
             for segment in reversed(self._segments):
@@ -88,12 +95,16 @@ class Window:
         )
 
 
-def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer]:
+def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
     """The columns of rows with one signature: of each the bytes of all rows, one after the other."""
-    found = []
+    found: list[pickle.PickleBuffer | bytearray] = []
     for columns in zip(*(row[1] for row in rows), strict=True):
         length = sum([stop - start for _, start, stop in columns[0]])
-        memory, at = allocate(length * len(rows)), 0
+        if (size := length * len(rows)) < _OUT_OF_BAND_FROM:
+            parts = [data.view[start:stop] for column in columns for data, start, stop in column]
+            found.append(bytearray().join(parts))
+            continue
+        memory, at = allocate(size), 0
         for column in columns:
             for data, start, stop in column:
                 end = at + stop - start

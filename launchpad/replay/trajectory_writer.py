@@ -97,9 +97,12 @@ class TrajectoryWriter:
             )
         self._client, self._id = client, os.urandom(16)
         self._length, self._items_per_call = max_sequence_length, items_per_call
+        self._capacity = max_sequence_length * (1 + items_per_call)
         self._structure: structure.Structure = None
         self._specs: list[columns.Spec] = []
         self._blocks: list[Any] = []  # of each column; row 0 is step `_block_first`
+        self._keys: tuple[Any, ...] | None = None
+        self._quick: list[tuple[Any, type, tuple[int, ...], Any]] = []
         self._block_first = self._next = self._episode_first = 0
         self._sent_to = 0
         self._rows: list[tuple[bytes, list[Any]]] = []
@@ -134,14 +137,25 @@ class TrajectoryWriter:
             ValueError: it is not like the first one; the text says where.
             TypeError: a leaf is no array or number.
         """
-        import numpy as np
-
+        at = self._next - self._block_first
+        if at == self._capacity:
+            at = self._make_room()
+        if type(step) is dict and tuple(step) == self._keys:
+            for (block, kind, shape, dtype), value in zip(
+                self._quick, step.values(), strict=True
+            ):
+                if type(value) is not kind or (
+                    dtype is not None and (value.shape != shape or value.dtype is not dtype)
+                ):
+                    break
+                block[at] = value
+            else:
+                self._next += 1
+                return
         arrays, found = columns.arrays_of(step)
         specs = [columns.spec_of(array) for array in arrays]
         if not self._specs:
-            self._structure, self._specs = found, specs
-            rows = 2 * self._length
-            self._blocks = [np.empty((rows, *a.shape), a.dtype) for a in arrays]
+            self._learn(step, arrays, found, specs)
         elif found != self._structure or specs != self._specs:
             where = [*structure.paths(found)]
             pairs = zip(where, self._specs, specs, strict=False)
@@ -150,13 +164,6 @@ class TrajectoryWriter:
                 "a step is not like the first one of its writer: "
                 + ("; ".join(differ) or f"{where} after {[*structure.paths(self._structure)]}")
             )
-        at = self._next - self._block_first
-        if at == 2 * self._length:
-            self.flush()  # what waits may be of steps that go now
-            for block in self._blocks:
-                block[: self._length] = block[self._length :]
-            self._block_first += self._length
-            at = self._length
         for block, array in zip(self._blocks, arrays, strict=True):
             block[at] = array
         self._next += 1
@@ -257,6 +264,30 @@ class TrajectoryWriter:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if kind is None:
             self.close()
+
+    def _learn(
+        self, step: Any, arrays: list[Any], found: structure.Structure, specs: list[columns.Spec]
+    ) -> None:
+        """Takes the first step as the pattern of all."""
+        import numpy as np
+
+        self._structure, self._specs = found, specs
+        self._blocks = [np.empty((self._capacity, *a.shape), a.dtype) for a in arrays]
+        if type(step) is dict and len(step) == len(arrays):
+            # Most are flat dicts. A value of the same type is then alike, and an array by shape and dtype.
+            self._keys = tuple(step)
+            for block, value in zip(self._blocks, step.values(), strict=True):
+                is_array = type(value) is np.ndarray
+                dtype = value.dtype if is_array else None
+                self._quick.append((block, type(value), value.shape if is_array else (), dtype))
+
+    def _make_room(self) -> int:
+        """Moves the steps that are kept to the beginning of the blocks; returns where the next one goes."""
+        self.flush()  # what waits may be of steps that go now
+        for block in self._blocks:
+            block[: self._length] = block[-self._length :]
+        self._block_first += self._capacity - self._length
+        return self._length
 
     def _send(self, first: int, stop: int, timeout_s: float | None) -> None:
         segments = []
