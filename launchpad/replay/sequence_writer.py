@@ -68,13 +68,17 @@ class SequenceWriter:
             arrays, found = columns.arrays_of(step)
             self._zeros = unflatten(found, (np.zeros_like(array) for array in arrays))
         self._writer.append(step)
-        if self._is_end:
+        beyond = self._writer.episode_steps - self._length
+        if beyond >= 0 and beyond % self._period == 0:
             self._writer.create_item(self._table, self._priority, num_steps=self._length)
 
     def end_episode(self) -> None:
         """Ends the episode: its last steps are in a sequence with what pads it, and no sequence has two."""
-        if self._pads and self._writer.episode_steps:
-            while not self._is_end:
+        steps = self._writer.episode_steps
+        beyond = steps - self._length
+        missing = -beyond if beyond < 0 else -beyond % self._period
+        if self._pads and steps and missing < self._length:  # else it would be nothing but padding
+            for _ in range(missing):
                 self.append(self._zeros)
         self._writer.end_episode()
 
@@ -85,12 +89,6 @@ class SequenceWriter:
     def close(self) -> None:
         """Sends what has not been."""
         self._writer.close()
-
-    @property
-    def _is_end(self) -> bool:
-        """Whether a sequence ends here."""
-        beyond = self._writer.episode_steps - self._length
-        return beyond >= 0 and beyond % self._period == 0
 
     def __enter__(self) -> Self:
         return self

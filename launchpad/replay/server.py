@@ -140,7 +140,7 @@ class TableServer:
         except TimeoutError:
             raise TimeoutError(
                 f"{caller.worker if caller else 'a caller'} could not {action.what} table"
-                f" {self.table.name!r} within {timeout_s:g} s: {self.info()}"
+                f" {self.table.name!r} within {timeout_s:.3g} s: {self.info()}"
             ) from None
         finally:
             with self._lock:
