@@ -190,12 +190,19 @@ def main() -> None:
     for number in range(options.rounds):
         for kind in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
             if kind == "reverb":
-                command = [options.reverb, __file__, "--only=reverb", f"--seconds={options.seconds}"]
+                command = [
+                    options.reverb,
+                    __file__,
+                    "--only=reverb",
+                    f"--seconds={options.seconds}",
+                ]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 rounds[kind].append(json.loads(done.stdout.splitlines()[-1]))
             else:
                 rounds[kind].append(measure(kind, options.seconds))
-    print(f"{'per second, median':22}" + "".join(f"{kind:>10}" for kind in kinds) + "   ours ÷ plain")
+    print(
+        f"{'per second, median':22}" + "".join(f"{kind:>10}" for kind in kinds) + "   ours ÷ plain"
+    )
     figures = {}
     for what, title in (("insert", "trajectories inserted"), ("sample", "batches sampled")):
         medians = {k: statistics.median(r[what] for r in rounds[k]) for k in kinds}

@@ -17,7 +17,7 @@ from launchpad.address import COURIER, Address
 from launchpad.errors import DefinitionError
 from launchpad.executable import Code, Executable
 from launchpad.nodes.base import Node
-from launchpad.nodes.courier import CourierHandle, ServeObject
+from launchpad.nodes.courier import CourierHandle, ServeObject, checked_server
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.server import ReplayServer
 from launchpad.replay.table import Table
@@ -76,7 +76,7 @@ class ReplayNode(Node[ReplayHandle]):
         twice = [n for n, times in Counter(t.name for t in self._tables).items() if times > 1]
         if twice:
             raise DefinitionError(f"a ReplayNode has two tables of the name {twice[0]!r}")
-        self._server_kwargs = dict(courier_kwargs or {})
+        self._server_kwargs = checked_server(courier_kwargs)
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def arguments(self) -> dict[str, Any]:

@@ -141,9 +141,7 @@ class TrajectoryWriter:
         if at == self._capacity:
             at = self._make_room()
         if type(step) is dict and tuple(step) == self._keys:
-            for (block, kind, shape, dtype), value in zip(
-                self._quick, step.values(), strict=True
-            ):
+            for (block, kind, shape, dtype), value in zip(self._quick, step.values(), strict=True):
                 if type(value) is not kind or (
                     dtype is not None and (value.shape != shape or value.dtype is not dtype)
                 ):

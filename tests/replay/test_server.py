@@ -241,7 +241,9 @@ def test_batches_are_sampled_ahead_and_end_when_they_are_closed_or_dropped(serve
 
     with client.batches("t", 4, prefetch=2) as batches:
         first = next(batches)
-        until(lambda: client.info()["t"].samples == 4 * 4)  # one used, two in the queue, one in hand
+        until(
+            lambda: client.info()["t"].samples == 4 * 4
+        )  # one used, two in the queue, one in hand
 
     assert first.data["n"].tolist() == [3] * 4
     assert [*batches] == []

@@ -119,8 +119,9 @@ def test_tables_do_not_share_the_selectors_that_they_are_given() -> None:
 
 
 def test_one_that_has_become_smaller_keeps_what_its_remover_leaves() -> None:
-    large, small = filled(Table("t", replay.Fifo(), replay.Fifo(), 5), 5), Table(
-        "t", replay.Uniform(), replay.MinHeap(), 2
+    large, small = (
+        filled(Table("t", replay.Fifo(), replay.Fifo(), 5), 5),
+        Table("t", replay.Uniform(), replay.MinHeap(), 2),
     )
 
     small.refill(large.items(), 5, 0, 0)
@@ -129,7 +130,9 @@ def test_one_that_has_become_smaller_keeps_what_its_remover_leaves() -> None:
 
 
 def test_a_reset_table_begins_anew() -> None:
-    table = filled(Table("t", replay.Uniform(), replay.Fifo(), 5, rate_limiter=replay.MinSize(2)), 4)
+    table = filled(
+        Table("t", replay.Uniform(), replay.Fifo(), 5, rate_limiter=replay.MinSize(2)), 4
+    )
 
     table.reset()
 

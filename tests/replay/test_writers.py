@@ -30,7 +30,9 @@ class Direct:
 
     def insert(self, *arguments: Any) -> Any:
         self.steps += sum(stop - first for first, stop, _ in arguments[2])
-        copied = [(first, stop, [bytes(b) for b in columns]) for first, stop, columns in arguments[2]]
+        copied = [
+            (first, stop, [bytes(b) for b in columns]) for first, stop, columns in arguments[2]
+        ]
         return self.server.insert(*arguments[:2], copied, *arguments[3:])
 
     def __getattr__(self, name: str) -> Any:
@@ -162,7 +164,9 @@ def test_steps_that_are_not_kept_any_more_are_in_no_item() -> None:
     for i in range(5):
         writer.append({"r": i})
 
-    with pytest.raises(ValueError, match="an item of 4 steps: this episode has 5, of which the last 3"):
+    with pytest.raises(
+        ValueError, match="an item of 4 steps: this episode has 5, of which the last 3"
+    ):
         writer.create_item("t", 1.0, num_steps=4)
     with pytest.raises(ValueError, match="step 1 of this episode is not kept"):
         writer.history["r"][1]
@@ -194,9 +198,7 @@ def test_transitions_are_those_of_the_definition(
         for _ in range(2):  # the second episode is as the first one
             writer.add_first({"o": np.full(2, 0)})
             for t, reward in enumerate(rewards):
-                writer.add(
-                    t, reward, {"o": np.full(2, t + 1)}, discounts[t], is_last=t == end - 1
-                )
+                writer.add(t, reward, {"o": np.full(2, t + 1)}, discounts[t], is_last=t == end - 1)
 
     ranges = [(max(0, t - n), t) for t in range(1, end + 1)]
     ranges += [(first, end) for first in range(max(0, end - n) + 1, end)]
