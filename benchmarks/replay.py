@@ -4,8 +4,8 @@ Trajectories of 20 steps, each an observation of 84×84 bytes, an action, a rewa
 into a table and sampled from it uniformly, in batches of 32 that arrive as arrays.
 
 ours        `lp.ReplayNode`: a SequenceWriter, and `sample_batch`
-plain       a CourierNode that keeps what it is given in a list: `insert(steps)`, a list of dicts of arrays, and
-            `sample(n)`, whose steps the caller stacks
+plain       a CourierNode that keeps what it is given in a list: `insert(steps)`, a list of dicts of arrays,
+            and `sample(n)`, whose steps the caller stacks
 reverb      `lp.ReverbNode`, with `--reverb PYTHON`, an interpreter that has dm-reverb and launchpad: a
             TrajectoryWriter, and a TrajectoryDataset for sampling
 

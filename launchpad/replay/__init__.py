@@ -2,7 +2,7 @@
 
 Table(name, sampler, remover, max_size, max_times_sampled, rate_limiter)
     sampler, remover    Uniform, Prioritized, Fifo, Lifo, MaxHeap, MinHeap
-    rate_limiter        MinSize, SampleToInsertRatio, Queue, Stack
+    rate_limiter        MinSize, SampleToInsertRatio, QueueLimiter, StackLimiter
 ReplayClient            insert, sample, batches, update_priorities; and makes writers
     writers             TrajectoryWriter, NStepWriter, SequenceWriter
 """
@@ -12,10 +12,10 @@ from launchpad.replay.client import ReplayClient, ReplaySample, SampleInfo
 from launchpad.replay.n_step_writer import NStepWriter, Transition
 from launchpad.replay.rate_limiters import (
     MinSize,
-    Queue,
+    QueueLimiter,
     RateLimiter,
     SampleToInsertRatio,
-    Stack,
+    StackLimiter,
 )
 from launchpad.replay.selectors import (
     Fifo,
@@ -44,10 +44,10 @@ __all__ = [
     "Uniform",
     # When inserts and samples wait.
     "MinSize",
-    "Queue",
+    "QueueLimiter",
     "RateLimiter",
     "SampleToInsertRatio",
-    "Stack",
+    "StackLimiter",
     # Clients, and what they get.
     "Batches",
     "ReplayClient",

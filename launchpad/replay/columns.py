@@ -57,7 +57,7 @@ def spec_of(array: Any) -> Spec:
 
 
 def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:
-    """The bytes of a contiguous array, to be sent as they are; of a small one a copy, to be sent in the message."""
+    """The bytes of a contiguous array, to be sent as they are; of a small one a copy."""
     if array.nbytes < _OUT_OF_BAND_FROM:
         return bytes(array.tobytes())
     import numpy as np

@@ -17,7 +17,7 @@ from launchpad.errors import DefinitionError
 
 
 class RateLimiter:
-    """Decides by these bounds; MinSize, SampleToInsertRatio, Queue and Stack are what one usually wants.
+    """Decides by these bounds; MinSize, SampleToInsertRatio, QueueLimiter and StackLimiter are what one usually wants.
 
     Args:
         samples_per_insert: How often an item is sampled on average.
@@ -139,7 +139,7 @@ class SampleToInsertRatio(RateLimiter):
         )
 
 
-class Queue(RateLimiter):
+class QueueLimiter(RateLimiter):
     """Each item is sampled once, and inserts wait while `size` of them have not been: `Table.queue`."""
 
     def __init__(self, size: int) -> None:
@@ -151,5 +151,5 @@ class Queue(RateLimiter):
         return f"{type(self).__name__}({self.max_diff:g})"
 
 
-class Stack(Queue):
+class StackLimiter(QueueLimiter):
     """The same for a table of which the newest is taken first: `Table.stack`."""

@@ -41,7 +41,7 @@ SentColumn = Any
 """What a client sends of a column: its bytes, or (column, first step, stop) of steps that were sent."""
 
 
-class Segment(NamedTuple):
+class SentSteps(NamedTuple):
     """Steps `first` to `stop` of a writer."""
 
     first: int
@@ -53,11 +53,11 @@ class Window:
     """The steps of one writer that its next items may refer to."""
 
     def __init__(self) -> None:
-        self._segments: list[Segment] = []
+        self._segments: list[SentSteps] = []
 
     def add(self, first: int, stop: int, buffers: Iterable[Any]) -> None:
         """Steps have come; again, if the writer does not know whether they have."""
-        self._segments.append(Segment(first, stop, [StepBytes(buffer) for buffer in buffers]))
+        self._segments.append(SentSteps(first, stop, [StepBytes(buffer) for buffer in buffers]))
 
     def forget(self, before: int) -> None:
         """The writer will not refer to steps before this one any more."""

@@ -33,7 +33,7 @@ T = TypeVar("T")
 _REMEMBERED = 100_000
 _KEEP = 2
 
-Group = tuple[bytes, list[int], list[pickle.PickleBuffer]]
+Group = tuple[bytes, list[int], list[pickle.PickleBuffer | bytearray]]
 """A signature, the places of the items that have it, and their columns."""
 Answer = tuple[Any, Any, Any, Any, Any, list[Group]]
 """Of each sampled item: key, probability, table size, priority, times sampled. And their data."""
@@ -208,7 +208,7 @@ class TableServer:
     ]
 )
 class ReplayServer:
-    """What a ReplayNode serves, to `ReplayClient`s: nobody else calls it."""
+    """What a ReplayNode serves, to `ReplayClient`s and to nothing else."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = {table.name: TableServer(table) for table in tables}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from launchpad.errors import DefinitionError
-from launchpad.replay.rate_limiters import MinSize, Queue, RateLimiter, Stack
+from launchpad.replay.rate_limiters import MinSize, QueueLimiter, RateLimiter, StackLimiter
 from launchpad.replay.selectors import Fifo, Lifo, Selector
 
 
@@ -129,12 +129,12 @@ class Table:
     @classmethod
     def queue(cls, name: str, max_size: int) -> Self:
         """One whose items are sampled once, in their order; inserts wait while it is full."""
-        return cls(name, Fifo(), Fifo(), max_size, 1, Queue(max_size))
+        return cls(name, Fifo(), Fifo(), max_size, 1, QueueLimiter(max_size))
 
     @classmethod
     def stack(cls, name: str, max_size: int) -> Self:
         """One whose items are sampled once, the newest first; inserts wait while it is full."""
-        return cls(name, Lifo(), Lifo(), max_size, 1, Stack(max_size))
+        return cls(name, Lifo(), Lifo(), max_size, 1, StackLimiter(max_size))
 
     def can_insert(self) -> bool:
         """Whether the limiter lets an item in."""

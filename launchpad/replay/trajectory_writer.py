@@ -141,7 +141,8 @@ class TrajectoryWriter:
         if at == self._capacity:
             at = self._make_room()
         if type(step) is dict and tuple(step) == self._keys:
-            for (block, kind, shape, dtype), value in zip(self._quick, step.values(), strict=True):
+            values: Any = step.values()
+            for (block, kind, shape, dtype), value in zip(self._quick, values, strict=True):
                 if type(value) is not kind or (
                     dtype is not None and (value.shape != shape or value.dtype is not dtype)
                 ):
@@ -205,6 +206,8 @@ class TrajectoryWriter:
                     shape = shape if leaf.is_one else (leaf.stop - leaf.first, *shape)
                     specs.append((dtype, shape))
                     row.append((leaf.column, leaf.first, leaf.stop))
+                elif isinstance(leaf, ColumnHistory):
+                    raise TypeError("a column of the history has to be indexed: [-1], or [-5:]")
                 else:
                     (array,), _ = columns.arrays_of(leaf)
                     specs.append(columns.spec_of(array))

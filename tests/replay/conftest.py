@@ -16,7 +16,7 @@ Serve = Callable[..., ReplayClient]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serves tables, or a ReplayServer, at an address; returns a client, `client.server` the courier server."""
+    """Serves tables, or a ReplayServer that is given; returns a client."""
     with contextlib.ExitStack() as stack:
 
         def start(*tables: Table, served: ReplayServer | None = None) -> ReplayClient:

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import launchpad as lp
-from launchpad.replay.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from launchpad.replay.rate_limiters import (
+    MinSize,
+    QueueLimiter,
+    RateLimiter,
+    SampleToInsertRatio,
+    StackLimiter,
+)
 
 
 def inserts_at_once(limiter: RateLimiter, most: int = 1000) -> int:
@@ -58,8 +64,8 @@ def test_bounds_can_be_given_as_they_are() -> None:
     assert samples_at_once(limiter) == 14
 
 
-@pytest.mark.parametrize("kind", [Queue, Stack])
-def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once(kind: type[Queue]) -> None:
+@pytest.mark.parametrize("kind", [QueueLimiter, StackLimiter])
+def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once(kind: type[QueueLimiter]) -> None:
     limiter = kind(3)
 
     assert inserts_at_once(limiter) == 3
@@ -75,7 +81,7 @@ def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once(kind: type[Queue]
     ("make", "says"),
     [
         (lambda: MinSize(0), "min_size_to_sample is 1 or more"),
-        (lambda: Queue(0), "Queue has a size of 1 or more"),
+        (lambda: QueueLimiter(0), "QueueLimiter has a size of 1 or more"),
         (lambda: SampleToInsertRatio(0, 1, 10), "samples_per_insert is positive"),
         (lambda: SampleToInsertRatio(4, 1, 3), "a buffer of 4 or more"),
         (lambda: SampleToInsertRatio(1, 1, 0.5), "for ever"),

@@ -201,4 +201,4 @@ def kill(running: lp.Running, worker: str, attempt: int = 1) -> None:
     (status,) = [s for s in running.status() if s.worker == worker]
     assert status.attempt == attempt
     os.kill(status.pid, signal.SIGKILL)
-    until(lambda: [s for s in running.status() if s.worker == worker][0].attempt > attempt)
+    until(lambda: next(s for s in running.status() if s.worker == worker).attempt > attempt)

@@ -145,7 +145,7 @@ def test_orders_are_those_of_a_plain_model(steps: Steps) -> None:
             continue
         least = min(set_at, key=lambda k: set_at[k])
         most = min(set_at, key=lambda k: (-set_at[k][0], set_at[k][1]))
-        expected = [[*inserted][0], [*inserted][-1], least, most]
+        expected = [*[*inserted][:1], *[*inserted][-1:], least, most]
         assert [selector.sample() for selector in selectors] == [(key, 1.0) for key in expected]
         assert {len(selector) for selector in selectors} == {len(inserted)}
 

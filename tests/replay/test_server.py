@@ -109,10 +109,10 @@ def test_a_call_whose_caller_has_gone_leaves_the_line_and_takes_nothing(serve: S
     waiting(client)
     with pytest.raises(courier.DeadlineExceeded):
         ReplayClient(impatient).sample("t")
-    with pytest.raises(courier.CourierError):  # the connection ends
-        future = impatient.with_options(timeout_s=None).futures.sample("t", 1, None)
-        waiting(client, samples=1)
-        courier.close(impatient)
+    future = impatient.with_options(timeout_s=None).futures.sample("t", 1, None)
+    waiting(client, samples=1)
+    courier.close(impatient)
+    with pytest.raises(courier.CourierError):
         future.result(60)
     waiting(client)
 
