@@ -17,7 +17,7 @@ from launchpad.errors import DefinitionError
 
 
 class RateLimiter:
-    """Decides by these bounds; MinSize, SampleToInsertRatio, QueueLimiter and StackLimiter are what one usually wants.
+    """Decides by these bounds; one usually wants MinSize, SampleToInsertRatio, or a `Table.queue`.
 
     Args:
         samples_per_insert: How often an item is sampled on average.

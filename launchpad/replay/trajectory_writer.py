@@ -102,7 +102,7 @@ class TrajectoryWriter:
         self._specs: list[columns.Spec] = []
         self._blocks: list[Any] = []  # of each column; row 0 is step `_block_first`
         self._keys: tuple[Any, ...] | None = None
-        self._quick: list[tuple[Any, type, tuple[int, ...], Any]] = []
+        self._quick: list[tuple[Any, Any, Any, Any]] = []
         self._block_first = self._next = self._episode_first = 0
         self._sent_to = 0
         self._rows: list[tuple[bytes, list[Any]]] = []
