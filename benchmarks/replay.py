@@ -3,14 +3,16 @@
 Trajectories of 20 steps, each an observation of 84×84 bytes, an action, a reward and a discount, are inserted
 into a table and sampled from it uniformly, in batches of 32 that arrive as arrays.
 
-ours        `lp.ReplayNode`: a SequenceWriter, and `sample_batch`
+ours        `lp.ReplayNode`: a SequenceWriter, which sends each trajectory by itself or 8 at a time, and
+            `sample_batch`
 plain       a CourierNode that keeps what it is given in a list: `insert(steps)`, a list of dicts of arrays,
-            and `sample(n)`, whose steps the caller stacks
+            or lists of 8 such lists; and `sample(n)`, whose steps the caller stacks
 reverb      `lp.ReverbNode`, with `--reverb PYTHON`, an interpreter that has dm-reverb and launchpad: a
             TrajectoryWriter, and a TrajectoryDataset for sampling
 
 In one run, taking turns; the median of the rounds. A step is counted from the environment's arrays to the
-server, and from there to the learner's arrays.
+server, and from there to the learner's arrays. The last line is computed from those above: 8 trajectories
+inserted, 8 at a time, and a batch sampled, as where each is sampled four times.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ import numpy as np
 
 import launchpad as lp
 
-STEPS, BATCH, SIZE = 20, 32, 1000
+TITLES = ("trajectories inserted", "trajectories, 8 at a time", "batches sampled")
+STEPS, BATCH, SIZE, AT_A_TIME = 20, 32, 1000, 8
 
 
 def steps_of_an_episode() -> list[dict[str, Any]]:
@@ -60,6 +63,10 @@ class PlainReplay:
         if len(self._items) > SIZE:
             self._items.pop(0)
 
+    def insert_many(self, items: list[list[dict[str, Any]]]) -> None:
+        for each in items:
+            self.insert(each)
+
     def sample(self, n: int) -> list[Any]:
         return self._random.choices(self._items, k=n)
 
@@ -73,9 +80,11 @@ def rate(act: Callable[[], object], seconds: float) -> float:
     return times / took
 
 
-def insert_plain(replay: Any, seconds: float) -> float:
-    steps = steps_of_an_episode()
-    return rate(lambda: replay.insert(steps), seconds)
+def insert_plain(replay: Any, n: int, seconds: float) -> float:
+    episodes = [steps_of_an_episode() for _ in range(n)]  # pickle sends the same one once
+    if n > 1:
+        return n * rate(lambda: replay.insert_many(episodes), seconds)
+    return rate(lambda: replay.insert(episodes[0]), seconds)
 
 
 def sample_plain(replay: Any, seconds: float) -> float:
@@ -90,9 +99,9 @@ def sample_plain(replay: Any, seconds: float) -> float:
     return rate(sample, seconds)
 
 
-def insert_ours(replay: Any, seconds: float) -> float:
+def insert_ours(replay: Any, n: int, seconds: float) -> float:
     steps = steps_of_an_episode()
-    with replay.sequence_writer("t", STEPS, STEPS) as writer:
+    with replay.sequence_writer("t", STEPS, STEPS, items_per_call=n) as writer:
 
         def insert() -> None:
             for step in steps:
@@ -107,7 +116,7 @@ def sample_ours(replay: Any, seconds: float) -> float:
     return rate(lambda: replay.sample_batch("t", BATCH), seconds)
 
 
-def insert_reverb(replay: Any, seconds: float) -> float:
+def insert_reverb(replay: Any, n: int, seconds: float) -> float:
     steps = steps_of_an_episode()
     with replay.trajectory_writer(num_keep_alive_refs=STEPS) as writer:
 
@@ -116,7 +125,7 @@ def insert_reverb(replay: Any, seconds: float) -> float:
                 writer.append(step)
             trajectory = {name: column[-STEPS:] for name, column in writer.history.items()}
             writer.create_item("t", 1.0, trajectory)
-            writer.flush(block_until_num_items=10)
+            writer.flush(block_until_num_items=n - 1)
 
         return rate(insert, seconds)
 
@@ -161,11 +170,12 @@ def measure(kind: str, seconds: float) -> dict[str, float]:
     insert, sample = globals()[f"insert_{kind}"], globals()[f"sample_{kind}"]
     program.add_node(lp.PyNode(in_turn, insert, sample, replay, seconds), label="learner")
     found = lp.run(program, "local_mp", terminal="output_to_files")["learner"][0]
-    return dict(zip(("insert", "sample"), found, strict=True))
+    return dict(zip(TITLES, found, strict=False))
 
 
-def in_turn(insert: Any, sample: Any, replay: Any, seconds: float) -> tuple[float, float]:
-    return insert(replay, seconds), sample(replay, seconds)
+def in_turn(insert: Any, sample: Any, replay: Any, seconds: float) -> tuple[float, ...]:
+    insert(replay, 1, seconds / 2)  # the table is full, and memory was touched
+    return insert(replay, 1, seconds), insert(replay, AT_A_TIME, seconds), sample(replay, seconds)
 
 
 def main() -> None:
@@ -200,15 +210,19 @@ def main() -> None:
                 rounds[kind].append(json.loads(done.stdout.splitlines()[-1]))
             else:
                 rounds[kind].append(measure(kind, options.seconds))
-    print(
-        f"{'per second, median':22}" + "".join(f"{kind:>10}" for kind in kinds) + "   ours ÷ plain"
-    )
-    figures = {}
-    for what, title in (("insert", "trajectories inserted"), ("sample", "batches sampled")):
-        medians = {k: statistics.median(r[what] for r in rounds[k]) for k in kinds}
-        ratio = medians["ours"] / medians["plain"]
-        figures[what] = {**medians, "ours ÷ plain": ratio}
-        print(f"{title:22}" + "".join(f"{m:10.0f}" for m in medians.values()) + f"{ratio:15.1f}")
+    names = "".join(f"{kind:>10}" for kind in kinds)
+    print(f"{'per second, median':32}{names}   ours ÷ plain")
+    figures: dict[str, dict[str, float]] = {
+        title: {kind: statistics.median(r[title] for r in rounds[kind]) for kind in kinds}
+        for title in TITLES
+    }
+    _, many, batches = TITLES
+    figures["both: 8 inserted, one batch"] = {
+        kind: 1 / (AT_A_TIME / figures[many][kind] + 1 / figures[batches][kind]) for kind in kinds
+    }
+    for title, by_kind in figures.items():
+        shown = "".join(f"{by_kind[kind]:10.0f}" for kind in kinds)
+        print(f"{title:32}{shown}{by_kind['ours'] / by_kind['plain']:15.1f}")
     if not options.reverb:
         print("reverb was not measured: it needs --reverb PYTHON")
     if options.json:
