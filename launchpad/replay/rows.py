@@ -10,6 +10,7 @@ refer to steps by their number. What a writer may still refer to is its window.
 from __future__ import annotations
 
 import pickle
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,9 +31,6 @@ class StepBytes:
     def __init__(self, buffer: Any) -> None:
         view = memoryview(buffer)
         self.view = memoryview(bytearray(view)) if view.nbytes >= _COPIED_FROM else view
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StepBytes, (pickle.PickleBuffer(self.view),)
 
 
 Column = tuple[tuple[StepBytes, int, int], ...]
@@ -93,6 +91,47 @@ class Window:
                 for each in columns
             ]
         )
+
+
+def pack(rows: Iterable[Row]) -> dict[str, Any]:
+    """Rows in a form that is quick to pickle, and has what they share once."""
+    signatures: dict[bytes, int] = {}
+    numbers: dict[int, int] = {}
+    buffers: list[pickle.PickleBuffer] = []
+    layout = array("q")
+    for signature, columns in rows:
+        layout.append(signatures.setdefault(signature, len(signatures)))
+        layout.append(len(columns))
+        for column in columns:
+            layout.append(len(column))
+            for data, start, stop in column:
+                if (number := numbers.get(id(data))) is None:
+                    number = numbers[id(data)] = len(buffers)
+                    buffers.append(pickle.PickleBuffer(data.view))
+                layout.extend((number, start, stop))
+    return {"signatures": [*signatures], "buffers": buffers, "layout": layout}
+
+
+def unpack(packed: dict[str, Any]) -> list[Row]:
+    """The way back."""
+    shared, numbers = [StepBytes(each) for each in packed["buffers"]], iter(packed["layout"])
+    return [
+        (
+            packed["signatures"][which],
+            tuple(
+                [
+                    tuple(
+                        [
+                            (shared[next(numbers)], next(numbers), next(numbers))
+                            for _ in range(next(numbers))
+                        ]
+                    )
+                    for _ in range(next(numbers))
+                ]
+            ),
+        )
+        for which in numbers
+    ]
 
 
 def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:

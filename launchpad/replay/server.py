@@ -17,7 +17,7 @@ import pickle
 import threading
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ from launchpad import callers, context
 from launchpad.courier.server.decorators import serves
 from launchpad.errors import DefinitionError, NotRunningError, did_you_mean
 from launchpad.replay.errors import ServerStopping
-from launchpad.replay.rows import Row, SentColumn, Window, join
+from launchpad.replay.rows import Row, SentColumn, Window, join, pack, unpack
 from launchpad.replay.table import Sampled, Table, TableInfo, TableItem
 
 T = TypeVar("T")
@@ -174,17 +174,18 @@ class TableServer:
         """What is saved. Callers wait only while the list of items is copied, not the items' data."""
         with self._lock:
             limiter = self.table.rate_limiter
-            items = [(i.key, i.priority, i.data, i.times_sampled) for i in self.table.items()]
+            items = [(i.key, i.priority, i.times_sampled, i.data) for i in self.table.items()]
             counts = limiter.inserts, limiter.samples, limiter.deletes
             return {"items": items, "counts": counts, "inserted": list(self._inserted)}
 
-    def refill(self, state: dict[str, Any]) -> None:
-        """Undoes `state`."""
-        items = [TableItem(*each) for each in state["items"]]
+    def refill(
+        self, items: Iterable[TableItem], counts: Iterable[int], inserted: Iterable[int]
+    ) -> None:
+        """Takes up what `state` gave."""
 
         def refill() -> None:
-            self.table.refill(items, *state["counts"])
-            self._inserted = OrderedDict.fromkeys(state["inserted"])
+            self.table.refill(items, *counts)
+            self._inserted = OrderedDict.fromkeys(inserted)
 
         self.change(refill)
 
@@ -294,13 +295,26 @@ class ReplayServer:
 
     def save(self) -> dict[str, Any]:
         """All tables, each as it is at one moment; bytes that items share are in it once."""
-        return {"tables": {name: table.state() for name, table in self._tables.items()}}
+        tables = {name: table.state() for name, table in self._tables.items()}
+        rows: list[Row] = []
+        numbers: dict[int, int] = {}
+        for state in tables.values():
+            for *_, row in state["items"]:
+                if id(row) not in numbers:
+                    numbers[id(row)] = len(rows)
+                    rows.append(row)
+            state["rows"] = array("q", [numbers[id(row)] for *_, row in state["items"]])
+            state["items"] = [tuple(item) for *item, _ in state["items"]]
+        return {"tables": tables, "rows": pack(rows)}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Tables that there are not any more are dropped; new ones begin empty."""
+        rows = unpack(saved["rows"])
         for name, state in saved["tables"].items():
             if name in self._tables:
-                self._tables[name].refill(state)
+                items = zip(state["items"], state["rows"], strict=True)
+                made = [TableItem(key, p, rows[row], times) for (key, p, times), row in items]
+                self._tables[name].refill(made, state["counts"], state["inserted"])
 
     def stop(self) -> None:
         """Ends the calls that wait."""

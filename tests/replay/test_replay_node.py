@@ -108,25 +108,27 @@ def test_what_was_saved_is_there_again_when_the_server_was_killed() -> None:
 @pytest.mark.slow
 def test_a_writer_goes_on_with_a_server_that_is_killed_and_started_again() -> None:
     program = lp.Program("writer")
-    policy = lp.RestartPolicy(max_restarts=50, backoff=0, save_every_s=0.05)
-    table = replay.Table("t", replay.Fifo(), replay.Fifo(), 10_000)
-    with program.group("replay", restart=policy):
+    table = replay.Table("t", replay.Fifo(), replay.Fifo(), 10_000, max_times_sampled=1)
+    with program.group("replay", restart=AT_ONCE):
         node = program.add_node(lp.ReplayNode([table]))
     program.add_node(lp.PyNode(replay_nodes.write_for_long, node, 400), label="writer")
     program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, "test_mp") as running:
-        client = node.dereference()
+        client, saved = node.dereference(), 0
         for kills in range(1, 4):
-            inserts = client.info()["t"].inserts
-            until(lambda n=inserts: client.info()["t"].inserts > n + 20)
+            until(lambda n=saved: client.info()["t"].inserts > n + 20)
+            client.checkpoint()
+            saved = client.info()["t"].inserts - 2  # that may have come since
             kill(running, "replay-0", attempt=kills)
         assert running.results("writer", DEADLINE_S) == [397]
         found = client.sample("t", client.info()["t"].size)
 
     steps = [each.data["i"].tolist() for each in found]
-    assert all(each == [*range(each[0], each[0] + 4)] for each in steps)
-    assert steps[0] == [0, 1, 2, 3]  # the first in a queue is there however often it is sampled
+    assert steps == [[*range(each[0], each[0] + 4)] for each in steps]
+    assert len({each[0] for each in steps}) == len(steps)  # none is there twice
+    assert [each[0] for each in steps[:20]] == [*range(20)]  # all that had been saved
+    assert steps[-1][-1] == 399
 
 
 @pytest.mark.slow
