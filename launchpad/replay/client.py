@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,7 +79,6 @@ class ReplayClient:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._repeatable = server.with_options(idempotent=True)
-        self._random = random.Random(os.urandom(16))
 
     def insert(
         self, data: Any, priorities: Mapping[str, float], timeout_s: float | None = None
@@ -236,8 +234,8 @@ class ReplayClient:
         return int(self._server.checkpoint())
 
     def new_key(self) -> int:
-        """A key that no other item has."""
-        return self._random.getrandbits(63)
+        """A key that no other item has, also not one of a process that was forked from this one."""
+        return int.from_bytes(os.urandom(8), "big") >> 1
 
     def send(
         self,

@@ -65,9 +65,8 @@ class Turn:
         """Lets it look again. From any thread."""
         future, self._future = self._future, None
         if future is not None:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the loop is closed, and the call has ended with it
+            # If the loop is closed, the call has ended with it.
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_set, future)
 
 
