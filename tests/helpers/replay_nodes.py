@@ -50,6 +50,14 @@ def sample_often(replay: ReplayClient, samples: int, most: int) -> int:
     return found
 
 
+def insert_and_sample(replay: ReplayClient, times: int) -> list[int]:
+    found = []
+    for i in range(times):
+        replay.insert(i, {"t": 1.0})
+        found.append(int(replay.sample("t")[0].data))
+    return found
+
+
 def wait_for_samples(replay: ReplayClient) -> None:
     """For ever: there is nothing to sample."""
     replay.sample("empty")

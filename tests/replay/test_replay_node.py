@@ -149,6 +149,21 @@ def test_a_caller_that_dies_in_the_line_takes_nothing_with_it() -> None:
     assert int(found[0].data) == 7
 
 
+def test_a_handle_goes_through_links_and_its_calls_are_counted() -> None:
+    program = lp.Program("edges")
+    node = program.add_node(lp.ReplayNode([queue("t")]), label="replay")
+    slow = node.through(lp.edges.Delay(0.01))
+    program.add_node(lp.PyNode(replay_nodes.insert_and_sample, slow, 3), label="caller")
+
+    with lp.launch(program, "test_mt") as running:
+        assert running.results("caller", DEADLINE_S) == [[0, 1, 2]]
+        running.wait(DEADLINE_S)
+    edges = running.edges()
+
+    assert edges.total(caller="caller", method="insert").calls == 3
+    assert edges.total(caller="caller", method="sample").waiting_s >= 3 * 0.01
+
+
 @pytest.mark.slow
 def test_the_next_launch_goes_on_with_the_tables_of_the_last(tmp_path: Path) -> None:
     sizes = []
