@@ -134,6 +134,26 @@ def test_what_an_environment_does_to_its_arrays_afterwards_does_not_matter() -> 
     assert items(client)[0]["o"].tolist() == [[0] * 3, [1] * 3]
 
 
+def test_items_that_could_not_be_inserted_in_time_stay_and_none_is_inserted_twice(
+    serve: Serve,
+) -> None:
+    client = serve(replay.Table.queue("t", 2))
+    writer = client.trajectory_writer(2, items_per_call=10)
+    for i in range(4):
+        writer.append(i)
+        writer.create_item("t", 1.0, num_steps=1)
+
+    with pytest.raises(TimeoutError):
+        writer.flush(timeout_s=0.05)
+    first = client.sample("t", 2)
+    writer.flush(timeout_s=60)
+    rest = client.sample("t", 2)
+
+    assert [int(each.data[0]) for each in (*first, *rest)] == [0, 1, 2, 3]
+    assert client.info()["t"].inserts == 4
+    writer.close()
+
+
 @pytest.mark.parametrize(
     ("step", "says"),
     [
