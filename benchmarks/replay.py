@@ -39,10 +39,11 @@ STEPS, BATCH, SIZE, AT_A_TIME = 20, 32, 1000, 8
 
 
 def steps_of_an_episode() -> list[dict[str, Any]]:
-    rng = np.random.default_rng(0)
+    frames = np.zeros((STEPS, 84, 84), np.uint8)  # like a game's: Reverb compresses them
+    frames[:, 20:40, 30:50] = np.random.default_rng(0).integers(0, 255, (STEPS, 20, 20))
     return [
         {
-            "observation": rng.integers(0, 255, (84, 84), np.uint8),
+            "observation": frames[i],
             "action": np.int32(i % 4),
             "reward": np.float32(i),
             "discount": np.float32(1),
@@ -139,7 +140,7 @@ def sample_reverb(replay: Any, seconds: float) -> float:
         replay.server_address,
         "t",
         dtypes={name: tf.as_dtype(value.dtype) for name, value in one.items()},
-        shapes={name: (STEPS, *value.shape) for name, value in one.items()},
+        shapes={name: tf.TensorShape((STEPS, *value.shape)) for name, value in one.items()},
         max_in_flight_samples_per_worker=2 * BATCH,
     )
     batches = iter(dataset.batch(BATCH).as_numpy_iterator())
