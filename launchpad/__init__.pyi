@@ -3,6 +3,7 @@
 from launchpad import courier as courier
 from launchpad import edges as edges
 from launchpad import flags as flags
+from launchpad import replay as replay
 from launchpad import testing as testing
 from launchpad.address import Address as Address
 from launchpad.address import get_port_from_address as get_port_from_address
@@ -82,6 +83,8 @@ from launchpad.queues.contents import QueueReport as QueueReport
 from launchpad.queues.contents import QueueStats as QueueStats
 from launchpad.queues.node import QueueHandle as QueueHandle
 from launchpad.queues.node import QueueNode as QueueNode
+from launchpad.replay.node import ReplayHandle as ReplayHandle
+from launchpad.replay.node import ReplayNode as ReplayNode
 from launchpad.resources import PythonProcess as PythonProcess
 from launchpad.resources import Resources as Resources
 from launchpad.restart_policy import RestartPolicy as RestartPolicy

@@ -72,6 +72,7 @@ LAYERS = [
     "handle executable",
     "nodes",
     "queues",
+    "replay",
     "graph",
     "program",
     "compat",

@@ -66,7 +66,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             TypeError: something else.
             DefinitionError: several of Record and Replay.
         """
-        new = CourierHandle[T](
+        new = type(self)(
             cast("Node[Any]", self.node), self._address, self._client_kwargs, self._idempotent
         )
         rules = [*(self._link.rules if self._link is not None else ())]
@@ -146,7 +146,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         super().__init__(constructor, *args, **kwargs)
         if isinstance(constructor, type):
             warn_of_shadowed_methods(constructor)
-        self._server_kwargs = _checked(courier_kwargs, _SERVER_OPTIONS, "courier_kwargs")
+        self._server_kwargs = checked_server(courier_kwargs)
         self._client_kwargs = _checked_client(courier_client_kwargs, "courier_client_kwargs")
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
@@ -241,6 +241,11 @@ def start(server: Server, address: Address) -> None:
     me = context.current()
     if me.listens_at:  # where servers move, the launcher sends the endpoints to the other workers
         me.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
+
+
+def checked_server(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a server, none of them unknown."""
+    return _checked(given, _SERVER_OPTIONS, "courier_kwargs")
 
 
 def _checked_client(given: Mapping[str, Any] | None, what: str) -> dict[str, Any]:

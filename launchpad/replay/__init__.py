@@ -1,0 +1,61 @@
+"""Experience replay: what a `lp.ReplayNode` has, and what its clients do with it.
+
+Table(name, sampler, remover, max_size, max_times_sampled, rate_limiter)
+    sampler, remover    Uniform, Prioritized, Fifo, Lifo, MaxHeap, MinHeap
+    rate_limiter        MinSize, SampleToInsertRatio, QueueLimiter, StackLimiter
+ReplayClient            insert, sample, batches, update_priorities; and makes writers
+    writers             TrajectoryWriter, NStepWriter, SequenceWriter
+"""
+
+from launchpad.replay.batches import Batches
+from launchpad.replay.client import ReplayClient, ReplaySample, SampleInfo
+from launchpad.replay.n_step_writer import NStepWriter, Transition
+from launchpad.replay.rate_limiters import (
+    MinSize,
+    QueueLimiter,
+    RateLimiter,
+    SampleToInsertRatio,
+    StackLimiter,
+)
+from launchpad.replay.selectors import (
+    Fifo,
+    Lifo,
+    MaxHeap,
+    MinHeap,
+    Prioritized,
+    Selector,
+    Uniform,
+)
+from launchpad.replay.sequence_writer import SequenceWriter
+from launchpad.replay.table import Table, TableInfo
+from launchpad.replay.trajectory_writer import TrajectoryWriter
+
+__all__ = [
+    # Tables.
+    "Table",
+    "TableInfo",
+    # What is sampled, and what is removed.
+    "Fifo",
+    "Lifo",
+    "MaxHeap",
+    "MinHeap",
+    "Prioritized",
+    "Selector",
+    "Uniform",
+    # When inserts and samples wait.
+    "MinSize",
+    "QueueLimiter",
+    "RateLimiter",
+    "SampleToInsertRatio",
+    "StackLimiter",
+    # Clients, and what they get.
+    "Batches",
+    "ReplayClient",
+    "ReplaySample",
+    "SampleInfo",
+    # Writers of steps.
+    "NStepWriter",
+    "SequenceWriter",
+    "TrajectoryWriter",
+    "Transition",
+]

@@ -1,0 +1,298 @@
+"""The client of a ReplayNode: inserts, samples, and what else can be done to its tables."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from launchpad import context
+from launchpad.errors import Stopped
+from launchpad.replay import columns, structure
+from launchpad.replay.columns import Signature
+from launchpad.replay.errors import ServerStopping
+
+if TYPE_CHECKING:
+    from launchpad.replay.batches import Batches
+    from launchpad.replay.n_step_writer import NStepWriter
+    from launchpad.replay.sequence_writer import SequenceWriter
+    from launchpad.replay.table import TableInfo
+    from launchpad.replay.trajectory_writer import TrajectoryWriter
+
+_STOP_S = 1.0
+
+
+class SampleInfo(NamedTuple):
+    """What is known of a sampled item; of a batch, each of these is an array with a number for each item.
+
+    Attributes:
+        key: Which item it is, for `update_priorities` and `delete`.
+        probability: With which it was chosen; for importance weights.
+        table_size: Of how many.
+        priority: What it was then.
+        times_sampled: How often it had been, this time included.
+    """
+
+    key: Any
+    probability: Any
+    table_size: Any
+    priority: Any
+    times_sampled: Any
+
+
+class ReplaySample(NamedTuple):
+    """An item that was sampled, or a batch of them: the same structure with a new first axis."""
+
+    info: SampleInfo
+    data: Any
+
+
+class ReplayClient:
+    """Inserts into and samples from the tables of a ReplayNode; what its handle turns into.
+
+    Items are structures of arrays and numbers: dicts, tuples, lists, dataclasses. Arrays go in and out as
+    they are; the server does not look into them.
+
+    Example:
+        def act(replay: lp.replay.ReplayClient):
+          replay.insert({"observation": o, "action": a}, priorities={"transitions": 1.0})
+
+        def learn(replay: lp.replay.ReplayClient):
+          for batch in replay.batches("transitions", batch_size=256):
+            td_errors = step(batch.data["observation"], batch.data["action"])
+            replay.update_priorities("transitions", batch.info.key, abs(td_errors))
+
+    Where a table's rate limiter says so, inserts and samples wait; for `timeout_s` at most if that is given,
+    and until the program stops, then they raise `lp.Stopped`. Any number of threads may share a client. It
+    can be pickled.
+
+    An insert whose answer is lost (the connection broke, the server was started again) is sent again; the
+    server recognises one that it had carried out, and does nothing. A sample is not: it raises
+    OutcomeUnknown, as any call.
+
+    Args:
+        server: A courier client of the node: `running.client("replay")` in the launching script.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._repeatable = server.with_options(idempotent=True)
+
+    def insert(
+        self, data: Any, priorities: Mapping[str, float], timeout_s: float | None = None
+    ) -> None:
+        """Inserts one item into each of these tables; they share its bytes.
+
+        Args:
+            data: A structure of arrays and numbers.
+            priorities: Table → priority.
+            timeout_s: How long it may wait for the limiter of each.
+
+        Raises:
+            TimeoutError: it could not be inserted within `timeout_s`, into one of them.
+            TypeError: a leaf is no array or number.
+            DefinitionError: there is no such table. ValueError: a priority that its selector cannot take.
+        """
+        arrays, found = columns.arrays_of(data)
+        signature = Signature(found, tuple([columns.spec_of(array) for array in arrays]))
+        row = columns.encode_signature(signature), [columns.buffer_of(array) for array in arrays]
+        items = [(table, self.new_key(), float(p), 0) for table, p in priorities.items()]
+        self.send(b"", 0, [], [row], items, timeout_s)
+
+    def sample(
+        self, table: str, num_samples: int = 1, timeout_s: float | None = None
+    ) -> list[ReplaySample]:
+        """Samples items, each by itself: they need not be alike.
+
+        Returns:
+            So many; fewer, but one at least, when `timeout_s` is over.
+
+        Raises:
+            TimeoutError: none could be sampled within `timeout_s`.
+            OutcomeUnknown: the server was lost meanwhile.
+        """
+        found: list[ReplaySample] = []
+        for infos, groups in self._sample(table, num_samples, timeout_s):
+            samples: dict[int, ReplaySample] = {}
+            for encoded, places, buffers in groups:
+                signature = columns.decode_signature(encoded)
+                arrays = columns.stacked(signature, buffers, len(places))
+                for row, place in enumerate(places):
+                    leaves = (array[row] for array in arrays)
+                    info = SampleInfo(*(column[place] for column in infos))
+                    data = structure.unflatten(signature.structure, leaves)
+                    samples[place] = ReplaySample(info, data)
+            found += [samples[place] for place in sorted(samples)]
+        return found
+
+    def sample_batch(
+        self, table: str, batch_size: int, timeout_s: float | None = None
+    ) -> ReplaySample:
+        """Samples items that are alike, stacked: each array has a new first axis.
+
+        Returns:
+            So many; fewer, but one at least, when `timeout_s` is over.
+
+        Raises:
+            ValueError: they differ in structure, dtypes or shapes: pad them, or use `sample`.
+            TimeoutError, OutcomeUnknown: as `sample`.
+        """
+        import numpy as np
+
+        signatures: set[Signature] = set()
+        parts, infos = [], []
+        for info, groups in self._sample(table, batch_size, timeout_s):
+            infos.append(info)
+            for encoded, places, buffers in groups:
+                signatures.add(signature := columns.decode_signature(encoded))
+                parts.append(columns.stacked(signature, buffers, len(places)))
+        if len(signatures) > 1:
+            shown = " and ".join(str([*each.specs]) for each in list(signatures)[:2])
+            raise ValueError(
+                f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
+                " SequenceWriter does by padding, or use sample(), which stacks nothing"
+            )
+        arrays = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]
+        data = structure.unflatten(signatures.pop().structure, iter(arrays))
+        return ReplaySample(SampleInfo(*columns_of_info), data)
+
+    def batches(
+        self, table: str, batch_size: int, *, prefetch: int = 2, timeout_s: float | None = None
+    ) -> Batches:
+        """Batches without an end, as `sample_batch` gives them, sampled ahead by a thread.
+
+        Example:
+            with replay.batches("transitions", 256) as batches:
+              for batch in batches: …
+
+        Args:
+            prefetch: How many batches are there already while one is worked on. Their items were sampled,
+                and count as such, before they are used.
+            timeout_s: How long a batch may take; when it is over a batch may be smaller, and if there is
+                nothing at all the iterator raises TimeoutError.
+        """
+        from launchpad.replay.batches import Batches
+
+        return Batches(self, table, batch_size, prefetch, timeout_s)
+
+    def trajectory_writer(
+        self, max_sequence_length: int, items_per_call: int = 1
+    ) -> TrajectoryWriter:
+        """A writer of steps, and of items that share them: see TrajectoryWriter."""
+        from launchpad.replay.trajectory_writer import TrajectoryWriter
+
+        return TrajectoryWriter(self, max_sequence_length, items_per_call)
+
+    def n_step_writer(self, table: str, n: int, discount: float, **options: Any) -> NStepWriter:
+        """A writer of n-step transitions: see NStepWriter."""
+        from launchpad.replay.n_step_writer import NStepWriter
+
+        return NStepWriter(self, table, n, discount, **options)
+
+    def sequence_writer(
+        self, table: str, length: int, period: int, **options: Any
+    ) -> SequenceWriter:
+        """A writer of sequences of one length, which may overlap: see SequenceWriter."""
+        from launchpad.replay.sequence_writer import SequenceWriter
+
+        return SequenceWriter(self, table, length, period, **options)
+
+    def update_priorities(
+        self, table: str, keys: Iterable[int], priorities: Iterable[float]
+    ) -> int:
+        """Sets the priorities of items; returns of how many. Those that have gone are passed over."""
+        updates = [*map(int, keys)], [*map(float, priorities)]
+        if len(updates[0]) != len(updates[1]):
+            raise ValueError(f"{len(updates[0])} keys and {len(updates[1])} priorities")
+        return int(self._server.update_priorities(table, *updates))
+
+    def delete(self, table: str, keys: Iterable[int]) -> int:
+        """Removes items; returns how many there were."""
+        return int(self._server.delete(table, [*map(int, keys)]))
+
+    def reset(self, table: str) -> None:
+        """Removes all items of a table; its limiter begins anew."""
+        self._server.reset(table)
+
+    def info(self) -> dict[str, TableInfo]:
+        """How each table is."""
+        found: dict[str, TableInfo] = self._server.info()
+        return found
+
+    def checkpoint(self) -> int:
+        """Saves all tables now, durably, and returns which version that is.
+
+        The next attempt of the server begins with what was saved last; so does the next launch with the same
+        `launch(state=…)`.
+
+        Raises:
+            StateError: it could not be written; what was saved before is untouched.
+        """
+        return int(self._server.checkpoint())
+
+    def new_key(self) -> int:
+        """A key that no other item has, also not one of a process that was forked from this one."""
+        return int.from_bytes(os.urandom(8), "big") >> 1
+
+    def send(
+        self,
+        writer: bytes,
+        keep_from: int,
+        segments: Sequence[Any],
+        rows: Sequence[Any],
+        items: Sequence[Any],
+        timeout_s: float | None,
+    ) -> None:
+        """What writers send; see ReplayServer.insert."""
+        arguments = writer, keep_from, segments, rows, items, timeout_s
+        _until_done(functools.partial(self._repeatable.insert, *arguments))
+
+    def forget(self, writer: bytes) -> None:
+        """A writer is done; see ReplayServer.forget."""
+        self._server.forget(writer)
+
+    def _sample(self, table: str, n: int, timeout_s: float | None) -> Iterable[tuple[Any, Any]]:
+        """What the server gives, until there are `n` or the time is over: infos, and groups of items."""
+        if n < 1:
+            raise ValueError(f"expected 1 sample or more, got {n!r}")
+        has_some, ends = False, None if timeout_s is None else time.monotonic() + timeout_s
+        while n > 0:
+            left_s = None if ends is None else max(0.0, ends - time.monotonic())
+            call = functools.partial(self._server.sample, table, n, left_s)
+            try:
+                *infos, groups = _until_done(call)
+            except TimeoutError:
+                if not has_some:
+                    raise
+                return
+            has_some = True
+            n -= len(infos[0])
+            yield infos, groups
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReplayClient, (self._server,)
+
+    def __eq__(self, other: object) -> bool:
+        return other._server == self._server if isinstance(other, ReplayClient) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._server)
+
+    def __repr__(self) -> str:
+        return f"ReplayClient({self._server!r})"
+
+
+def _until_done(call: Callable[[], Any]) -> Any:
+    """Calls again where the server was stopping and had not done it; Stopped if this worker stops, too."""
+    while True:
+        try:
+            return call()
+        except ServerStopping:
+            me = context.try_current()
+            if me is None:
+                time.sleep(_STOP_S)
+            elif me.stop_event.wait(_STOP_S):
+                raise Stopped from None

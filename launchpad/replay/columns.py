@@ -1,0 +1,89 @@
+"""Columns: arrays as raw bytes, and the signature that says what they are. For clients; needs numpy.
+
+    item       a structure of arrays         signature  its structure, and dtype and shape of each column
+    columns    the bytes of each array       batch      for each column the bytes of n items in a row
+
+The server never looks into a signature: items whose signatures are equal can be stacked, and that is all.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from launchpad.courier.codec import pickling
+from launchpad.replay import structure
+from launchpad.replay.structure import Structure
+
+_OUT_OF_BAND_FROM = 4 << 10
+"""Courier would look at a message with smaller buffers twice."""
+
+Spec = tuple[str, tuple[int, ...]]
+"""Dtype and shape of a column, of one item."""
+
+
+class Signature(NamedTuple):
+    """What an item is, but for the bytes of its columns."""
+
+    structure: Structure
+    specs: tuple[Spec, ...]
+
+
+def arrays_of(value: Any) -> tuple[list[Any], Structure]:
+    """The leaves as contiguous arrays, and the structure. TypeError, with the path, for what is none."""
+    import numpy as np
+
+    leaves: list[Any] = []
+    found = structure.flatten(value, leaves)
+    if not leaves:
+        raise TypeError(f"an item holds at least one array or number, and {value!r} holds none")
+    for place, leaf in enumerate(leaves):
+        array = np.asarray(leaf, order="C")
+        if array.dtype.kind in "OV" or np.dtype(array.dtype.str) != array.dtype:
+            where = list(structure.paths(found))[place]
+            raise TypeError(
+                f"{where} is a {type(leaf).__name__} of dtype {array.dtype}: replay keeps arrays and numbers,"
+                " whose bytes are all there is to them"
+            )
+        leaves[place] = array
+    return leaves, found
+
+
+def spec_of(array: Any) -> Spec:
+    """Its dtype and shape."""
+    return array.dtype.str, array.shape
+
+
+def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:
+    """The bytes of a contiguous array, to be sent as they are; of a small one a copy."""
+    if array.nbytes < _OUT_OF_BAND_FROM:
+        return bytes(array.tobytes())
+    import numpy as np
+
+    return pickle.PickleBuffer(array.reshape(-1).view(np.uint8))
+
+
+@functools.lru_cache(1024)
+def encode_signature(signature: Signature) -> bytes:
+    """A signature as bytes; equal ones of one process give equal bytes."""
+    return pickling.encode(tuple(signature))[0]
+
+
+@functools.lru_cache(1024)
+def decode_signature(encoded: bytes) -> Signature:
+    """The way back."""
+    return Signature(*pickle.loads(encoded))
+
+
+def stacked(signature: Signature, buffers: Sequence[Any], n: int) -> list[Any]:
+    """The columns of `n` items, as arrays over the memory of the buffers."""
+    import numpy as np
+
+    return [
+        np.frombuffer(buffer, dtype).reshape(n, *shape)
+        if len(buffer)
+        else np.empty((n, *shape), dtype)
+        for (dtype, shape), buffer in zip(signature.specs, buffers, strict=True)
+    ]

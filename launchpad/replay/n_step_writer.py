@@ -1,0 +1,143 @@
+"""NStepWriter: transitions over n steps, as those of Acme's NStepTransitionAdder. Needs numpy."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from launchpad.replay.structure import flatten, unflatten
+from launchpad.replay.trajectory_writer import TrajectoryWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from launchpad.replay.client import ReplayClient
+
+
+class Transition(NamedTuple):
+    """What came of an action; of a batch, each has a new first axis."""
+
+    observation: Any
+    action: Any
+    reward: Any
+    discount: Any
+    next_observation: Any
+
+
+class NStepWriter:
+    """Writes transitions over n steps: (s_t, a_t, R, D, s_{t+n}).
+
+    With g the agent's discount and d_t the environment's, which is 0 before a terminal state:
+
+        R = r_t + g·d_t·r_{t+1} + … + g^(n-1)·d_t…d_{t+n-2}·r_{t+n-1}
+        D = g^(n-1) · d_t…d_{t+n-1}
+
+    D has one g less than R would suggest, for the learner to apply: target = R + g·D·max Q(s_{t+n}). At the
+    beginning of an episode there are shorter ones from s_0, at its end shorter ones to the last. Observations
+    are sent once, though each is the first of one transition and the last of another.
+    (Hoffman et al., "Acme", arXiv 2006.00979.)
+
+    Example:
+        with replay.n_step_writer("transitions", n=5, discount=0.99) as writer:
+          writer.add_first(observation)
+          while not done:
+            observation, reward, done = environment.step(action := policy(observation))
+            writer.add(action, reward, observation, discount=0.0 if done else 1.0, is_last=done)
+
+    What is sampled is a `Transition`, with R and D of float32. For one thread.
+
+    Args:
+        client: Of the node.
+        table: Where to.
+        n: How many steps, 1 or more.
+        discount: The agent's, g.
+        priority: Of each new one; or a function of a Transition of arrays.
+        items_per_call: With how many items they are sent: at once by default.
+    """
+
+    def __init__(
+        self,
+        client: ReplayClient,
+        table: str,
+        n: int,
+        discount: float,
+        *,
+        priority: float | Callable[[Transition], float] = 1.0,
+        items_per_call: int = 1,
+    ) -> None:
+        if n < 1:
+            raise ValueError(f"n is 1 or more, not {n!r}")
+        self._writer = TrajectoryWriter(client, n + 1, items_per_call)
+        self._table, self._n, self._discount, self._priority = table, n, discount, priority
+        self._recent: deque[tuple[Any, Any, Any]] = deque(maxlen=n)
+        self._is_in_episode = False
+
+    def add_first(self, observation: Any) -> None:
+        """Begins an episode, with its first observation."""
+        if self._is_in_episode:
+            raise ValueError("add_first within an episode: the last step of one has is_last=True")
+        self._is_in_episode = True
+        self._writer.append(observation)
+
+    def add(
+        self,
+        action: Any,
+        reward: Any,
+        next_observation: Any,
+        discount: Any = 1.0,
+        is_last: bool = False,
+    ) -> None:
+        """Adds a step: what was done, and what came of it.
+
+        Args:
+            discount: The environment's; 0 where the next observation is terminal.
+            is_last: The episode ends: by a terminal state, or because it is cut off (with a discount of 1).
+        """
+        import numpy as np
+
+        if not self._is_in_episode:
+            raise ValueError("add before add_first: an episode begins with an observation")
+        self._writer.append(next_observation)
+        self._recent.append((action, np.asarray(reward, float), np.asarray(discount, float)))
+        self._write()
+        if is_last:
+            while len(self._recent) > 1:
+                self._recent.popleft()
+                self._write()
+            self._recent.clear()
+            self._writer.end_episode()
+            self._is_in_episode = False
+
+    def _write(self) -> None:
+        """A transition over all recent steps."""
+        import numpy as np
+
+        (action, total_reward, total_discount), *rest = self._recent
+        for _, reward, discount in rest:
+            total_reward = total_reward + self._discount * total_discount * reward
+            total_discount = self._discount * total_discount * discount
+        first = -1 - len(self._recent)
+        history: list[Any] = []
+        found = flatten(self._writer.history, history)
+        before, after = (unflatten(found, (h[i] for h in history)) for i in (first, -1))
+        sums = np.float32(total_reward), np.float32(total_discount)
+        transition = Transition(before, action, sums[0], sums[1], after)
+        priority = self._priority
+        if callable(priority):
+            seen = [unflatten(found, (h[i].numpy() for h in history)) for i in (first, -1)]
+            priority = priority(Transition(seen[0], action, sums[0], sums[1], seen[1]))
+        self._writer.create_item(self._table, priority, trajectory=transition)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Sends what has not been; see TrajectoryWriter."""
+        self._writer.flush(timeout_s)
+
+    def close(self) -> None:
+        """Sends what has not been."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._writer.__exit__(kind, error, traceback)

@@ -1,0 +1,93 @@
+"""ReplayNode: a server of tables of experience, for reinforcement learning.
+
+    actor ──insert──▶ ┐                    ┌──sample──▶ learner
+    actor ──insert──▶ ├─▶ tables of items ─┤
+    actor ──insert──▶ ┘                    └◀─update_priorities── learner
+
+The terms are those of Reverb (Cassirer et al., arXiv 2102.04736), the real one of which is a ReverbNode.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launchpad.address import COURIER, Address
+from launchpad.errors import DefinitionError
+from launchpad.executable import Code, Executable
+from launchpad.nodes.base import Node
+from launchpad.nodes.courier import CourierHandle, ServeObject, checked_server
+from launchpad.replay.client import ReplayClient
+from launchpad.replay.server import ReplayServer
+from launchpad.replay.table import Table
+
+
+class ReplayHandle(CourierHandle[ReplayServer]):
+    """Stands for a ReplayNode; in a worker it turns into a `lp.replay.ReplayClient`."""
+
+    def dereference(self) -> ReplayClient:  # type: ignore[override]
+        """The client. It connects when it is first used, and waits for the server."""
+        return ReplayClient(super().dereference())
+
+
+class ReplayNode(Node[ReplayHandle]):
+    """Serves tables of experience: actors insert, learners sample.
+
+    Example:
+        replay = program.add_node(
+            lp.ReplayNode([
+                lp.replay.Table(
+                    "transitions",
+                    sampler=lp.replay.Prioritized(0.6),
+                    remover=lp.replay.Fifo(),
+                    max_size=100_000,
+                    rate_limiter=lp.replay.SampleToInsertRatio(8, 1000, error_buffer=800),
+                )
+            ]),
+            label="replay",
+        )
+        program.add_node(lp.PyClassNode(Actor, replay), label="actor")      # replay.insert(…)
+        program.add_node(lp.PyClassNode(Learner, replay), label="learner")  # replay.batches(…)
+
+    What is in the tables is saved as the object of a CourierNode is: each `save_every_s` of the group's
+    RestartPolicy, before it is restarted on purpose, at the end where `launch(state=…)` keeps it, and by
+    `client.checkpoint()`. A server that is killed and started again begins with what was saved last, or with
+    nothing.
+
+    Args:
+        tables: Of different names.
+        courier_kwargs: Options of the server, as those of a CourierNode.
+
+    Raises:
+        DefinitionError: no table, or two of one name.
+    """
+
+    def __init__(
+        self, tables: Sequence[Table], *, courier_kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__()
+        self._tables = tuple(tables)
+        for table in self._tables:
+            if not isinstance(table, Table):
+                raise TypeError(f"ReplayNode takes a list of lp.replay.Table, got {table!r} in it")
+        if not self._tables:
+            raise DefinitionError("a ReplayNode needs at least one table, and was given none")
+        twice = [n for n, times in Counter(t.name for t in self._tables).items() if times > 1]
+        if twice:
+            raise DefinitionError(f"a ReplayNode has two tables of the name {twice[0]!r}")
+        self._server_kwargs = checked_server(courier_kwargs)
+        self._address = self.allocate_address(Address("courier", kind=COURIER))
+
+    def arguments(self) -> dict[str, Any]:
+        return {"tables": self._tables}
+
+    def create_handle(self) -> ReplayHandle:
+        return ReplayHandle(self, self._address)
+
+    def to_executable(self) -> Executable:
+        code = Code(ReplayServer)
+        return ServeObject(code, (self._tables,), {}, False, self._address, self._server_kwargs)
+
+    def __repr__(self) -> str:
+        return f"ReplayNode({[table.name for table in self._tables]})"

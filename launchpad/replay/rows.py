@@ -1,0 +1,153 @@
+"""Rows: the data of items as the server keeps it, bytes that it never looks into.
+
+    a row       (signature, columns)             signature: bytes; equal for rows that can be stacked
+    a column    ((bytes, start, stop), …)        pieces of what writers have sent, which items share
+
+A writer sends its steps once, a segment at a time: some consecutive steps, one buffer for each column. Items
+refer to steps by their number. What a writer may still refer to is its window.
+"""
+
+from __future__ import annotations
+
+import pickle
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from launchpad.courier.buffers import allocate
+from launchpad.replay.errors import UnknownSteps
+
+_OUT_OF_BAND_FROM = 4 << 10
+"""Courier would look at a message with smaller buffers twice."""
+_COPIED_FROM = 256 << 10
+"""Buffers of this size may be in memory shared with the sender, which is meant to be given back soon."""
+
+
+class StepBytes:
+    """Bytes that several items may share, and that are saved once."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, buffer: Any) -> None:
+        view = memoryview(buffer)
+        self.view = memoryview(bytearray(view)) if view.nbytes >= _COPIED_FROM else view
+
+
+Column = tuple[tuple[StepBytes, int, int], ...]
+Row = tuple[bytes, tuple[Column, ...]]
+SentColumn = Any
+"""What a client sends of a column: its bytes, or (column, first step, stop) of steps that were sent."""
+
+
+class SentSteps(NamedTuple):
+    """Steps `first` to `stop` of a writer."""
+
+    first: int
+    stop: int
+    columns: list[StepBytes]
+
+
+class Window:
+    """The steps of one writer that its next items may refer to."""
+
+    def __init__(self) -> None:
+        self._segments: list[SentSteps] = []
+
+    def add(self, first: int, stop: int, buffers: Iterable[Any]) -> None:
+        """Steps have come; again, if the writer does not know whether they have."""
+        self._segments.append(SentSteps(first, stop, [StepBytes(buffer) for buffer in buffers]))
+
+    def forget(self, before: int) -> None:
+        """The writer will not refer to steps before this one any more."""
+        self._segments = [each for each in self._segments if each.stop > before]
+
+    def column(self, number: int, first: int, stop: int) -> Column:
+        """The bytes of some steps of one column. Raises UnknownSteps."""
+        for segment in reversed(self._segments):
+            if segment.first <= first and stop <= segment.stop:
+                data = segment.columns[number]
+                size = data.view.nbytes // (segment.stop - segment.first)
+                return ((data, (first - segment.first) * size, (stop - segment.first) * size),)
+        pieces, at = [], first
+        while at < stop:
+            for segment in reversed(self._segments):
+                if segment.first <= at < segment.stop:
+                    break
+            else:
+                raise UnknownSteps(f"step {at} is not here, or not any more")
+            data, end = segment.columns[number], min(stop, segment.stop)
+            size = data.view.nbytes // (segment.stop - segment.first)
+            pieces.append((data, (at - segment.first) * size, (end - segment.first) * size))
+            at = end
+        return tuple(pieces)
+
+    def row(self, signature: bytes, columns: Iterable[SentColumn]) -> Row:
+        """The row that a client has sent."""
+        return signature, tuple(
+            [
+                self.column(*each)
+                if isinstance(each, tuple)
+                else ((data := StepBytes(each), 0, data.view.nbytes),)
+                for each in columns
+            ]
+        )
+
+
+def pack(rows: Iterable[Row]) -> dict[str, Any]:
+    """Rows in a form that is quick to pickle, and has what they share once."""
+    signatures: dict[bytes, int] = {}
+    numbers: dict[int, int] = {}
+    buffers: list[pickle.PickleBuffer] = []
+    layout = array("q")
+    for signature, columns in rows:
+        layout.append(signatures.setdefault(signature, len(signatures)))
+        layout.append(len(columns))
+        for column in columns:
+            layout.append(len(column))
+            for data, start, stop in column:
+                if (number := numbers.get(id(data))) is None:
+                    number = numbers[id(data)] = len(buffers)
+                    buffers.append(pickle.PickleBuffer(data.view))
+                layout.extend((number, start, stop))
+    return {"signatures": [*signatures], "buffers": buffers, "layout": layout}
+
+
+def unpack(packed: dict[str, Any]) -> list[Row]:
+    """The way back."""
+    shared, numbers = [StepBytes(each) for each in packed["buffers"]], iter(packed["layout"])
+    return [
+        (
+            packed["signatures"][which],
+            tuple(
+                [
+                    tuple(
+                        [
+                            (shared[next(numbers)], next(numbers), next(numbers))
+                            for _ in range(next(numbers))
+                        ]
+                    )
+                    for _ in range(next(numbers))
+                ]
+            ),
+        )
+        for which in numbers
+    ]
+
+
+def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
+    """The columns of rows with one signature: of each the bytes of all rows, one after the other."""
+    found: list[pickle.PickleBuffer | bytearray] = []
+    for columns in zip(*(row[1] for row in rows), strict=True):
+        length = sum([stop - start for _, start, stop in columns[0]])
+        if (size := length * len(rows)) < _OUT_OF_BAND_FROM:
+            parts = [data.view[start:stop] for column in columns for data, start, stop in column]
+            found.append(bytearray().join(parts))
+            continue
+        memory, at = allocate(size), 0
+        for column in columns:
+            for data, start, stop in column:
+                end = at + stop - start
+                memory[at:end] = data.view[start:stop]
+                at = end
+        found.append(pickle.PickleBuffer(memory))
+    return found

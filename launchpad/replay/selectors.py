@@ -1,0 +1,284 @@
+"""Selectors: which item of a table is sampled next, and which one is removed when it is full.
+
+    Uniform                          any, all alike
+    Prioritized(priority_exponent)   in proportion to priority ** priority_exponent
+    Fifo, Lifo                       the one inserted first, last
+    MaxHeap, MinHeap                 the one of the highest, the lowest priority; of equals the one set first
+
+Pure: each knows keys and priorities, and no items. The same seed and the same calls give the same keys.
+"""
+
+from __future__ import annotations
+
+import abc
+import heapq
+import math
+import random
+from array import array
+from collections import OrderedDict
+
+_LARGEST_WEIGHT = 1e300  # a sum of many is still finite
+
+
+class Selector(abc.ABC):
+    """Chooses among the keys of a table. Used by one thread at a time.
+
+    `insert` takes a new key, `update`, `delete` and `sample` need one that is there: KeyError, or IndexError.
+    """
+
+    @abc.abstractmethod
+    def insert(self, key: int, priority: float) -> None:
+        """A key comes."""
+
+    @abc.abstractmethod
+    def update(self, key: int, priority: float) -> None:
+        """A key has another priority from now on."""
+
+    @abc.abstractmethod
+    def delete(self, key: int) -> None:
+        """A key goes."""
+
+    @abc.abstractmethod
+    def sample(self) -> tuple[int, float]:
+        """A key, and the probability with which it was chosen."""
+
+    @abc.abstractmethod
+    def clear(self) -> None:
+        """All keys go."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    def check(self, priority: float) -> None:
+        """Raises ValueError for a priority that it cannot take."""
+        if math.isnan(priority):
+            raise ValueError(f"{self!r} takes a number as a priority, not {priority!r}")
+
+    def seed(self, seed: int) -> None:
+        """What is random from now on follows from this number."""
+        return
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Uniform(Selector):
+    """Any item, all with the same probability."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+        self._keys: list[int] = []
+        self._places: dict[int, int] = {}
+
+    def insert(self, key: int, priority: float) -> None:
+        self._places[key] = len(self._keys)
+        self._keys.append(key)
+
+    def update(self, key: int, priority: float) -> None:
+        self._places[key]
+
+    def delete(self, key: int) -> None:
+        place = self._places.pop(key)
+        last = self._keys.pop()
+        if last != key:
+            self._keys[place] = last
+            self._places[last] = place
+
+    def sample(self) -> tuple[int, float]:
+        n = len(self._keys)
+        if not n:
+            raise IndexError("there is nothing to sample")
+        return self._keys[int(self._random.random() * n)], 1 / n
+
+    def clear(self) -> None:
+        self._keys.clear()
+        self._places.clear()
+
+    def seed(self, seed: int) -> None:
+        self._random.seed(seed)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Prioritized(Selector):
+    """An item with a probability in proportion to `priority ** priority_exponent`.
+
+    A priority of 0 is a probability of 0, unless all are 0: then all are alike. (Schaul et al., "Prioritized
+    Experience Replay", arXiv 1511.05952; the exponent is their alpha.)
+
+    A sum tree: leaf i is the weight of the i-th key, every other node the sum of the two below it. Sums are
+    computed anew on the way up, so that no rounding errors add up.
+    """
+
+    def __init__(self, priority_exponent: float) -> None:
+        if not 0 <= priority_exponent < math.inf:
+            raise ValueError(f"priority_exponent is 0 or more, not {priority_exponent!r}")
+        self.priority_exponent = float(priority_exponent)
+        self._random = random.Random()
+        self._tree = array("d")
+        self.clear()
+
+    def check(self, priority: float) -> None:
+        """Besides, it is not negative, and the weight that it gives is finite."""
+        try:
+            weight = self._weight(priority) if priority >= 0 else math.nan
+        except OverflowError:
+            weight = math.inf
+        if not weight <= _LARGEST_WEIGHT:
+            raise ValueError(
+                f"{self!r} takes priorities of 0 or more, and finite ones: {priority!r}"
+            )
+
+    def insert(self, key: int, priority: float) -> None:
+        place = len(self._keys)
+        if place == self._capacity:
+            leaves = self._tree[self._capacity :]
+            self._capacity *= 2
+            self._tree = (
+                array("d", bytes(8 * self._capacity)) + leaves + array("d", bytes(8 * place))
+            )
+            for node in range(self._capacity - 1, 0, -1):
+                self._tree[node] = self._tree[2 * node] + self._tree[2 * node + 1]
+        self._places[key] = place
+        self._keys.append(key)
+        self._set(place, self._weight(priority))
+
+    def update(self, key: int, priority: float) -> None:
+        self._set(self._places[key], self._weight(priority))
+
+    def delete(self, key: int) -> None:
+        place = self._places.pop(key)
+        last_key, last = self._keys.pop(), len(self._keys)
+        if last_key != key:
+            self._keys[place] = last_key
+            self._places[last_key] = place
+            self._set(place, self._tree[self._capacity + last])
+        self._set(last, 0.0)
+
+    def sample(self) -> tuple[int, float]:
+        n = len(self._keys)
+        if not n:
+            raise IndexError("there is nothing to sample")
+        tree, total = self._tree, self._tree[1]
+        if total <= 0:
+            return self._keys[int(self._random.random() * n)], 1 / n
+        left_over, node = self._random.random() * total, 1
+        while node < self._capacity:
+            node *= 2
+            # Rounding may leave a little too much: never go where there is no weight at all.
+            if left_over >= tree[node] and tree[node + 1] > 0:
+                left_over -= tree[node]
+                node += 1
+        return self._keys[node - self._capacity], tree[node] / total
+
+    def clear(self) -> None:
+        self._capacity = 64
+        self._tree = array("d", bytes(8 * 2 * self._capacity))
+        self._keys: list[int] = []
+        self._places: dict[int, int] = {}
+
+    def seed(self, seed: int) -> None:
+        self._random.seed(seed)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __repr__(self) -> str:
+        return f"Prioritized({self.priority_exponent:g})"
+
+    def _weight(self, priority: float) -> float:
+        return 0.0 if priority == 0 else float(priority**self.priority_exponent)
+
+    def _set(self, place: int, weight: float) -> None:
+        tree, node = self._tree, self._capacity + place
+        tree[node] = weight
+        while node > 1:
+            node //= 2
+            tree[node] = tree[2 * node] + tree[2 * node + 1]
+
+
+class Fifo(Selector):
+    """The item that was inserted first."""
+
+    _is_last = False
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[int, None] = OrderedDict()
+
+    def insert(self, key: int, priority: float) -> None:
+        self._keys[key] = None
+
+    def update(self, key: int, priority: float) -> None:
+        self._keys[key]
+
+    def delete(self, key: int) -> None:
+        del self._keys[key]
+
+    def sample(self) -> tuple[int, float]:
+        if not self._keys:
+            raise IndexError("there is nothing to sample")
+        return next(reversed(self._keys) if self._is_last else iter(self._keys)), 1.0
+
+    def clear(self) -> None:
+        self._keys.clear()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Lifo(Fifo):
+    """The item that was inserted last."""
+
+    _is_last = True
+
+
+class MinHeap(Selector):
+    """The item of the lowest priority; of those with equal ones, that whose priority was set first."""
+
+    _sign = 1.0
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def insert(self, key: int, priority: float) -> None:
+        self._changes += 1
+        entry = self._sign * priority, self._changes, key
+        self._entries[key] = entry
+        heapq.heappush(self._heap, entry)
+
+    def update(self, key: int, priority: float) -> None:
+        self._entries[key]
+        self.insert(key, priority)
+        self._tidy()
+
+    def delete(self, key: int) -> None:
+        del self._entries[key]
+        self._tidy()
+
+    def sample(self) -> tuple[int, float]:
+        if not self._entries:
+            raise IndexError("there is nothing to sample")
+        while self._entries.get(self._heap[0][2]) != self._heap[0]:  # deleted, or set anew, since
+            heapq.heappop(self._heap)
+        return self._heap[0][2], 1.0
+
+    def clear(self) -> None:
+        self._changes = 0
+        self._heap: list[tuple[float, int, int]] = []
+        self._entries: dict[int, tuple[float, int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _tidy(self) -> None:
+        """Keeps entries that mean nothing any more from being more than the others."""
+        if len(self._heap) > 64 + 2 * len(self._entries):
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)
+
+
+class MaxHeap(MinHeap):
+    """The item of the highest priority; of those with equal ones, that whose priority was set first."""
+
+    _sign = -1.0

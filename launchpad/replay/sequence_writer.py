@@ -1,0 +1,97 @@
+"""SequenceWriter: sequences of a fixed length, as those of Acme's SequenceAdder. Needs numpy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from launchpad.replay import columns
+from launchpad.replay.structure import unflatten
+from launchpad.replay.trajectory_writer import TrajectoryWriter
+
+if TYPE_CHECKING:
+    from launchpad.replay.client import ReplayClient
+
+
+class SequenceWriter:
+    """Writes sequences of `length` steps, a new one every `period` steps.
+
+        length=4, period=2     s0 s1 s2 s3 s4 s5 s6 ┃ end of the episode
+                              └─────────┘
+                                    └─────────┘
+                                          └────────0┘      padded with zeros
+
+    For recurrent networks: sequences overlap where the period is less than the length; their common steps
+    are sent once. (Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning",
+    ICLR 2019.)
+
+    Example:
+        with replay.sequence_writer("sequences", length=80, period=40) as writer:
+          for step in episode:
+            writer.append({"observation": step.observation, "reward": step.reward, "mask": 1.0})
+          writer.end_episode()        # "mask" is 0 where there is padding
+
+    For one thread.
+
+    Args:
+        client: Of the node.
+        table: Where to.
+        length: Steps in each sequence.
+        period: Steps from the beginning of one to that of the next.
+        pad: The last sequence of an episode is padded with zeros. If False, what would have to be is dropped.
+        priority: Of each new one.
+        items_per_call: With how many items they are sent: at once by default.
+    """
+
+    def __init__(
+        self,
+        client: ReplayClient,
+        table: str,
+        length: int,
+        period: int,
+        *,
+        pad: bool = True,
+        priority: float = 1.0,
+        items_per_call: int = 1,
+    ) -> None:
+        if length < 1 or period < 1:
+            raise ValueError(f"length and period are 1 or more, not {length!r} and {period!r}")
+        self._writer = TrajectoryWriter(client, length, items_per_call)
+        self._table, self._length, self._period = table, length, period
+        self._pads, self._priority = pad, priority
+        self._zeros: Any = None
+
+    def append(self, step: Any) -> None:
+        """Appends a step, a structure of arrays and numbers; with it a sequence, if it is the last of one."""
+        if self._zeros is None and self._pads:
+            import numpy as np
+
+            arrays, found = columns.arrays_of(step)
+            self._zeros = unflatten(found, (np.zeros_like(array) for array in arrays))
+        self._writer.append(step)
+        beyond = self._writer.episode_steps - self._length
+        if beyond >= 0 and beyond % self._period == 0:
+            self._writer.create_item(self._table, self._priority, num_steps=self._length)
+
+    def end_episode(self) -> None:
+        """Ends the episode: its last steps are in a sequence with what pads it, and no sequence has two."""
+        steps = self._writer.episode_steps
+        beyond = steps - self._length
+        missing = -beyond if beyond < 0 else -beyond % self._period
+        if self._pads and steps and missing < self._length:  # else it would be nothing but padding
+            for _ in range(missing):
+                self.append(self._zeros)
+        self._writer.end_episode()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Sends what has not been; see TrajectoryWriter."""
+        self._writer.flush(timeout_s)
+
+    def close(self) -> None:
+        """Sends what has not been."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._writer.__exit__(kind, error, traceback)

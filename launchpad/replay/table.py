@@ -1,0 +1,252 @@
+"""Table: items with keys and priorities, how they are sampled and removed, and when.
+
+    insert ──can_insert?──▶ ┌──────────────────────────────┐ ──can_sample?──▶ sample
+                            │ items   key → priority, data │
+    remover ◀─── full ──────└──────────────────────────────┘ ──max_times_sampled──▶ removed
+
+Pure: nothing waits here, and nothing is sent. The server (server.py) does both.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from launchpad.errors import DefinitionError
+from launchpad.replay.rate_limiters import MinSize, QueueLimiter, RateLimiter, StackLimiter
+from launchpad.replay.selectors import Fifo, Lifo, Selector
+
+
+class TableItem:
+    """An item of a table."""
+
+    __slots__ = ("data", "key", "priority", "times_sampled")
+
+    def __init__(self, key: int, priority: float, data: Any, times_sampled: int = 0) -> None:
+        self.key, self.priority, self.data, self.times_sampled = key, priority, data, times_sampled
+
+
+class Sampled(NamedTuple):
+    """An item that was chosen, as it was then."""
+
+    key: int
+    probability: float
+    table_size: int
+    priority: float
+    times_sampled: int
+    data: Any
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """How a table is, and what has happened to it since it was made or reset.
+
+    Attributes:
+        diff: `inserts · samples_per_insert - samples`, which the limiter keeps between min_diff and max_diff.
+        waiting_inserts: How many calls wait for the limiter.
+    """
+
+    name: str
+    size: int
+    max_size: int
+    max_times_sampled: int
+    sampler: str
+    remover: str
+    rate_limiter: str
+    inserts: int
+    samples: int
+    deletes: int
+    diff: float
+    min_diff: float
+    max_diff: float
+    waiting_inserts: int = 0
+    waiting_samples: int = 0
+
+
+class Table:
+    """A table of a replay server: what is inserted, sampled and removed, and when that may be.
+
+    Example:
+        lp.replay.Table(
+            "transitions",
+            sampler=lp.replay.Prioritized(0.6),
+            remover=lp.replay.Fifo(),
+            max_size=100_000,
+            rate_limiter=lp.replay.SampleToInsertRatio(8, min_size_to_sample=1000, error_buffer=800),
+        )
+
+    Each table works on copies of the selectors and the limiter that it is given.
+
+    Args:
+        name: What clients call it.
+        sampler: Chooses what is sampled.
+        remover: Chooses what goes when an item comes and there are `max_size`.
+        max_size: The most items that there can be.
+        max_times_sampled: An item that was sampled so often goes. 0: it stays.
+        rate_limiter: When inserts and samples have to wait.
+
+    Raises:
+        DefinitionError: a size that makes no sense, or a limiter that waits for more than there can be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sampler: Selector,
+        remover: Selector,
+        max_size: int,
+        max_times_sampled: int = 0,
+        rate_limiter: RateLimiter | None = None,
+    ) -> None:
+        limiter = MinSize(1) if rate_limiter is None else rate_limiter
+        for what, given, kind in (
+            ("sampler", sampler, Selector),
+            ("remover", remover, Selector),
+            ("rate_limiter", limiter, RateLimiter),
+        ):
+            if not isinstance(given, kind):
+                raise TypeError(f"the {what} of table {name!r} is a {kind.__name__}, not {given!r}")
+        if not name or not isinstance(name, str):
+            raise DefinitionError(f"a table has a name, not {name!r}")
+        if max_size < 1 or max_times_sampled < 0:
+            raise DefinitionError(
+                f"table {name!r}: expected max_size >= 1 and max_times_sampled >= 0, got {max_size!r}"
+                f" and {max_times_sampled!r}"
+            )
+        if limiter.min_size_to_sample > max_size:
+            raise DefinitionError(
+                f"table {name!r} could never be sampled: {limiter!r} waits for more than its"
+                f" max_size={max_size}"
+            )
+        self.name = name
+        self.max_size, self.max_times_sampled = max_size, max_times_sampled
+        self.sampler, self.remover = copy.deepcopy(sampler), copy.deepcopy(remover)
+        self.rate_limiter = copy.deepcopy(limiter)
+        self._items: dict[int, TableItem] = {}
+
+    @classmethod
+    def queue(cls, name: str, max_size: int) -> Self:
+        """One whose items are sampled once, in their order; inserts wait while it is full."""
+        return cls(name, Fifo(), Fifo(), max_size, 1, QueueLimiter(max_size))
+
+    @classmethod
+    def stack(cls, name: str, max_size: int) -> Self:
+        """One whose items are sampled once, the newest first; inserts wait while it is full."""
+        return cls(name, Lifo(), Lifo(), max_size, 1, StackLimiter(max_size))
+
+    def can_insert(self) -> bool:
+        """Whether the limiter lets an item in."""
+        return self.rate_limiter.can_insert()
+
+    def can_sample(self) -> bool:
+        """Whether it lets one be sampled."""
+        return self.rate_limiter.can_sample()
+
+    def check(self, priority: float) -> float:
+        """The priority as a float; ValueError for one that a selector cannot take."""
+        priority = float(priority)
+        self.sampler.check(priority)
+        self.remover.check(priority)
+        return priority
+
+    def insert(self, key: int, priority: float, data: Any) -> None:
+        """Inserts an item; the remover makes room. One whose key is there gets priority and data anew."""
+        priority = self.check(priority)
+        if (known := self._items.get(key)) is not None:
+            known.data = data
+            self.update(key, priority)
+            return
+        if len(self._items) >= self.max_size:
+            self.delete(self.remover.sample()[0])
+        self.rate_limiter.insert()
+        self._add(TableItem(key, priority, data))
+
+    def sample(self) -> Sampled:
+        """One item; it goes if that was `max_times_sampled`. IndexError if there is none."""
+        key, probability = self.sampler.sample()
+        item, size = self._items[key], len(self._items)
+        self.rate_limiter.sample()
+        item.times_sampled += 1
+        if item.times_sampled == self.max_times_sampled:
+            self.delete(key)
+        return Sampled(key, probability, size, item.priority, item.times_sampled, item.data)
+
+    def update(self, key: int, priority: float) -> bool:
+        """Sets a priority; False if there is no such item any more."""
+        priority = self.check(priority)
+        if (item := self._items.get(key)) is None:
+            return False
+        item.priority = priority
+        self.sampler.update(key, priority)
+        self.remover.update(key, priority)
+        return True
+
+    def delete(self, key: int) -> bool:
+        """Removes an item; False if there is no such any more."""
+        if self._items.pop(key, None) is None:
+            return False
+        self.sampler.delete(key)
+        self.remover.delete(key)
+        self.rate_limiter.delete()
+        return True
+
+    def reset(self) -> None:
+        """Removes all items; the limiter begins anew."""
+        self._items.clear()
+        self.sampler.clear()
+        self.remover.clear()
+        self.rate_limiter.reset()
+
+    def seed(self, seed: int) -> None:
+        """What is chosen at random follows from this number."""
+        self.sampler.seed(seed)
+        self.remover.seed(seed ^ 0x5EED)
+
+    def items(self) -> list[TableItem]:
+        """All items, the one inserted first at the front."""
+        return list(self._items.values())
+
+    def refill(self, items: Iterable[TableItem], inserts: int, samples: int, deletes: int) -> None:
+        """Takes the place of what there is: items as `items()` gave them, and the limiter's counts."""
+        self.reset()
+        for item in items:
+            self._add(item)
+        limiter = self.rate_limiter
+        limiter.inserts, limiter.samples, limiter.deletes = inserts, samples, deletes
+        while len(self._items) > self.max_size:  # which was larger then
+            self.delete(self.remover.sample()[0])
+
+    def info(self) -> TableInfo:
+        """How it is now."""
+        limiter = self.rate_limiter
+        return TableInfo(
+            self.name,
+            len(self._items),
+            self.max_size,
+            self.max_times_sampled,
+            repr(self.sampler),
+            repr(self.remover),
+            repr(limiter),
+            limiter.inserts,
+            limiter.samples,
+            limiter.deletes,
+            limiter.diff,
+            limiter.min_diff,
+            limiter.max_diff,
+        )
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._items
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, {len(self)} of {self.max_size})"
+
+    def _add(self, item: TableItem) -> None:
+        self._items[item.key] = item
+        self.sampler.insert(item.key, item.priority)
+        self.remover.insert(item.key, item.priority)

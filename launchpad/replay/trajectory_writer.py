@@ -1,0 +1,300 @@
+"""TrajectoryWriter: steps of an episode, and items made of them. Needs numpy.
+
+    append   ──▶  s0 s1 s2 s3 s4 s5 s6 …          one array for each column; the last max_sequence_length stay
+    create_item(num_steps=4)  [s0 … s3]
+    create_item(num_steps=4)        [s2 … s5]      s2, s3 are at the server already: only s4, s5 are sent
+
+What has been sent is known by the number of its step. A server that was started again does not have it any
+more, says so, and is sent it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from launchpad.replay import columns, structure
+from launchpad.replay.columns import Signature
+from launchpad.replay.errors import UnknownSteps
+
+if TYPE_CHECKING:
+    from launchpad.replay.client import ReplayClient
+
+
+class StepRange:
+    """Some steps of one column, as a leaf of a trajectory; `is_one`: one step, without an axis for time."""
+
+    def __init__(
+        self, writer: TrajectoryWriter, column: int, first: int, stop: int, is_one: bool
+    ) -> None:
+        self.writer, self.column = writer, column
+        self.first, self.stop, self.is_one = first, stop, is_one
+        writer.rows_of(column, first, stop)  # raises, where they are not kept any more
+
+    def numpy(self) -> Any:
+        """A copy of its content."""
+        rows = self.writer.rows_of(self.column, self.first, self.stop)
+        return (rows[0] if self.is_one else rows).copy()
+
+
+class ColumnHistory:
+    """The steps of one column in this episode, to be indexed as a list of them: `[-1]`, `[-5:]`."""
+
+    def __init__(self, writer: TrajectoryWriter, column: int) -> None:
+        self.writer, self.column = writer, column
+
+    def __getitem__(self, which: int | slice) -> StepRange:
+        first, stop = self.writer.episode
+        n = stop - first
+        if isinstance(which, slice):
+            begin, end, stride = which.indices(n)
+            if stride != 1 or end <= begin:
+                raise IndexError(
+                    f"{which} of {n} steps: expected one step or more, without a stride"
+                )
+        else:
+            begin = which + n if which < 0 else which
+            end = begin + 1
+            if not 0 <= begin < n:
+                raise IndexError(f"step {which} of an episode of {n}")
+        is_one = not isinstance(which, slice)
+        return StepRange(self.writer, self.column, first + begin, first + end, is_one)
+
+    def __len__(self) -> int:
+        first, stop = self.writer.episode
+        return stop - first
+
+
+class TrajectoryWriter:
+    """Appends steps, and makes items of them; steps are sent once, however many items have them.
+
+    Example:
+        with replay.trajectory_writer(max_sequence_length=20) as writer:
+          for step in episode:
+            writer.append({"observation": step.observation, "action": step.action})
+            if writer.episode_steps >= 20:
+              writer.create_item("sequences", priority=1.0, num_steps=20)
+          writer.end_episode()
+
+    All steps have one structure, and the dtypes and shapes of the first. `append` copies; what an environment
+    does to its arrays afterwards does not matter. For one thread.
+
+    Args:
+        client: Of the node.
+        max_sequence_length: How many of the last steps items can be made of.
+        items_per_call: With how many items they are sent: at once by default. More are cheaper, and arrive
+            later; `flush` sends what there is.
+    """
+
+    def __init__(
+        self, client: ReplayClient, max_sequence_length: int, items_per_call: int = 1
+    ) -> None:
+        if max_sequence_length < 1 or items_per_call < 1:
+            raise ValueError(
+                "expected max_sequence_length and items_per_call of 1 or more, got"
+                f" {max_sequence_length!r} and {items_per_call!r}"
+            )
+        self._client, self._id = client, os.urandom(16)
+        self._length, self._items_per_call = max_sequence_length, items_per_call
+        self._capacity = max_sequence_length * (1 + items_per_call)
+        self._structure: structure.Structure = None
+        self._specs: list[columns.Spec] = []
+        self._blocks: list[Any] = []  # of each column; row 0 is step `_block_first`
+        self._keys: tuple[Any, ...] | None = None
+        self._quick: list[tuple[Any, Any, Any, Any]] = []
+        self._block_first = self._next = self._episode_first = 0
+        self._sent_to = 0
+        self._rows: list[tuple[bytes, list[Any]]] = []
+        self._items: list[tuple[str, int, float, int]] = []
+
+    @property
+    def episode(self) -> tuple[int, int]:
+        """The number of the first step of this episode, and of the next one."""
+        return self._episode_first, self._next
+
+    @property
+    def episode_steps(self) -> int:
+        """How many steps this episode has so far."""
+        return self._next - self._episode_first
+
+    @property
+    def history(self) -> Any:
+        """The columns of the steps so far, in their structure: of `history["reward"][-5:]` items are made.
+
+        Raises:
+            RuntimeError: there has been no step.
+        """
+        if not self._specs:
+            raise RuntimeError("there is no history before the first step: call append() first")
+        leaves: Iterator[Any] = (ColumnHistory(self, column) for column in range(len(self._specs)))
+        return structure.unflatten(self._structure, leaves)
+
+    def append(self, step: Any) -> None:
+        """Appends a step, a structure of arrays and numbers.
+
+        Raises:
+            ValueError: it is not like the first one; the text says where.
+            TypeError: a leaf is no array or number.
+        """
+        at = self._next - self._block_first
+        if at == self._capacity:
+            at = self._make_room()
+        if type(step) is dict and tuple(step) == self._keys:
+            values: Any = step.values()
+            for (block, kind, shape, dtype), value in zip(self._quick, values, strict=True):
+                if type(value) is not kind or (
+                    dtype is not None and (value.shape != shape or value.dtype is not dtype)
+                ):
+                    break
+                block[at] = value
+            else:
+                self._next += 1
+                return
+        arrays, found = columns.arrays_of(step)
+        specs = [columns.spec_of(array) for array in arrays]
+        if not self._specs:
+            self._learn(step, arrays, found, specs)
+        elif found != self._structure or specs != self._specs:
+            where = [*structure.paths(found)]
+            pairs = zip(where, self._specs, specs, strict=False)
+            differ = [f"{path}: {new} after {old}" for path, old, new in pairs if new != old]
+            raise ValueError(
+                "a step is not like the first one of its writer: "
+                + ("; ".join(differ) or f"{where} after {[*structure.paths(self._structure)]}")
+            )
+        for block, array in zip(self._blocks, arrays, strict=True):
+            block[at] = array
+        self._next += 1
+
+    def create_item(
+        self, table: str, priority: float, *, num_steps: int | None = None, trajectory: Any = None
+    ) -> None:
+        """Makes an item, of the last `num_steps` steps or of a `trajectory`.
+
+        Waits as an insert does, when it is sent.
+
+        Example:
+            history = writer.history
+            writer.create_item("pairs", 1.0, trajectory={
+              "before": history["observation"][-2],      # one step
+              "rewards": history["reward"][-5:],         # several, with an axis for time
+              "total": total,                            # an array of its own
+            })
+
+        Raises:
+            ValueError: there are not so many steps in this episode, or not any more.
+        """
+        if (num_steps is None) == (trajectory is None):
+            raise TypeError("create_item takes either num_steps or a trajectory")
+        if num_steps is not None:
+            if not 1 <= num_steps <= min(self.episode_steps, self._length):
+                raise ValueError(
+                    f"an item of {num_steps} steps: this episode has {self.episode_steps}, of which the last"
+                    f" {self._length} are kept (max_sequence_length)"
+                )
+            first, found = self._next - num_steps, self._structure
+            specs = [(dtype, (num_steps, *shape)) for dtype, shape in self._specs]
+            row: list[Any] = [(column, first, self._next) for column in range(len(specs))]
+        else:
+            leaves: list[Any] = []
+            row, specs = [], []
+            found = structure.flatten(trajectory, leaves)
+            for leaf in leaves:
+                if isinstance(leaf, StepRange):
+                    dtype, shape = self._specs[leaf.column]
+                    shape = shape if leaf.is_one else (leaf.stop - leaf.first, *shape)
+                    specs.append((dtype, shape))
+                    row.append((leaf.column, leaf.first, leaf.stop))
+                elif isinstance(leaf, ColumnHistory):
+                    raise TypeError("a column of the history has to be indexed: [-1], or [-5:]")
+                else:
+                    (array,), _ = columns.arrays_of(leaf)
+                    specs.append(columns.spec_of(array))
+                    row.append(columns.buffer_of(array.copy()))
+        signature = columns.encode_signature(Signature(found, tuple(specs)))
+        self._items.append((table, self._client.new_key(), float(priority), len(self._rows)))
+        self._rows.append((signature, row))
+        if len(self._items) >= self._items_per_call:
+            self.flush()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Sends what has not been; returns when all items are in their tables.
+
+        Raises:
+            TimeoutError: an item could not be inserted within `timeout_s`. The items stay, and are sent by
+                the next `flush`; those that are in are not inserted again.
+        """
+        if not self._items:
+            return
+        ranges = [each for _, row in self._rows for each in row if isinstance(each, tuple)]
+        first = min((each[1] for each in ranges), default=self._next)
+        stop = max((each[2] for each in ranges), default=0)
+        try:
+            self._send(max(first, self._sent_to), stop, timeout_s)
+        except UnknownSteps:
+            self._send(first, stop, timeout_s)
+        self._sent_to = max(self._sent_to, stop)
+        self._rows.clear()
+        self._items.clear()
+
+    def end_episode(self, timeout_s: float | None = None) -> None:
+        """Sends what has not been, and begins the next episode: no item has steps of two."""
+        self.flush(timeout_s)
+        self._episode_first = self._next
+
+    def close(self) -> None:
+        """Sends what has not been, and lets the server forget the steps. `with` does so, too."""
+        self.flush()
+        if self._sent_to:
+            self._client.forget(self._id)
+            self._sent_to = 0
+
+    def rows_of(self, column: int, first: int, stop: int) -> Any:
+        """The steps as an array that the next ones overwrite; ValueError if they are not there any more."""
+        if first < max(self._next - self._length, self._block_first):
+            raise ValueError(
+                f"step {first - self._episode_first} of this episode is not kept any more: only the last"
+                f" {self._length} are (max_sequence_length)"
+            )
+        return self._blocks[column][first - self._block_first : stop - self._block_first]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+
+    def _learn(
+        self, step: Any, arrays: list[Any], found: structure.Structure, specs: list[columns.Spec]
+    ) -> None:
+        """Takes the first step as the pattern of all."""
+        import numpy as np
+
+        self._structure, self._specs = found, specs
+        self._blocks = [np.empty((self._capacity, *a.shape), a.dtype) for a in arrays]
+        if type(step) is dict and len(step) == len(arrays):
+            # Most are flat dicts. A value of the same type is then alike, and an array by shape and dtype.
+            self._keys = tuple(step)
+            for block, value in zip(self._blocks, step.values(), strict=True):
+                is_array = type(value) is np.ndarray
+                dtype = value.dtype if is_array else None
+                self._quick.append((block, type(value), value.shape if is_array else (), dtype))
+
+    def _make_room(self) -> int:
+        """Moves the steps that are kept to the beginning of the blocks; returns where the next one goes."""
+        self.flush()  # what waits may be of steps that go now
+        for block in self._blocks:
+            block[: self._length] = block[-self._length :]
+        self._block_first += self._capacity - self._length
+        return self._length
+
+    def _send(self, first: int, stop: int, timeout_s: float | None) -> None:
+        segments = []
+        if first < stop:
+            at, end = first - self._block_first, stop - self._block_first
+            steps = [columns.buffer_of(block[at:end]) for block in self._blocks]
+            segments.append((first, stop, steps))
+        keep_from = max(self._episode_first, self._next - self._length)
+        self._client.send(self._id, keep_from, segments, self._rows, self._items, timeout_s)

@@ -1,0 +1,127 @@
+"""Nodes for tests of replay."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any
+
+import numpy as np
+
+import launchpad as lp
+from launchpad.replay import ReplayClient
+
+
+class LoggedTable(lp.replay.Table):
+    """Writes down how its limiter stands after each insert and sample."""
+
+    path = ""
+
+    def insert(self, key: int, priority: float, data: Any) -> None:
+        super().insert(key, priority, data)
+        self._log("insert")
+
+    def sample(self) -> Any:
+        found = super().sample()
+        self._log("sample")
+        return found
+
+    def _log(self, what: str) -> None:
+        size, diff = len(self), self.rate_limiter.diff
+        with open(self.path, "a") as file:
+            file.write(f"{what} {size} {diff}\n")
+
+
+def insert_often(replay: ReplayClient, times: int) -> int:
+    """With pauses at random."""
+    rng = random.Random(lp.current().seed)
+    for i in range(times):
+        replay.insert({"o": np.full(3, i)}, {"t": 1.0})
+        time.sleep(rng.choice([0, 0, 0.002, 0.01]))
+    return times
+
+
+def sample_often(replay: ReplayClient, samples: int, most: int) -> int:
+    rng, found = random.Random(lp.current().seed), 0
+    while found < samples:
+        found += len(replay.sample("t", min(samples - found, rng.randint(1, most))))
+        time.sleep(rng.choice([0, 0, 0.002, 0.01]))
+    return found
+
+
+def insert_and_sample(replay: ReplayClient, times: int) -> list[int]:
+    found = []
+    for i in range(times):
+        replay.insert(i, {"t": 1.0})
+        found.append(int(replay.sample("t")[0].data))
+    return found
+
+
+def wait_for_samples(replay: ReplayClient) -> None:
+    """For ever: there is nothing to sample."""
+    replay.sample("empty")
+
+
+def wait_in_batches(replay: ReplayClient) -> None:
+    for _ in replay.batches("empty", 2):
+        pass
+
+
+def wait_to_insert(replay: ReplayClient) -> None:
+    while True:
+        replay.insert(0, {"full": 1.0})
+
+
+def die_while_it_waits(replay: ReplayClient, others: int) -> str:
+    """The first attempt is killed as it waits in the line; the second returns what it gets."""
+    if lp.current().attempt == 1:
+        import threading
+
+        threading.Thread(target=replay.sample, args=("t",), daemon=True).start()
+        while replay.info()["t"].waiting_samples < 1 + others:
+            time.sleep(0.005)
+        os._exit(1)
+    return "back"
+
+
+def write_for_long(replay: ReplayClient, steps: int) -> int:
+    """Items of four steps that overlap, however often the server is started again meanwhile."""
+    with replay.trajectory_writer(4) as writer:
+        for i in range(steps):
+            writer.append({"i": i})
+            if i >= 3:
+                writer.create_item("t", 1.0, num_steps=4)
+            time.sleep(0.002)
+    return steps - 3
+
+
+def act(replay: ReplayClient, episodes: int) -> int:
+    """Transitions and sequences of episodes of 30 steps."""
+    me = lp.current()
+    with (
+        replay.n_step_writer("transitions", 3, 0.9) as transitions,
+        replay.sequence_writer("sequences", 10, 5) as sequences,
+    ):
+        for episode in range(episodes):
+            frame = np.full((84, 84), me.replica_index, np.uint8)
+            transitions.add_first(frame)
+            for step in range(30):
+                sequences.append({"frame": frame, "reward": float(step)})
+                transitions.add(step, 1.0, frame, is_last=step == 29)
+            sequences.end_episode()
+            replay.insert(episode, {"results": 1.0})
+    return episodes
+
+
+def learn(replay: ReplayClient, steps: int) -> tuple[Any, ...]:
+    """Batches of transitions, whose priorities it sets; one of sequences; all results."""
+    seen = 0
+    with replay.batches("transitions", 32, prefetch=1) as batches:
+        for _, batch in zip(range(steps), batches, strict=False):
+            assert batch.data.observation.shape == (32, 84, 84)
+            seen += replay.update_priorities("transitions", batch.info.key, batch.info.probability)
+    sequences = replay.sample_batch("sequences", 16)
+    results = replay.sample("results", 4)
+    shape = sequences.data["frame"].shape
+    return seen, shape, sorted(int(each.data) for each in results)

@@ -1,0 +1,117 @@
+"""What limiters let through, and which bounds make no sense."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import launchpad as lp
+from launchpad.replay.rate_limiters import (
+    MinSize,
+    QueueLimiter,
+    RateLimiter,
+    SampleToInsertRatio,
+    StackLimiter,
+)
+
+
+def inserts_at_once(limiter: RateLimiter, most: int = 1000) -> int:
+    """How many go in until it says no."""
+    for n in range(most):
+        if not limiter.can_insert():
+            return n
+        limiter.insert()
+    return most
+
+
+def samples_at_once(limiter: RateLimiter, most: int = 1000) -> int:
+    for n in range(most):
+        if not limiter.can_sample():
+            return n
+        limiter.sample()
+    return most
+
+
+def test_min_size_lets_samples_wait_for_items_and_inserts_never() -> None:
+    limiter = MinSize(3)
+
+    assert not limiter.can_sample()
+    limiter.insert()
+    limiter.insert()
+    assert not limiter.can_sample()
+    limiter.insert()
+    assert samples_at_once(limiter) == inserts_at_once(limiter) == 1000
+    for _ in range(1001):
+        limiter.delete()
+    assert not limiter.can_sample()
+
+
+def test_a_ratio_is_kept_within_its_buffer_once_there_are_enough() -> None:
+    limiter = SampleToInsertRatio(samples_per_insert=4, min_size_to_sample=10, error_buffer=8)
+
+    assert inserts_at_once(limiter) == 12  # 10, and 2 more, for 8 samples
+    assert samples_at_once(limiter) == 16  # from 8 too few to 8 too many
+    assert inserts_at_once(limiter) == 4
+    assert samples_at_once(limiter) == 16
+
+
+def test_bounds_can_be_given_as_they_are() -> None:
+    limiter = SampleToInsertRatio(2.0, 1, (-10.0, 4.0))
+
+    assert (limiter.min_diff, limiter.max_diff) == (-10.0, 4.0)
+    assert inserts_at_once(limiter) == 2
+    assert samples_at_once(limiter) == 14
+
+
+@pytest.mark.parametrize("kind", [QueueLimiter, StackLimiter])
+def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once(kind: type[QueueLimiter]) -> None:
+    limiter = kind(3)
+
+    assert inserts_at_once(limiter) == 3
+    for _ in range(3):
+        assert limiter.can_sample()
+        limiter.sample()
+        limiter.delete()
+    assert not limiter.can_sample()
+    assert inserts_at_once(limiter) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: MinSize(0), "min_size_to_sample is 1 or more"),
+        (lambda: QueueLimiter(0), "QueueLimiter has a size of 1 or more"),
+        (lambda: SampleToInsertRatio(0, 1, 10), "samples_per_insert is positive"),
+        (lambda: SampleToInsertRatio(4, 1, 3), "a buffer of 4 or more"),
+        (lambda: SampleToInsertRatio(1, 1, 0.5), "for ever"),
+        (lambda: SampleToInsertRatio(1, 5, (6, 20)), "nothing could ever be sampled"),
+        (lambda: RateLimiter(1.0, 1, 3.0, 2.0), "min_diff is at most max_diff"),
+    ],
+)
+def test_bounds_that_would_block_for_ever_are_refused(make: object, says: str) -> None:
+    with pytest.raises(lp.DefinitionError, match=says):
+        make()  # type: ignore[operator]
+
+
+@given(
+    per_insert=st.sampled_from([0.25, 1.0, 3.0, 8.0]),
+    min_size=st.integers(1, 20),
+    room=st.floats(1.0, 5.0),
+    turns=st.lists(st.booleans(), min_size=200, max_size=200),
+)
+def test_with_a_ratio_one_of_insert_and_sample_is_always_possible(
+    per_insert: float, min_size: int, room: float, turns: list[bool]
+) -> None:
+    buffer = room * max(1.0, per_insert)
+    limiter = SampleToInsertRatio(per_insert, min_size, buffer)
+
+    for inserts in turns:
+        assert limiter.can_insert() or limiter.can_sample()
+        if inserts and limiter.can_insert():
+            limiter.insert()
+            if limiter.inserts > min_size:
+                assert limiter.diff <= limiter.max_diff
+        elif limiter.can_sample():
+            limiter.sample()
+            assert limiter.diff >= limiter.min_diff

@@ -1,0 +1,289 @@
+"""Writers: which items they make of which steps, and that steps are sent once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launchpad import replay
+from launchpad.replay.client import ReplayClient
+from launchpad.replay.server import ReplayServer
+from tests.replay.conftest import Serve
+
+
+class Direct:
+    """Calls a replay server without a socket, as its client would; counts the steps that come."""
+
+    def __init__(self) -> None:
+        self.restart()
+        self.steps = 0
+
+    def restart(self) -> None:
+        self.server = ReplayServer([replay.Table.queue("t", 10_000)])
+
+    def with_options(self, **options: object) -> Direct:
+        return self
+
+    def insert(self, *arguments: Any) -> Any:
+        self.steps += sum(stop - first for first, stop, _ in arguments[2])
+        copied = [
+            (first, stop, [bytes(b) for b in columns]) for first, stop, columns in arguments[2]
+        ]
+        return self.server.insert(*arguments[:2], copied, *arguments[3:])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.server, name)
+
+
+def items(client: ReplayClient) -> list[Any]:
+    """All of them, in their order."""
+    n = client.info()["t"].size
+    return [each.data for each in client.sample("t", n)] if n else []
+
+
+# --- trajectories ------------------------------------------------------------------------------
+
+
+def test_items_over_the_same_steps_have_them_and_each_step_is_sent_once() -> None:
+    direct = Direct()
+    client = ReplayClient(direct)
+    with client.trajectory_writer(max_sequence_length=4) as writer:
+        for i in range(20):
+            writer.append({"o": np.full(3, i), "r": float(i)})
+            if i >= 3:
+                writer.create_item("t", 1.0, num_steps=4)
+
+        found = items(client)
+
+    assert [each["r"].tolist() for each in found] == [[i, i + 1, i + 2, i + 3] for i in range(17)]
+    assert all(each["o"].tolist() == [[r] * 3 for r in each["r"]] for each in found)
+    assert direct.steps == 20
+
+
+def test_an_item_can_be_made_of_any_steps_of_any_column_and_of_other_arrays() -> None:
+    client = ReplayClient(Direct())
+    writer = client.trajectory_writer(5)
+    for i in range(5):
+        writer.append({"o": np.full(2, i), "a": i})
+    history = writer.history
+
+    writer.create_item(
+        "t",
+        1.0,
+        trajectory=[history["o"][-1], history["o"][1:3], (history["a"][0], np.array(9.5))],
+    )
+
+    last, some, (first, other) = items(client)[0]
+    assert (last.tolist(), some.tolist()) == ([4, 4], [[1, 1], [2, 2]])
+    assert (first.shape, first, other) == ((), 0, 9.5)
+    assert history["o"][1:3].numpy().tolist() == [[1, 1], [2, 2]]
+    assert (len(history["a"]), writer.episode_steps) == (5, 5)
+
+
+@given(
+    length=st.integers(1, 4),
+    per_call=st.integers(1, 4),
+    wanted=st.lists(st.integers(0, 4), max_size=40),
+)
+def test_whatever_items_are_wanted_they_have_their_steps(
+    length: int, per_call: int, wanted: list[int]
+) -> None:
+    client, expected = ReplayClient(Direct()), []
+    with client.trajectory_writer(length, per_call) as writer:
+        for i, n in enumerate(wanted):
+            if i % 7 == 6:
+                writer.end_episode()
+            writer.append((i, np.full((2, 2), i)))
+            if 0 < n <= min(length, writer.episode_steps):
+                writer.create_item("t", 1.0, num_steps=n)
+                expected.append([*range(i - n + 1, i + 1)])
+
+    assert [steps.tolist() for steps, _ in items(client)] == expected
+
+
+def test_a_server_that_has_lost_the_steps_is_sent_them_again() -> None:
+    direct = Direct()
+    client = ReplayClient(direct)
+    writer = client.trajectory_writer(5)
+    for i in range(5):
+        writer.append(i)
+        writer.create_item("t", 1.0, num_steps=i + 1)
+
+    direct.restart()
+    writer.append(5)
+    writer.create_item("t", 1.0, num_steps=5)
+
+    assert [each.tolist() for each in items(client)] == [[1, 2, 3, 4, 5]]
+    assert direct.steps == 5 + 1 + 5
+
+
+def test_what_an_environment_does_to_its_arrays_afterwards_does_not_matter() -> None:
+    client = ReplayClient(Direct())
+    frame = np.zeros(3)
+    with client.trajectory_writer(2, items_per_call=10) as writer:
+        for i in range(2):
+            frame[:] = i
+            writer.append({"o": frame})
+        writer.create_item("t", 1.0, num_steps=2)
+        frame[:] = 9
+
+    assert items(client)[0]["o"].tolist() == [[0] * 3, [1] * 3]
+
+
+def test_items_that_could_not_be_inserted_in_time_stay_and_none_is_inserted_twice(
+    serve: Serve,
+) -> None:
+    client = serve(replay.Table.queue("t", 2))
+    writer = client.trajectory_writer(2, items_per_call=10)
+    for i in range(4):
+        writer.append(i)
+        writer.create_item("t", 1.0, num_steps=1)
+
+    with pytest.raises(TimeoutError):
+        writer.flush(timeout_s=0.05)
+    first = client.sample("t", 2)
+    writer.flush(timeout_s=60)
+    rest = client.sample("t", 2)
+
+    assert [int(each.data[0]) for each in (*first, *rest)] == [0, 1, 2, 3]
+    assert client.info()["t"].inserts == 4
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ({"o": np.zeros(3), "r": 1}, r"\['r'\]: \('<i8', \(\)\) after \('<f8', \(\)\)"),
+        ({"o": np.zeros(4), "r": 1.0}, r"\['o'\]: \('<f8', \(4,\)\) after"),
+        ({"o": np.zeros(3)}, r"\['o'\]"),
+    ],
+)
+def test_a_step_unlike_the_first_is_refused_and_leaves_the_writer_as_it_was(
+    step: Any, says: str
+) -> None:
+    client = ReplayClient(Direct())
+    writer = client.trajectory_writer(2)
+    writer.append({"o": np.zeros(3), "r": 1.0})
+
+    with pytest.raises(ValueError, match=says):
+        writer.append(step)
+
+    writer.append({"o": np.ones(3), "r": 2.0})
+    writer.create_item("t", 1.0, num_steps=2)
+    assert items(client)[0]["r"].tolist() == [1, 2]
+
+
+def test_steps_that_are_not_kept_any_more_are_in_no_item() -> None:
+    writer = ReplayClient(Direct()).trajectory_writer(3)
+    with pytest.raises(RuntimeError, match="append"):
+        writer.history  # noqa: B018
+    for i in range(5):
+        writer.append({"r": i})
+
+    with pytest.raises(
+        ValueError, match="an item of 4 steps: this episode has 5, of which the last 3"
+    ):
+        writer.create_item("t", 1.0, num_steps=4)
+    with pytest.raises(ValueError, match="step 1 of this episode is not kept"):
+        writer.history["r"][1]
+    with pytest.raises(IndexError, match="step 5 of an episode of 5"):
+        writer.history["r"][5]
+    with pytest.raises(TypeError, match="either"):
+        writer.create_item("t", 1.0)
+    writer.end_episode()
+    with pytest.raises(ValueError, match="this episode has 0"):
+        writer.create_item("t", 1.0, num_steps=1)
+
+
+# --- n steps -----------------------------------------------------------------------------------
+
+
+@given(
+    n=st.integers(1, 5),
+    rewards=st.lists(st.integers(-3, 3), min_size=1, max_size=12),
+    is_terminal=st.booleans(),
+)
+def test_transitions_are_those_of_the_definition(
+    n: int, rewards: list[int], is_terminal: bool
+) -> None:
+    client, g = ReplayClient(Direct()), 0.9
+    end = len(rewards)
+    discounts = [1.0] * (end - 1) + [0.0 if is_terminal else 1.0]
+
+    with client.n_step_writer("t", n, g, items_per_call=3) as writer:
+        for _ in range(2):  # the second episode is as the first one
+            writer.add_first({"o": np.full(2, 0)})
+            for t, reward in enumerate(rewards):
+                writer.add(t, reward, {"o": np.full(2, t + 1)}, discounts[t], is_last=t == end - 1)
+
+    ranges = [(max(0, t - n), t) for t in range(1, end + 1)]
+    ranges += [(first, end) for first in range(max(0, end - n) + 1, end)]
+    found = items(client)
+    assert len(found) == 2 * len(ranges)
+    for (first, stop), transition in zip(2 * ranges, found, strict=True):
+        total, discount = 0.0, 1.0
+        for i in range(first, stop):
+            total += g ** (i - first) * discount * rewards[i]
+            discount *= discounts[i]
+        assert transition.observation["o"].tolist() == [first] * 2
+        assert transition.next_observation["o"].tolist() == [stop] * 2
+        assert transition.action == first
+        assert transition.reward == pytest.approx(total, abs=1e-5)
+        assert transition.discount == pytest.approx(g ** (stop - first - 1) * discount)
+        assert transition.reward.dtype == transition.discount.dtype == np.float32
+
+
+def test_a_priority_can_be_computed_from_the_transition(serve: Serve) -> None:
+    client = serve(replay.Table("t", replay.MaxHeap(), replay.Fifo(), 10))
+
+    with client.n_step_writer(
+        "t", 1, 0.9, priority=lambda t: float(t.reward * 10 + t.next_observation[0])
+    ) as writer:
+        writer.add_first(np.zeros(1))
+        for i in (1, 3, 2):
+            writer.add(0, float(i), np.full(1, 0.5))
+
+    assert client.sample("t")[0].info.priority == 30.5
+
+
+def test_steps_outside_of_an_episode_are_refused() -> None:
+    writer = ReplayClient(Direct()).n_step_writer("t", 2, 0.9)
+
+    with pytest.raises(ValueError, match="add before add_first"):
+        writer.add(0, 0.0, 1.0)
+    writer.add_first(0.0)
+    with pytest.raises(ValueError, match="add_first within an episode"):
+        writer.add_first(0.0)
+
+
+# --- sequences ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("length", "period", "steps", "pads", "expected"),
+    [
+        (4, 2, 7, True, [[1, 2, 3, 4], [3, 4, 5, 6], [5, 6, 7, 0]]),
+        (4, 2, 7, False, [[1, 2, 3, 4], [3, 4, 5, 6]]),
+        (4, 4, 4, True, [[1, 2, 3, 4]]),
+        (3, 5, 9, True, [[1, 2, 3], [6, 7, 8]]),
+        (3, 5, 11, True, [[1, 2, 3], [6, 7, 8], [11, 0, 0]]),
+        (3, 1, 2, True, [[1, 2, 0]]),
+        (3, 1, 2, False, []),
+    ],
+)
+def test_sequences_begin_every_period_and_are_padded_at_the_end(
+    length: int, period: int, steps: int, pads: bool, expected: list[list[int]]
+) -> None:
+    client = ReplayClient(Direct())
+
+    with client.sequence_writer("t", length, period, pad=pads) as writer:
+        for _ in range(2):
+            for i in range(steps):
+                writer.append({"r": i + 1})
+            writer.end_episode()
+
+    assert [each["r"].tolist() for each in items(client)] == 2 * expected
