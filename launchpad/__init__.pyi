@@ -66,11 +66,14 @@ from launchpad.nodes.colocation import MultiProcessingColocation as MultiProcess
 from launchpad.nodes.colocation import MultiThreadingColocation as MultiThreadingColocation
 from launchpad.nodes.courier import CourierHandle as CourierHandle
 from launchpad.nodes.courier import CourierNode as CourierNode
+from launchpad.nodes.pool import PoolNode as PoolNode
 from launchpad.nodes.python import PyClassNode as PyClassNode
 from launchpad.nodes.python import PyNode as PyNode
 from launchpad.nodes.reverb import ReverbHandle as ReverbHandle
 from launchpad.nodes.reverb import ReverbNode as ReverbNode
 from launchpad.outcome import Outcome as Outcome
+from launchpad.pools.pool import Pool as Pool
+from launchpad.pools.pool import pool as pool
 from launchpad.program import Program as Program
 from launchpad.program import make_program as make_program
 from launchpad.resources import PythonProcess as PythonProcess

@@ -68,7 +68,7 @@ LAYERS = [
     "interrupt results",
     "context",
     "user_code traverse",
-    "address stopping callers barriers",
+    "address stopping callers barriers pools",
     "handle executable",
     "nodes",
     "graph",
