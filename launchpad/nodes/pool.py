@@ -45,7 +45,9 @@ class PoolNode(CourierNode[PoolWorker]):
             ("initializer", is_function, "a function, or None"),
         )
         refuse_unless(self, rules)
-        super().__init__(PoolWorker, slots, initializer, tuple(initargs), courier_kwargs=courier_kwargs)
+        super().__init__(
+            PoolWorker, slots, initializer, tuple(initargs), courier_kwargs=courier_kwargs
+        )
 
     def __repr__(self) -> str:
         return f"PoolNode(slots={self.slots})"

@@ -41,7 +41,9 @@ class MapFeed:
         room = self._ahead() - self.n_open
         if room <= 0:
             return
-        calls = list(self._calls if room == float("inf") else itertools.islice(self._calls, int(room)))
+        calls = list(
+            self._calls if room == float("inf") else itertools.islice(self._calls, int(room))
+        )
         if calls:
             self.n_open += len(calls)
             self._add(self.work, calls)

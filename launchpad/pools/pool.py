@@ -14,6 +14,7 @@ What becomes of a frame:
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import queue
@@ -27,7 +28,6 @@ from launchpad import context
 from launchpad.courier import (
     Client,
     DeadlineExceeded,
-    MessageTooLarge,
     NotSent,
     OutcomeUnknown,
     Refused,
@@ -40,7 +40,7 @@ from launchpad.pools import map_results
 from launchpad.pools.function import PoolFunctions
 from launchpad.pools.map_results import MapFeed
 from launchpad.pools.schedule import (
-    Chunk,
+    CallChunk,
     Frame,
     MapCalls,
     Member,
@@ -61,7 +61,7 @@ _LEAST_AHEAD = 64
 
 
 def pool(workers: Iterable[Any], *, idempotent: bool = False) -> Pool:
-    """An executor that runs functions on the workers of a group: `concurrent.futures`, over processes or hosts.
+    """An executor that runs functions on the workers of a group: `concurrent.futures`, on any backend.
 
     Example:
         program = lp.Program("sweep")
@@ -109,9 +109,9 @@ class Pool(Executor):
     end. An exception arrives as its own type, with the remote traceback. A worker gets more when it is free.
 
     A worker that ends: what it had not begun is run by another. What it may have begun is run again only if
-    the function is declared to be idempotent; else its future raises `courier.OutcomeUnknown`. A worker that is
-    started again takes part again. When all are gone for good, futures raise `courier.WorkerFailed`; when the
-    program stops, `lp.Stopped`.
+    the function is declared to be idempotent; else its future raises `courier.OutcomeUnknown`. A worker that
+    is started again takes part again. When all are gone for good, futures raise `courier.WorkerFailed`; when
+    the program stops, `lp.Stopped`.
 
     `cancel()` works for what was not sent; `running()` is true of what was.
     """
@@ -141,7 +141,7 @@ class Pool(Executor):
         future: Future[R] = CourierFuture()
         with self._lock:
             self._refuse_if_over()
-            chunk = Chunk(self._functions.find(fn), [(args, kwargs)], future)
+            chunk = CallChunk(self._functions.find(fn), [(args, kwargs)], future)
             self._inbox.put(partial(self._schedule.add, chunk))
         return future
 
@@ -160,14 +160,14 @@ class Pool(Executor):
 
         Args:
             timeout: Seconds from now on, after which the iterator raises TimeoutError.
-            chunksize: How many calls a worker gets at once. By default as many as take 20 ms, by how long they
-                have taken so far.
+            chunksize: How many calls a worker gets at once. By default as many as take 20 ms, by how long
+                they have taken so far.
             buffersize: How many calls at most are under way, or have results that were not taken.
 
         Raises:
             ValueError: `chunksize` or `buffersize` is less than 1.
-            RuntimeError, Stopped, Exception: as `submit`; the iterator raises the error of the first call that
-                fails, and then calls that were not sent are dropped.
+            RuntimeError, Stopped, Exception: as `submit`; the iterator raises the error of the first call
+                that fails, and then calls that were not sent are dropped.
         """
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and operator.index(number) < 1:
@@ -385,7 +385,7 @@ def _member(client: Client[Any]) -> Member:
 
 
 def _complete(
-    chunk: Chunk, member: Member, results: list[Any], error: bytes | None, seconds: float
+    chunk: CallChunk, member: Member, results: list[Any], error: bytes | None, seconds: float
 ) -> None:
     """Gives the future of a chunk what its calls have returned or raised."""
     chunk.function.note(seconds, len(results) + (error is not None))
@@ -402,12 +402,10 @@ def _complete(
         chunk.future.set_exception(raised)
 
 
-def _set_error(chunk: Chunk, error: BaseException) -> None:
+def _set_error(chunk: CallChunk, error: BaseException) -> None:
     if chunk.begin():
-        try:
+        with contextlib.suppress(InvalidStateError):
             chunk.future.set_exception(error)
-        except InvalidStateError:
-            pass
 
 
 def _nothing() -> None:

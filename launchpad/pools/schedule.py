@@ -37,7 +37,7 @@ _AHEAD = 2
 
 
 @dataclass(eq=False)
-class Chunk:
+class CallChunk:
     """Calls of one function that are run one after the other, and what waits for them.
 
     Attributes:
@@ -71,10 +71,10 @@ class MapCalls:
     chunks: queue.SimpleQueue[Future[Any]] = field(default_factory=queue.SimpleQueue)
     is_dropped: bool = False
 
-    def cut(self, n: int) -> Chunk:
+    def cut(self, n: int) -> CallChunk:
         """The next calls, whose future follows those of the chunks before."""
         calls = [self.uncut.popleft() for _ in range(min(n, len(self.uncut)))]
-        chunk = Chunk(self.function, calls, Future(), is_part=True)
+        chunk = CallChunk(self.function, calls, Future(), is_part=True)
         self.chunks.put(chunk.future)
         return chunk
 
@@ -108,7 +108,7 @@ class Frame:
 
     name: str
     member: Member
-    chunks: list[Chunk]
+    chunks: list[CallChunk]
     is_wanted_back: bool = False
 
 
@@ -131,7 +131,7 @@ class Schedule:
 
     def __init__(self, members: Sequence[Member], name: str = "") -> None:
         self.members = tuple(members)
-        self._queue: deque[MapCalls | Chunk] = deque()
+        self._queue: deque[MapCalls | CallChunk] = deque()
         self._maps: list[MapCalls] = []  # those in the queue
         self._name = name
         self._numbers = itertools.count()
@@ -146,7 +146,7 @@ class Schedule:
         """Of all members that may still work."""
         return max(1, sum(m.slots for m in self.members if m.state is not MemberState.GONE))
 
-    def add(self, work: MapCalls | Chunk) -> None:
+    def add(self, work: MapCalls | CallChunk) -> None:
         """Queues a chunk, or the calls that a map has now."""
         if isinstance(work, MapCalls):
             if work in self._maps or work.is_dropped:
@@ -162,7 +162,7 @@ class Schedule:
             self._maps.remove(work)
             self._queue.remove(work)
 
-    def give_back(self, chunks: Iterable[Chunk]) -> None:
+    def give_back(self, chunks: Iterable[CallChunk]) -> None:
         """These have not run, or may run again: they are the next to be sent."""
         self._queue.extendleft(reversed(list(chunks)))
 
@@ -192,11 +192,11 @@ class Schedule:
                 return TakeBack(frame)
         return None
 
-    def drain(self) -> list[Chunk]:
+    def drain(self) -> list[CallChunk]:
         """All chunks that have no outcome, in flight or not; of maps, all that is left as one."""
         chunks = [chunk for m in self.members for f in m.frames.values() for chunk in f.chunks]
         for work in self._queue:
-            chunks.append(work if isinstance(work, Chunk) else work.cut(len(work.uncut)))
+            chunks.append(work if isinstance(work, CallChunk) else work.cut(len(work.uncut)))
         self._queue.clear()
         self._maps.clear()
         for member in self.members:
@@ -208,7 +208,7 @@ class Schedule:
         queued, self._queue = self._queue, deque()
         self._maps.clear()
         for work in queued:
-            chunk = work if isinstance(work, Chunk) else work.cut(len(work.uncut))
+            chunk = work if isinstance(work, CallChunk) else work.cut(len(work.uncut))
             if chunk.is_begun:
                 self._queue.append(chunk)  # it was given back: it counts as running
             elif chunk.future.cancel():
@@ -220,12 +220,12 @@ class Schedule:
             return 1
         return max(1, min(_MOST_CALLS, int(FRAME_S / max(function.mean_s, 1e-9))))
 
-    def _take(self) -> list[Chunk]:
+    def _take(self) -> list[CallChunk]:
         """The chunks of the next frame; none if those at the head were cancelled."""
         head = self._queue[0]
         n_waiting = len(self._queue) - len(self._maps) + sum(len(m.uncut) for m in self._maps)
         most = min(self.frame_calls(head.function), math.ceil(n_waiting / (2 * self.slots)))
-        chunks: list[Chunk] = []
+        chunks: list[CallChunk] = []
         n_calls = 0
         while self._queue and self._queue[0].function is head.function and n_calls < max(1, most):
             work = self._queue[0]
