@@ -4,9 +4,9 @@
     python benchmarks/pool.py --chaos --jobs 100000 --kills 50
 
 map      The same jobs of 1 ms by `lp.pool`, `multiprocessing.Pool.map` and `ProcessPoolExecutor.map`, with as
-         many worker processes each, taking turns. Two kinds of jobs: one computes, one waits. Promise: at most
-         1.2 times the time of `multiprocessing.Pool`, and of `ProcessPoolExecutor` with its default chunks
-         and with those that `multiprocessing.Pool` would make.
+         many worker processes each, taking turns. Two kinds of jobs: one computes, one waits. Promise: at
+         most 1.2 times the time of `multiprocessing.Pool`, and of `ProcessPoolExecutor` with its default
+         chunks and with those that `multiprocessing.Pool` would make.
 chaos    Jobs that may run twice, by `map` and by `submit`, while workers are killed (SIGKILL) at random
          moments. All results must be there, each once and right.
 
@@ -92,7 +92,9 @@ def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:
                     assert list(run(job, range(n_jobs))) == [2 * i for i in range(n_jobs)]
                     if number:  # the first round is for warming up
                         times[name].append(time.perf_counter() - began)
-            print(f"{n_jobs} jobs of 1 ms that {job.__name__}, {n_workers} workers, {rounds} rounds")
+            print(
+                f"{n_jobs} jobs of 1 ms that {job.__name__}, {n_workers} workers, {rounds} rounds"
+            )
             medians = {name: statistics.median(each) for name, each in times.items()}
             for name, median in medians.items():
                 ratios = [a / b for a, b in zip(times["lp.pool"], times[name], strict=True)]

@@ -102,22 +102,27 @@ class _OwnSums:
         self._name = os.urandom(8).hex()
         self._lock = threading.Lock()
         self._sums: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
 
     def add(self, by: dict[str, float]) -> dict[str, float]:
         with self._lock:
             for name, number in by.items():
                 self._sums[name] = self._sums.get(name, 0) + number
             sums = self._sums.copy()
-        totals: dict[str, float] = self._poll.call("report", self._name, sums)
-        return totals
+        return self._grown(self._poll.call("report", self._name, sums))
 
     def wait_for(self, targets: dict[str, float], timeout_s: float | None) -> dict[str, float]:
         with self._lock:
             sums = self._sums.copy()
-        totals: dict[str, float] = self._poll.ask(
-            "wait_for", self._name, sums, targets, timeout_s=timeout_s
-        )
-        return totals
+        totals = self._poll.ask("wait_for", self._name, sums, targets, timeout_s=timeout_s)
+        return self._grown(totals)
+
+    def _grown(self, totals: dict[str, float]) -> dict[str, float]:
+        """The totals, none less than it was seen: a counter that was killed has them again soon."""
+        with self._lock:
+            for name, total in totals.items():
+                self._seen[name] = max(total, self._seen.get(name, 0))
+            return dict(sorted(self._seen.items()))
 
 
 def _rebuild(client: Any, prefix: str) -> Counter:

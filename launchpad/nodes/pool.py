@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launchpad.errors import refuse_unless
-from launchpad.nodes.courier import CourierNode
+from launchpad.executable import Executable
+from launchpad.nodes.courier import CourierNode, ServeObject
 from launchpad.pools.worker import PoolWorker
 
 
@@ -49,5 +50,24 @@ class PoolNode(CourierNode[PoolWorker]):
             PoolWorker, slots, initializer, tuple(initargs), courier_kwargs=courier_kwargs
         )
 
+    def to_executable(self) -> Executable:
+        return ServePool(
+            self._code, self._args, self._kwargs, self._runs, self._address, self._server_kwargs
+        )
+
     def __repr__(self) -> str:
         return f"PoolNode(slots={self.slots})"
+
+
+class ServePool(ServeObject):
+    """Serves a PoolWorker; what it still runs does not hold up its end."""
+
+    def abandon(self) -> None:
+        if isinstance(self._built, PoolWorker):
+            self._built.end()
+        super().abandon()
+
+    def close(self) -> None:
+        if isinstance(self._built, PoolWorker):
+            self._built.end()
+        super().close()

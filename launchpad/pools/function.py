@@ -65,9 +65,10 @@ class PoolFunctions:
         for part in (body, *definition[1]):
             digest.update(part)
         plain: Any = function
+        is_idempotent = self._are_idempotent or getattr(plain, IDEMPOTENT, False)
         while isinstance(plain, functools.partial):
             plain = plain.func
-        is_idempotent = self._are_idempotent or getattr(plain, IDEMPOTENT, False)
+            is_idempotent = is_idempotent or getattr(plain, IDEMPOTENT, False)
         key = digest.digest(), is_idempotent
         if key not in self._known:
             name = getattr(plain, "__qualname__", type(plain).__qualname__)

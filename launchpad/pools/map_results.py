@@ -6,7 +6,6 @@ import itertools
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from typing import Any
 
 from launchpad.pools.schedule import MapCalls
@@ -50,14 +49,13 @@ class MapFeed:
 
 
 def taken(
-    feed: MapFeed, timeout_s: float | None, drop: Callable[[MapCalls, list[Future[Any]]], None]
+    feed: MapFeed, timeout_s: float | None, drop: Callable[[MapCalls], None]
 ) -> Iterator[Any]:
     """The results; raises the first error when its turn comes, and TimeoutError when the time is up.
 
     Whatever ends it, calls that were not sent are dropped.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    chunks: list[Future[Any]] = []
 
     def left_s() -> float | None:
         return None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -65,15 +63,14 @@ def taken(
     try:
         while feed.n_open:
             try:
-                chunks = [feed.work.chunks.get(timeout=left_s())]
+                chunk = feed.work.chunks.get(timeout=left_s())
             except queue.Empty:
                 raise TimeoutError(f"no result within {timeout_s} s: no worker was free") from None
-            results, error = chunks[0].result(left_s())
+            results, error = chunk.result(left_s())
             feed.n_open -= len(results)
             yield from results
             if error is not None:
                 raise error
-            chunks.clear()
             feed.fill()
     finally:
-        drop(feed.work, chunks)
+        drop(feed.work)

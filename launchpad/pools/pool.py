@@ -32,6 +32,7 @@ from launchpad.courier import (
     OutcomeUnknown,
     Refused,
     WorkerFailed,
+    stats,
 )
 from launchpad.courier.client.future import CourierFuture
 from launchpad.courier.codec import pickling
@@ -220,26 +221,40 @@ class Pool(Executor):
             self._refuse_if_over()
             self._inbox.put(add)
 
-    def _drop(self, work: MapCalls, chunks: list[Future[Any]]) -> None:
+    def _drop(self, work: MapCalls) -> None:
         self._inbox.put(partial(self._schedule.drop, work))
 
     # The rest runs in the pool's thread.
 
     def _run(self) -> None:
+        end: BaseException = RuntimeError("the pool is shut down")
+        try:
+            self._work()
+        except (
+            BaseException
+        ) as error:  # Stopped; anything else is a mistake of ours: nothing may hang
+            end = error
+        with self._lock:
+            self._end, self._is_shut = end, True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                event = self._inbox.get_nowait()
+                with contextlib.suppress(Exception):  # a worker that cannot be asked any more
+                    event()
+        self._fail_all(end)
+
+    def _work(self) -> None:
+        """Until all is done and the pool shut down; raises Stopped if the program stops before."""
         stop = None if self._context is None else self._context.stop_event
         members = self._schedule.members
-        end: BaseException
-        while True:
+        while not (self._is_shut and self._schedule.is_idle and self._inbox.empty()):
             is_unreached = any(m.state is MemberState.UNREACHED for m in members)
-            try:
+            with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=_POLL_S if stop is not None or is_unreached else None)()
                 while True:
                     self._inbox.get_nowait()()
-            except queue.Empty:
-                pass
             if stop is not None and stop.is_set():
-                end = Stopped()
-                break
+                raise Stopped
             for member in members:
                 if member.state is MemberState.UNREACHED:
                     self._probe(member)
@@ -250,14 +265,6 @@ class Pool(Executor):
                     self._send(action.frame)
                 else:
                     action.frame.member.client.futures.take_back(action.frame.name)
-            if self._is_shut and self._schedule.is_idle and self._inbox.empty():
-                end = RuntimeError("the pool is shut down")
-                break
-        with self._lock:
-            self._end, self._is_shut = end, True
-            while not self._inbox.empty():
-                self._inbox.get()()
-        self._fail_all(end)
 
     def _probe(self, member: Member) -> None:
         """Asks a worker whether it is up; the answer comes when it is, or will never be."""
@@ -380,8 +387,8 @@ class Pool(Executor):
 
 def _member(client: Client[Any]) -> Member:
     sends = client.with_options(wait_for_ready=False, timeout_s=None, idempotent=False)
-    name = sends._channel.peer.label
-    return Member(name, sends)
+    known = stats(sends)
+    return Member(known.server or known.address, sends)
 
 
 def _complete(

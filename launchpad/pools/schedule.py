@@ -100,6 +100,7 @@ class Member:
     known: set[bytes] = field(default_factory=set)
     """The functions that were sent to it."""
     end: BaseException | None = None
+    n_sent: int = 0
 
 
 @dataclass(eq=False)
@@ -175,7 +176,7 @@ class Schedule:
         up = [member for member in self.members if member.state is MemberState.UP]
         if not up:
             return None
-        least = min(up, key=_load)
+        least = min(up, key=lambda member: (_load(member), member.n_sent))
         while self._queue:
             is_ahead = _load(least) >= 1
             if is_ahead and (_load(least) >= _AHEAD or not self._queue[0].function.is_idempotent):
@@ -183,6 +184,7 @@ class Schedule:
             if chunks := self._take():
                 frame = Frame(f"{self._name}{next(self._numbers)}", least, chunks)
                 least.frames[frame.name] = frame
+                least.n_sent += 1
                 return Send(frame)
         most = max(up, key=_load)
         if _load(least) < 1 < _load(most):

@@ -24,6 +24,7 @@ from typing import Any
 from launchpad import context
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise
+from launchpad.courier.server.decorators import serves
 from launchpad.errors import Stopped
 from launchpad.interrupt import raise_in
 from launchpad.pools.function import DefinedFunction, DefinedFunctions, Definition
@@ -35,6 +36,7 @@ Outcome = tuple[list[Any], bytes | None, float]
 """Results of the calls of a chunk up to the first that raised; its error, encoded; seconds."""
 
 
+@serves(only=["hello", "run_frame", "take_back"])
 class PoolWorker:
     """Runs functions that pools send, in `slots` threads.
 
@@ -58,12 +60,10 @@ class PoolWorker:
         self._waiting: OrderedDict[str, _WaitingFrame] = OrderedDict()
         self._running: dict[threading.Thread, Promise] = {}
         self._is_stopping = False
-        me = context.try_current()
-        if me is not None:
-            context.inherit()
-            self._start("stop", self._end_at, me.stop_event)
+        context.inherit()
         for number in range(slots):
-            self._start(f"slot-{number}", self._run_frames)
+            name = f"pool-slot-{number}"
+            threading.Thread(target=self._run_frames, name=name, daemon=True).start()
 
     def hello(self) -> int:
         """How many calls run side by side."""
@@ -101,9 +101,6 @@ class PoolWorker:
             waiting = self._waiting.pop(frame, None)
         return waiting is not None and waiting.promise.set_result((NOT_BEGUN, ()))
 
-    def _start(self, name: str, function: Callable[..., None], *args: Any) -> None:
-        threading.Thread(target=function, args=args, name=f"pool-{name}", daemon=True).start()
-
     def _run_frames(self) -> None:
         me = threading.current_thread()
         with contextlib.suppress(Stopped):  # which may come when the job is just over
@@ -120,9 +117,8 @@ class PoolWorker:
                 frame.promise.set_result((DONE, outcomes))
                 del frame, outcomes  # a slot that waits keeps no results
 
-    def _end_at(self, stop: threading.Event) -> None:
-        """Answers all frames when the program stops, and interrupts what runs."""
-        stop.wait()
+    def end(self) -> None:
+        """Answers all frames, interrupts what runs, and ends the threads; not served."""
         with self._changed:
             self._is_stopping = True
             waiting, running = list(self._waiting.values()), dict(self._running)

@@ -90,27 +90,35 @@ class WorkQueue:
         counts: JobCounts = self._poll.call("counts")
         return counts
 
-    def results(self, timeout_s: float | None = None) -> Iterator[FinishedJob]:
+    def results(
+        self, timeout_s: float | None = None, *, n: int | None = None
+    ) -> Iterator[FinishedJob]:
         """Jobs as they come to their end, each once; until the queue is closed and all have.
 
         Every call begins with the first: the queue keeps them.
 
+        Example:
+            keys = queue.add_many(frames)                 # in the launching script
+            pictures = {job.key: job.result for job in queue.results(n=len(keys))}
+            queue.close()                                 # now workers return, and the program ends
+
         Args:
             timeout_s: How long to wait for the next one.
+            n: End after so many, whether the queue is closed or not.
 
         Raises:
             TimeoutError: that was too long.
         """
         seen: set[Hashable] = set()
         cursor, is_over = None, False
-        while not is_over:
+        while not is_over and len(seen) != n:
             try:
                 found, cursor, is_over = self._poll.ask("finished", cursor, timeout_s=timeout_s)
             except TimeoutError:
                 text = f"no job was finished within {timeout_s} s: {self.counts()}"
                 raise TimeoutError(text) from None
             for job in found:
-                if job.key not in seen:
+                if job.key not in seen and len(seen) != n:
                     seen.add(job.key)
                     yield job
 

@@ -8,8 +8,9 @@
 Rules:
 1. A job has one lease at most. What comes from a lease that has ended, `done` included, is refused.
 2. The same `done` that comes twice, as a call is repeated, is taken once and answered alike.
-3. A lease that the table never knew was given by an earlier start of the queue, after the state that it
-   goes on from was saved: its `done` is taken, if the job has none yet.
+3. After a restart of the queue no lease holds, as its `done` may have come after the state was saved: all
+   such jobs are pending, behind the others. A `done` that still comes, of those leases or of ones that were
+   given after that, is taken if the job has none yet.
 4. A job that is given back has not been tried. Any other end of a lease counts, and its reason is kept.
 """
 
@@ -195,13 +196,13 @@ class JobTable:
                 found = self.give_back(key, to.lease, reason)
         return found
 
-    def restart(self, now: float, *, is_other_launch: bool) -> None:
-        """Goes on after a restart: leases of this launch hold anew, those of an earlier one have ended."""
-        for key, lease in [(key, lease) for lease, key in self.leased.items()]:
-            if is_other_launch:
-                self.give_back(key, lease)
-            else:
-                self.extend(key, lease, now)
+    def restart(self) -> None:
+        """Goes on from what was saved."""
+        for key in self.leased.values():
+            self.jobs[key].leased_to = None
+            self.pending.append(key)
+        self.leased.clear()
+        self.requests.clear()
 
     def counts(self) -> JobCounts:
         n_done = len(self.finished) - self.n_failed

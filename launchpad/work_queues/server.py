@@ -137,7 +137,7 @@ class WorkQueueServer:
         before: JobTable
         before, self._last_added = saved
         before.max_attempts, before.lease_s = self._table.max_attempts, self._table.lease_s
-        before.restart(time.monotonic(), is_other_launch=context.current().attempt == 1)
+        before.restart()
         self._table = before
 
     def _changed(self, is_so: bool) -> bool:
