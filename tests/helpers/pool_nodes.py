@@ -83,7 +83,8 @@ def do_jobs(queue: lp.WorkQueue, counter: lp.Counter) -> int:
 
 
 def wait_in_all_ways(workers: list[Any], queue: lp.WorkQueue, counter: lp.Counter) -> str:
-    """Four threads that wait; what each of them has raised."""
+    """Threads that wait; what each of them has raised."""
+    stop = lp.stop_event()  # so that this thread is not interrupted
     pool = lp.pool(workers)
     future = pool.submit(wait_for_ever)
     waits = {
@@ -110,7 +111,7 @@ def wait_in_all_ways(workers: list[Any], queue: lp.WorkQueue, counter: lp.Counte
         thread.start()
     until(future.running)
     counter.increment(waiting=1)
-    lp.wait_for_stop()
+    stop.wait()
     for thread in threads:
         thread.join(5)
     record("shutdown")

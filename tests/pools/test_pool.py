@@ -269,14 +269,14 @@ def test_of_a_worker_that_ends_what_may_have_run_is_reported_or_run_again(
     pool: lp.Pool, workers: LocalWorkers
 ) -> None:
     once = pool.submit(pass_gate, "a")
-    until(once.running)
+    until(lambda: any(served._running for served in workers.served))
+    busy = next(i for i, served in enumerate(workers.served) if served._running)
     twice = pool.submit(partial(pass_gate_again, "b"))
-    until(twice.running)
     behind = [pool.submit(pool_nodes.double, n) for n in range(3)]
     until(lambda: workers.served[0]._running and workers.served[1]._running)
 
-    workers.stop(0)
-    with pytest.raises(courier.OutcomeUnknown, match="worker-0") as lost:
+    workers.stop(busy)
+    with pytest.raises(courier.OutcomeUnknown, match=f"worker-{busy}") as lost:
         once.result(DEADLINE_S)
     gates["b"].set()
     results = [future.result(DEADLINE_S) for future in behind]
