@@ -66,7 +66,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             TypeError: something else.
             DefinitionError: several of Record and Replay.
         """
-        new = CourierHandle[T](
+        new = type(self)(
             cast("Node[Any]", self.node), self._address, self._client_kwargs, self._idempotent
         )
         rules = [*(self._link.rules if self._link is not None else ())]

@@ -49,7 +49,7 @@ from launchpad.pools.schedule import (
     Schedule,
     Send,
 )
-from launchpad.pools.worker import DONE, STOPPED, UNKNOWN_FUNCTIONS, Call
+from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS, Call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -203,6 +203,10 @@ class Pool(Executor):
         if wait and threading.current_thread() is not self._thread:
             self._thread.join()
 
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Waits until all is done; where the block has raised, what was not sent is cancelled before."""
+        self.shutdown(cancel_futures=kind is not None)
+
     def __repr__(self) -> str:
         return f"<Pool of {[member.name for member in self._schedule.members]}>"
 
@@ -278,8 +282,8 @@ class Pool(Executor):
 
     def _take_hello(self, member: Member, call: Future[int]) -> None:
         try:
-            member.slots = call.result()
-            member.state = MemberState.UP
+            member.slots = call.result() or 1
+            member.state = MemberState.UP if call.result() else MemberState.UNREACHED
         except (OutcomeUnknown, CancelledError):
             member.state = MemberState.UNREACHED
         except Exception as error:
@@ -326,6 +330,10 @@ class Pool(Executor):
                     _complete(chunk, member, *outcome)
             elif answer == STOPPED:
                 self._run_again(frame, None)
+                self._lose(member)
+            elif answer == STOPPING:
+                schedule.give_back(frame.chunks)
+                self._lose(member)
             else:
                 member.known.difference_update(given if answer == UNKNOWN_FUNCTIONS else ())
                 schedule.give_back(frame.chunks)

@@ -5,7 +5,8 @@
 
 An answer is one of
     (DONE, outcomes)              for each chunk its results, the error that ended it, and its seconds
-    (NOT_BEGUN, ())               it was taken back, or the worker stops: nothing of it has run
+    (NOT_BEGUN, ())               it was taken back: nothing of it has run
+    (STOPPING, ())                the worker stops: nothing of it has run
     (UNKNOWN_FUNCTIONS, digests)  their definitions are to be sent along; nothing of it has run
     (STOPPED, ())                 the worker stops, while it runs
 """
@@ -29,7 +30,8 @@ from launchpad.errors import Stopped
 from launchpad.interrupt import raise_in
 from launchpad.pools.function import DefinedFunction, DefinedFunctions, Definition
 
-DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS, STOPPED = "done", "not begun", "unknown functions", "stopped"
+DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS = "done", "not begun", "unknown functions"
+STOPPING, STOPPED = "stopping", "stopped"
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Outcome = tuple[list[Any], bytes | None, float]
@@ -66,8 +68,8 @@ class PoolWorker:
             threading.Thread(target=self._run_frames, name=name, daemon=True).start()
 
     def hello(self) -> int:
-        """How many calls run side by side."""
-        return self._slots
+        """How many calls run side by side; 0 when it stops."""
+        return 0 if self._is_stopping else self._slots
 
     def run_frame(
         self,
@@ -86,7 +88,7 @@ class PoolWorker:
             self._functions.add(definitions)
             found = [(self._functions.find(digest), calls) for digest, calls in chunks]
             if self._is_stopping:
-                return NOT_BEGUN, ()
+                return STOPPING, ()
             if None in [function for function, _ in found]:
                 pairs = zip(found, chunks, strict=True)
                 return UNKNOWN_FUNCTIONS, [digest for (f, _), (digest, _) in pairs if f is None]
@@ -125,7 +127,7 @@ class PoolWorker:
             self._waiting.clear()
             self._changed.notify_all()
         for frame in waiting:
-            frame.promise.set_result((NOT_BEGUN, ()))
+            frame.promise.set_result((STOPPING, ()))
         for slot, promise in running.items():
             promise.set_result((STOPPED, ()))
             raise_in(slot)

@@ -6,6 +6,7 @@ Its clients repeat calls: each method gives the same answer, and has the same ef
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections import OrderedDict
@@ -21,6 +22,7 @@ from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 OVER = "over"
 _KEPT_ADDERS = 10_000
 _MOST_RESULTS = 1000
+_LOOK_S = 0.05
 
 Cursor = tuple[str, int]
 """A start of the queue, and how many finished jobs were seen."""
@@ -42,12 +44,14 @@ class WorkQueueServer:
         self._table = JobTable(max_attempts, lease_s)
         self._changes = Changes()
         self._last_added: OrderedDict[str, tuple[int, list[Hashable]]] = OrderedDict()
+        self._look_at = 0.0
+        """When it is to be looked next whether leases have ended."""
         self._start = os.urandom(8).hex()
         self._leases = (f"{self._start}-{n}" for n in itertools.count())
         me = context.try_current()
         if me is not None:
             me.has_ended(me.name, me.attempt)  # from now on ends are announced
-            me.watermarks.on_growth(ENDED, lambda worker, attempt: self._changes.wake_from_thread())
+            me.watermarks.on_growth(ENDED, self._on_end)
 
     async def add(
         self, adder: str, number: int, jobs: Sequence[tuple[Hashable | None, Any]]
@@ -145,8 +149,17 @@ class WorkQueueServer:
             self._changes.wake()
         return is_so
 
+    def _on_end(self, worker: str, attempt: int) -> None:
+        """A worker has ended; called in a thread of launchpad's."""
+        self._look_at = 0.0
+        self._changes.wake_from_thread()
+
     def _end_leases(self) -> None:
-        if self._table.end_leases(_has_ended, time.monotonic()):
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = math.inf if self._table.lease_s is None else now + _LOOK_S
+        if self._table.end_leases(_has_ended, now):
             self._changes.wake()
 
 

@@ -19,7 +19,8 @@ AT_ONCE = lp.RestartPolicy(max_restarts=20, backoff=0)
 
 def test_a_job_has_a_key_and_is_added_once() -> None:
     program = lp.Program("jobs")
-    program.add_node(lp.WorkQueueNode(max_attempts=1), label="jobs")
+    handle = program.add_node(lp.WorkQueueNode(max_attempts=1), label="jobs")
+    assert type(handle.through(lp.edges.Delay(0.01))) is type(handle)
 
     with lp.launch(program, "test_mt") as running:
         queue = lp.WorkQueue(running.client("jobs"))
