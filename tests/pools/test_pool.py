@@ -79,10 +79,10 @@ class LocalWorkers:
             client = courier.Client[Any](address, name=name, failure_check=lambda: self.end)
             self.clients.append(client)
 
-    def stop(self, number: int) -> None:
-        """As if its process had ended."""
-        self.servers[number].stop(0.0)
+    def stop(self, number: int, grace_s: float = 0.0) -> None:
+        """Without grace, as if its process had ended."""
         self.served[number].end()
+        self.servers[number].stop(grace_s)
 
     def close(self) -> None:
         for gate in gates.values():
@@ -298,6 +298,21 @@ def test_a_job_that_may_run_twice_is_run_by_another_worker(workers: LocalWorkers
         gates["a"].set()
 
         assert future.result(DEADLINE_S) == "a"
+
+
+def test_what_has_surely_not_begun_goes_to_another_worker(workers: LocalWorkers) -> None:
+    with lp.pool(workers.clients[:1]) as other, lp.pool(workers.clients) as pool:
+        blocks = other.submit(pass_gate, "a")
+        until(lambda: workers.served[0]._running)
+        jobs = [pool.submit(pass_gate, "b") for _ in range(2)]
+        until(lambda: workers.served[0]._waiting and workers.served[1]._running)
+
+        workers.stop(0, grace_s=DEADLINE_S)
+        gates["b"].set()
+
+        assert [job.result(DEADLINE_S) for job in jobs] == ["b", "b"]
+        with pytest.raises(courier.OutcomeUnknown, match="worker-0 was stopped"):
+            blocks.result(DEADLINE_S)
 
 
 def test_when_no_worker_is_left_all_futures_fail(workers: LocalWorkers) -> None:
