@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import launchpad as lp
-from launchpad import courier
 from tests.waiting import until
 
 # Functions that a pool runs.
@@ -142,13 +141,3 @@ def do_jobs_slowly(queue: lp.WorkQueue) -> int:
         time.sleep(0.002)
         n += lease.done(lease.job + 1)
     return n
-
-
-def call_until_answered(call: Any) -> Any:
-    def attempt() -> Any:
-        try:
-            return call()
-        except courier.CourierError:
-            return None
-
-    return until(attempt)
