@@ -16,6 +16,7 @@ Exits with 1 if a promise does not hold.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import math
 import multiprocessing
@@ -127,9 +128,10 @@ class Kills:
     def _run(self) -> None:
         while self.n_done < self._n and not self._enough.wait(self._chance.uniform(0, 0.3)):
             pids = [s.pid for s in self._running.status() if s.state == "running" and s.pid]
-            if pids:
-                os.kill(self._chance.choice(pids), signal.SIGKILL)
-                self.n_done += 1
+            with contextlib.suppress(ProcessLookupError):  # it was killed a moment ago
+                if pids:
+                    os.kill(self._chance.choice(pids), signal.SIGKILL)
+                    self.n_done += 1
 
     @property
     def is_over(self) -> bool:

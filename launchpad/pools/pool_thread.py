@@ -46,7 +46,7 @@ from launchpad.pools.schedule import (
 )
 from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS, Call
 
-MAX_LOST = 5
+MAX_LOST = 20
 """So many workers may end while they run one job; then it is not tried again: it may be what ends them."""
 
 _POLL_S = 0.25

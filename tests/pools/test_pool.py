@@ -15,6 +15,7 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
+from launchpad.pools import pool_thread
 from launchpad.pools.function import DefinedFunctions
 from launchpad.pools.worker import PoolWorker
 from tests.helpers import pool_nodes
@@ -334,7 +335,8 @@ def test_when_no_worker_is_left_all_futures_fail(workers: LocalWorkers) -> None:
             list(pool.map(pool_nodes.double, range(1000)))
 
 
-def test_a_killed_process_takes_part_again(tmp_path: Path) -> None:
+def test_a_killed_process_takes_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_thread, "MAX_LOST", 3)
     program = lp.Program("pool")
     with program.group("worker", restart=AT_ONCE):
         for _ in range(2):
