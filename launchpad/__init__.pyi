@@ -17,6 +17,7 @@ from launchpad.compat import get_context as get_context
 from launchpad.compat import make_program_stopper as make_program_stopper
 from launchpad.context import RunContext as RunContext
 from launchpad.context import current as current
+from launchpad.counters.client import Counter as Counter
 from launchpad.courier.batching.decorator import batched_handler as batched_handler
 from launchpad.courier.client.group import broadcast as broadcast
 from launchpad.courier.client.group import round_robin as round_robin
@@ -69,13 +70,18 @@ from launchpad.nodes.base import Node as Node
 from launchpad.nodes.cacher import CacherNode as CacherNode
 from launchpad.nodes.colocation import MultiProcessingColocation as MultiProcessingColocation
 from launchpad.nodes.colocation import MultiThreadingColocation as MultiThreadingColocation
+from launchpad.nodes.counter import CounterNode as CounterNode
 from launchpad.nodes.courier import CourierHandle as CourierHandle
 from launchpad.nodes.courier import CourierNode as CourierNode
+from launchpad.nodes.pool import PoolNode as PoolNode
 from launchpad.nodes.python import PyClassNode as PyClassNode
 from launchpad.nodes.python import PyNode as PyNode
 from launchpad.nodes.reverb import ReverbHandle as ReverbHandle
 from launchpad.nodes.reverb import ReverbNode as ReverbNode
+from launchpad.nodes.work_queue import WorkQueueNode as WorkQueueNode
 from launchpad.outcome import Outcome as Outcome
+from launchpad.pools.pool import Pool as Pool
+from launchpad.pools.pool import pool as pool
 from launchpad.program import Program as Program
 from launchpad.program import make_program as make_program
 from launchpad.queues.client import Queue as Queue
@@ -94,5 +100,9 @@ from launchpad.stopping import stop as stop
 from launchpad.stopping import stop_event as stop_event
 from launchpad.stopping import unregister_stop_handler as unregister_stop_handler
 from launchpad.stopping import wait_for_stop as wait_for_stop
+from launchpad.work_queues.client import Lease as Lease
+from launchpad.work_queues.client import WorkQueue as WorkQueue
+from launchpad.work_queues.job_table import FinishedJob as FinishedJob
+from launchpad.work_queues.job_table import JobCounts as JobCounts
 
 __version__: str

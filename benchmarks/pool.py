@@ -1,0 +1,195 @@
+"""`lp.pool` beside the standard library's pools, and while its workers are killed.
+
+    python benchmarks/pool.py
+    python benchmarks/pool.py --chaos --jobs 100000 --kills 50
+
+map      The same jobs of 1 ms by `lp.pool`, `multiprocessing.Pool.map` and `ProcessPoolExecutor.map`, with as
+         many worker processes each, taking turns. Two kinds of jobs: one computes, one waits. Promise: at
+         most 1.2 times the time of `multiprocessing.Pool`, and of `ProcessPoolExecutor` with its default
+         chunks and with those that `multiprocessing.Pool` would make.
+chaos    Jobs that may run twice, by `map` and by `submit`, while workers are killed (SIGKILL) at random
+         moments. All results must be there, each once and right.
+
+Exits with 1 if a promise does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import math
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import launchpad as lp
+
+MOST = 1.2
+JOB_S = 0.001
+FOREVER = lp.RestartPolicy(max_restarts=10**6, backoff=0)
+Map = Callable[[Callable[[int], int], range], Any]
+
+
+def compute(number: int) -> int:
+    """Uses a processor for 1 ms of its own time: also on a busy machine it is the same work."""
+    end = time.thread_time() + JOB_S
+    while time.thread_time() < end:
+        pass
+    return 2 * number
+
+
+def wait(number: int) -> int:
+    time.sleep(JOB_S)
+    return 2 * number
+
+
+@contextmanager
+def workers(n: int) -> Iterator[lp.Running]:
+    program = lp.Program("pool")
+    with program.group("worker", restart=FOREVER):
+        for _ in range(n):
+            program.add_node(lp.PoolNode())
+    with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+        yield running
+
+
+def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:
+    """Prints the table; whether the promise holds."""
+    context = multiprocessing.get_context("fork")
+    with ExitStack() as stack:
+        theirs = stack.enter_context(context.Pool(n_workers))
+        executor = stack.enter_context(ProcessPoolExecutor(n_workers, context))
+        list(executor.map(wait, range(n_workers)))  # starts its processes
+        running = stack.enter_context(workers(n_workers))
+        ours = stack.enter_context(lp.pool(running.clients("worker")))
+        chunk = math.ceil(n_jobs / (4 * n_workers))
+        contenders: dict[str, Map] = {
+            "lp.pool": ours.map,
+            "multiprocessing.Pool": theirs.map,
+            "ProcessPoolExecutor": executor.map,
+            f"ProcessPoolExecutor, chunks of {chunk}": functools.partial(
+                executor.map, chunksize=chunk
+            ),
+        }
+        is_kept = True
+        for job in (compute, wait):
+            times: dict[str, list[float]] = {name: [] for name in contenders}
+            for number in range(rounds + 1):
+                for name, run in contenders.items():
+                    began = time.perf_counter()
+                    assert list(run(job, range(n_jobs))) == [2 * i for i in range(n_jobs)]
+                    if number:  # the first round is for warming up
+                        times[name].append(time.perf_counter() - began)
+            print(
+                f"{n_jobs} jobs of 1 ms that {job.__name__}, {n_workers} workers, {rounds} rounds"
+            )
+            medians = {name: statistics.median(each) for name, each in times.items()}
+            for name, median in medians.items():
+                ratios = [a / b for a, b in zip(times["lp.pool"], times[name], strict=True)]
+                ratio = statistics.median(ratios)
+                of = f"lp.pool takes {ratio:.2f} of it" if name != "lp.pool" else ""
+                print(f"  {name:<40} {median:7.3f} s   {of}")
+                is_kept &= ratio <= MOST
+    print(f"at most {MOST:g} times their time: {'yes' if is_kept else 'NO'}")
+    return is_kept
+
+
+class Kills:
+    """Kills workers at random moments, in a thread, until there were enough."""
+
+    def __init__(self, running: lp.Running, n: int, seed: int) -> None:
+        self.n_done = 0
+        self._running, self._n = running, n
+        self._chance = random.Random(seed)
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Kills:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self.n_done < self._n and not self._enough.wait(self._chance.uniform(0, 0.3)):
+            pids = [s.pid for s in self._running.status() if s.state == "running" and s.pid]
+            with contextlib.suppress(ProcessLookupError):  # it was killed a moment ago
+                if pids:
+                    os.kill(self._chance.choice(pids), signal.SIGKILL)
+                    self.n_done += 1
+
+    @property
+    def is_over(self) -> bool:
+        return self.n_done >= self._n
+
+
+def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
+    """Whether all results came, each once, while workers were killed."""
+    began, numbers = time.monotonic(), range(n_jobs)
+    with workers(n_workers) as running, lp.pool(running.clients("worker"), idempotent=True) as pool:
+        with Kills(running, n_kills, seed) as kills:
+            n_mapped = n_jobs // 2
+            mapped = list(pool.map(compute, numbers[:n_mapped]))
+            n_set = [0] * n_jobs
+
+            def count(number: int, future: Any) -> None:
+                n_set[number] += 1
+
+            futures = [pool.submit(compute, number) for number in numbers[n_mapped:]]
+            for number, future in enumerate(futures):
+                future.add_done_callback(functools.partial(count, number))
+            submitted = [future.result() for future in futures]
+            while not kills.is_over:  # a quick run: the last ones fall into one more map
+                assert sum(pool.map(compute, range(100))) == 9900
+        attempts = sum(status.attempt for status in running.status())
+    took_s = time.monotonic() - began
+    is_whole = mapped + submitted == [2 * number for number in numbers]
+    twice = sum(n > 1 for n in n_set)
+    print(
+        f"{n_jobs} jobs of 1 ms, half by map and half by submit, {n_workers} workers,"
+        f" {kills.n_done} kills, {attempts} starts, {took_s:.1f} s"
+    )
+    print(f"all results, in order: {'yes' if is_whole else 'NO'}; twice: {twice}")
+    return is_whole and not twice
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=0, help="2000 for map, 100000 for chaos")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--map", action="store_true", help="only the comparison")
+    parser.add_argument("--chaos", action="store_true", help="only the kills")
+    parser.add_argument("--quick", action="store_true", help="a few seconds; proves nothing")
+    given = parser.parse_args()
+    n_map, n_chaos = given.jobs or 2000, given.jobs or 100_000
+    if given.quick:
+        n_map, n_chaos, given.rounds, given.kills = 200, 1000, 1, 3
+    is_kept = is_whole = True
+    if not given.chaos:
+        is_kept = compare(given.workers, n_map, given.rounds)
+    if not given.map:
+        is_whole = survive(given.workers, n_chaos, given.kills, given.seed)
+    if not is_whole or not (is_kept or given.quick):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""A sweep by a pool, from the launching script."""
+
+import launchpad as lp
+
+
+# part: evaluate
+@lp.idempotent  # it may run twice: of a worker that dies, another takes over all its work
+def evaluate(x: int) -> int:
+    return -((x - 30) ** 2)
+
+
+# part: program
+program = lp.Program("sweep")
+with program.group("worker", restart=lp.RestartPolicy()):
+    for _ in range(2):
+        program.add_node(lp.PoolNode())
+
+with lp.launch(program) as running, lp.pool(running.clients("worker")) as pool:
+    scores = list(pool.map(evaluate, range(100)))
+    future = pool.submit(lambda best: f"the best is {best}", scores.index(max(scores)))
+    print(future.result())
+# end

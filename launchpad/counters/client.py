@@ -1,0 +1,130 @@
+"""Counter: what a CounterNode's handle turns into."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from launchpad.long_poll import Poll
+
+
+class Counter:
+    """Counts that all nodes of a program share, by name; they only grow. Safe from any thread.
+
+    Example:
+        def act(counter: lp.Counter) -> None:
+          counter = counter.child("actor")
+          while True:
+            steps = run_episode()
+            totals = counter.increment(steps=steps, episodes=1)      # of all actors
+            if totals["actor_steps"] > 1_000_000:
+              lp.stop()
+
+    A handle of `lp.CounterNode` turns into one. In the launching script:
+    `lp.Counter(running.client("counter"))`. It pickles, as another client.
+
+    An increment is counted once, also if its call is repeated. It is durable when the counter has saved
+    itself; if that is killed before, clients that still run add what is missing with their next call.
+
+    The same as Acme's `acme.utils.counting.Counter`, over the network.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._prefix = client, ""
+        self._own = _OwnSums(client)
+
+    def child(self, prefix: str) -> Counter:
+        """The same counter, for which names begin with `prefix_` when they are incremented.
+
+        Raises:
+            ValueError: the prefix is empty.
+        """
+        if not prefix:
+            raise ValueError("a child of a counter needs a prefix that is not empty")
+        view = object.__new__(Counter)
+        view._client, view._own = self._client, self._own
+        view._prefix = f"{self._prefix}{prefix}_"
+        return view
+
+    def increment(self, **by: float) -> dict[str, float]:
+        """Adds to counts, all at once; returns the totals of all counts, after that.
+
+        Raises:
+            ValueError: a number is less than 0, or no number: counts only grow.
+            Stopped: the program stops.
+        """
+        for name, number in by.items():
+            given: Any = number
+            if (
+                not (isinstance(given, int | float) or hasattr(given, "__index__"))
+                or not given >= 0
+            ):
+                raise ValueError(f"{name}={number!r}: counts only grow, by numbers of 0 or more")
+        return self._own.add({f"{self._prefix}{name}": number for name, number in by.items()})
+
+    def get_counts(self) -> dict[str, float]:
+        """The totals of all counts, by whole name."""
+        return self._own.add({})
+
+    def wait_for(self, *, timeout_s: float | None = None, **at_least: float) -> dict[str, float]:
+        """Waits until all these counts are so large; returns the totals of all.
+
+        Example:
+            counter.child("actor").wait_for(steps=1000, timeout_s=60)
+
+        Raises:
+            TimeoutError: the time was up before; it says how far they had come.
+            Stopped: the program stops.
+        """
+        targets = {f"{self._prefix}{name}": number for name, number in at_least.items()}
+        try:
+            return self._own.wait_for(targets, timeout_s)
+        except TimeoutError:
+            totals = self.get_counts()
+            short = {n: totals.get(n, 0) for n in targets if totals.get(n, 0) < targets[n]}
+            raise TimeoutError(
+                f"within {timeout_s} s not all counts came to {targets}: {short}"
+            ) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._client, self._prefix)
+
+    def __repr__(self) -> str:
+        return f"Counter({self._client!r}, {self._prefix!r})"
+
+
+class _OwnSums:
+    """What has been added by this client and its children; the counter knows it again by its name."""
+
+    def __init__(self, client: Any) -> None:
+        self._poll = Poll(client)
+        self._name = os.urandom(8).hex()
+        self._lock = threading.Lock()
+        self._sums: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
+
+    def add(self, by: dict[str, float]) -> dict[str, float]:
+        with self._lock:
+            for name, number in by.items():
+                self._sums[name] = self._sums.get(name, 0) + number
+            sums = self._sums.copy()
+        return self._grown(self._poll.call("report", self._name, sums))
+
+    def wait_for(self, targets: dict[str, float], timeout_s: float | None) -> dict[str, float]:
+        with self._lock:
+            sums = self._sums.copy()
+        totals = self._poll.ask("wait_for", self._name, sums, targets, timeout_s=timeout_s)
+        return self._grown(totals)
+
+    def _grown(self, totals: dict[str, float]) -> dict[str, float]:
+        """The totals, none less than it was seen: a counter that was killed has them again soon."""
+        with self._lock:
+            for name, total in totals.items():
+                self._seen[name] = max(total, self._seen.get(name, 0))
+            return dict(sorted(self._seen.items()))
+
+
+def _rebuild(client: Any, prefix: str) -> Counter:
+    counter = Counter(client)
+    return counter.child(prefix.removesuffix("_")) if prefix else counter

@@ -1,0 +1,56 @@
+"""Counts as what each client has added, so that a report that comes twice, late or again is counted once.
+
+    client a: steps 5 ─┐
+    client b: steps 3 ─┼─▶ steps: base 10 + 5 + 3 = 18
+    base:     steps 10 ┘   (of clients that are gone)
+
+Each client reports the sums of all that it has added itself; the larger number counts. A grow-only counter
+(Shapiro et al. 2011, "Conflict-free replicated data types"). So a counter that has lost the last seconds, as
+it was killed, has them again with the next report of each client that still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+
+Sums = Mapping[str, float]
+
+
+@dataclass
+class CountsByClient:
+    """Named counts, by client. A client is known by a name of its own, and what tells whether it is gone."""
+
+    base: dict[str, float] = field(default_factory=dict)
+    of_clients: dict[str, dict[str, float]] = field(default_factory=dict)
+    owners: dict[str, Hashable] = field(default_factory=dict)
+
+    def report(self, client: str, owner: Hashable, sums: Sums) -> bool:
+        """Takes what a client has added so far; whether anything of that is new."""
+        if not sums:
+            return False
+        own = self.of_clients.setdefault(client, {})
+        self.owners[client] = owner
+        grown = {name: value for name, value in sums.items() if value > own.get(name, -1)}
+        own.update(grown)
+        return bool(grown)
+
+    def totals(self) -> dict[str, float]:
+        """The counts, sorted by name."""
+        totals = dict(self.base)
+        for sums in self.of_clients.values():
+            for name, value in sums.items():
+                totals[name] = totals.get(name, 0) + value
+        return dict(sorted(totals.items()))
+
+    def fold(self, is_gone: Callable[[Hashable], bool]) -> None:
+        """Forgets clients that will report no more; their counts stay."""
+        for client in [c for c, owner in self.owners.items() if is_gone(owner)]:
+            for name, value in self.of_clients.pop(client).items():
+                self.base[name] = self.base.get(name, 0) + value
+            del self.owners[client]
+
+    def copy(self) -> CountsByClient:
+        """As it is now."""
+        of_clients = {client: dict(sums) for client, sums in self.of_clients.items()}
+        return CountsByClient(dict(self.base), of_clients, dict(self.owners))

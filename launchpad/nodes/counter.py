@@ -1,0 +1,41 @@
+"""CounterNode: serves a counter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from launchpad.counters.client import Counter
+from launchpad.counters.server import CounterServer
+from launchpad.nodes.courier import CourierHandle, CourierNode
+
+
+class CounterHandle(CourierHandle[CounterServer]):
+    """Stands for a CounterNode; in a worker it turns into a `Counter`."""
+
+    def dereference(self) -> Counter:  # type: ignore[override]
+        return Counter(super().dereference())
+
+
+class CounterNode(CourierNode[CounterServer]):
+    """Counts that all nodes share, as Acme has them: steps, episodes, updates.
+
+    Example:
+        counter = program.add_node(lp.CounterNode(), label="counter")
+        program.add_node(lp.PyNode(act, counter), label="actor")     # counter.increment(actor_steps=3)
+
+    The counts survive restarts of the node, and launches with `state=`: they are saved at each orderly end,
+    and every `lp.RestartPolicy(save_every_s=…)`.
+
+    Args:
+        courier_kwargs: As for `CourierNode`.
+    """
+
+    def __init__(self, *, courier_kwargs: Mapping[str, Any] | None = None) -> None:
+        super().__init__(CounterServer, courier_kwargs=courier_kwargs)
+
+    def create_handle(self) -> CounterHandle:
+        return CounterHandle(self, self._address, self._client_kwargs)
+
+    def __repr__(self) -> str:
+        return "CounterNode()"

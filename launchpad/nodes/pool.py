@@ -1,0 +1,73 @@
+"""PoolNode: a worker for `lp.pool`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from launchpad.errors import refuse_unless
+from launchpad.executable import Executable
+from launchpad.nodes.courier import CourierNode, ServeObject
+from launchpad.pools.worker import PoolWorker
+
+
+class PoolNode(CourierNode[PoolWorker]):
+    """A worker that runs whatever a pool sends: functions, lambdas and closures, of the script too.
+
+    Example:
+        program = lp.Program("sweep")
+        with program.group("worker", restart=lp.RestartPolicy()):
+          workers = [program.add_node(lp.PoolNode(initializer=load_tables)) for _ in range(8)]
+        program.add_node(lp.PyNode(search, workers), label="search")    # in search: lp.pool(workers)
+
+    Args:
+        slots: How many calls it runs side by side, each in a thread.
+        initializer: Called once in each worker, before it serves; what it raises ends the worker.
+        initargs: The arguments of the initializer; may have handles in them.
+        courier_kwargs: As for `CourierNode`.
+
+    Raises:
+        DefinitionError: `slots` is less than 1, or the initializer does not take these arguments.
+    """
+
+    def __init__(
+        self,
+        slots: int = 1,
+        *,
+        initializer: Callable[..., object] | None = None,
+        initargs: Sequence[Any] = (),
+        courier_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.slots, self.initializer = slots, initializer
+        is_number = isinstance(slots, int) and slots >= 1
+        is_function = initializer is None or callable(initializer)
+        rules = (
+            ("slots", is_number, "an int, 1 or more"),
+            ("initializer", is_function, "a function, or None"),
+        )
+        refuse_unless(self, rules)
+        super().__init__(
+            PoolWorker, slots, initializer, tuple(initargs), courier_kwargs=courier_kwargs
+        )
+
+    def to_executable(self) -> Executable:
+        return ServePool(
+            self._code, self._args, self._kwargs, self._runs, self._address, self._server_kwargs
+        )
+
+    def __repr__(self) -> str:
+        return f"PoolNode(slots={self.slots})"
+
+
+class ServePool(ServeObject):
+    """Serves a PoolWorker; what it still runs does not hold up its end."""
+
+    def abandon(self) -> None:
+        if isinstance(self._built, PoolWorker):
+            self._built.end()
+        super().abandon()
+
+    def close(self) -> None:
+        if isinstance(self._built, PoolWorker):
+            self._built.end()
+        super().close()

@@ -1,0 +1,5 @@
+"""A pool: a `concurrent.futures.Executor` over a group of workers.
+
+submit, map ──▶ Schedule: what waits ──▶ a frame of calls ──▶ PoolWorker: its slots run them
+                                    ◀── their outcomes ◀──
+"""

@@ -1,0 +1,307 @@
+"""PoolThread: the thread of a pool. It has the schedule, sends frames and takes their outcomes.
+
+    add, feed, shut ──▶ inbox ──▶ the thread ──▶ Schedule ──▶ client.futures.run_frame
+    outcomes of frames ──▲             └──▶ futures get their results
+
+What becomes of a frame:
+    done                                  its futures have results or errors
+    not sent, not begun, taken back       its chunks are sent again, to any worker
+    its worker ended, or was stopped      chunks that may run twice are sent again, `MAX_LOST` times at most;
+                                          the futures of others raise OutcomeUnknown
+    no worker is left                     the futures of all that is left raise WorkerFailed
+    the program stops                     they raise Stopped
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from functools import partial
+from typing import Any
+
+from launchpad import context
+from launchpad.courier import (
+    Client,
+    DeadlineExceeded,
+    NotSent,
+    OutcomeUnknown,
+    Refused,
+    WorkerFailed,
+    stats,
+)
+from launchpad.courier.codec import pickling
+from launchpad.errors import Stopped
+from launchpad.pools.schedule import (
+    CallChunk,
+    Frame,
+    MapCalls,
+    Member,
+    MemberState,
+    Schedule,
+    Send,
+)
+from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS, Call
+
+MAX_LOST = 20
+"""So many workers may end while they run one job; then it is not tried again: it may be what ends them."""
+
+_POLL_S = 0.25
+
+
+class PoolThread:
+    """Runs calls on workers, until it is shut or the program stops. Safe from any thread.
+
+    Args:
+        clients: Of the workers.
+    """
+
+    def __init__(self, clients: Iterable[Client[Any]]) -> None:
+        self._context = context.try_current()
+        members = [_member(client) for client in clients]
+        self.schedule = Schedule(members, f"{os.urandom(8).hex()}-")
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_shut = False
+        self._end: BaseException | None = None
+        for member in members:
+            self._probe(member)
+        self._thread = threading.Thread(target=self._run, name="launchpad-pool", daemon=True)
+        self._thread.start()
+
+    def refuse_if_over(self) -> None:
+        """RuntimeError if it is shut, Stopped if the program stops."""
+        if isinstance(self._end, Stopped):
+            raise Stopped
+        if self._is_shut:
+            raise RuntimeError("the pool is shut down, and takes no more work")
+
+    def add(self, chunk: CallChunk) -> None:
+        """Runs a chunk; raises as `refuse_if_over`."""
+        self._put(partial(self.schedule.add, chunk))
+
+    def feed(self, work: MapCalls, calls: list[Call]) -> None:
+        """Runs more calls of a map; raises as `refuse_if_over`."""
+
+        def add() -> None:
+            work.uncut.extend(calls)
+            self.schedule.add(work)
+
+        self._put(add)
+
+    def drop(self, work: MapCalls) -> None:
+        """The results of a map are not wanted any more."""
+        self._inbox.put(partial(self.schedule.drop, work))
+
+    def shut(self, *, cancels: bool) -> None:
+        """Takes no more work; `cancels` what was not sent."""
+        with self._lock:
+            self._is_shut = True
+            self._inbox.put(self.schedule.cancel_queued if cancels else lambda: None)
+
+    def join(self) -> None:
+        """Waits until all is done; in a callback that the thread runs, for nothing."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _put(self, event: Callable[[], None]) -> None:
+        with self._lock:
+            self.refuse_if_over()
+            self._inbox.put(event)
+
+    # The rest runs in the thread.
+
+    def _run(self) -> None:
+        end: BaseException = RuntimeError("the pool is shut down")
+        try:
+            self._work()
+        except (
+            BaseException
+        ) as error:  # Stopped; anything else is a mistake of ours: nothing may hang
+            end = error
+        with self._lock:
+            self._end, self._is_shut = end, True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                event = self._inbox.get_nowait()
+                with contextlib.suppress(Exception):  # a worker that cannot be asked any more
+                    event()
+        self._fail_all(end)
+
+    def _work(self) -> None:
+        """Until all is done and the pool shut down; raises Stopped if the program stops before."""
+        stop = None if self._context is None else self._context.stop_event
+        members = self.schedule.members
+        while not (self._is_shut and self.schedule.is_idle and self._inbox.empty()):
+            is_unreached = any(m.state is MemberState.UNREACHED for m in members)
+            with contextlib.suppress(queue.Empty):
+                self._inbox.get(timeout=_POLL_S if stop is not None or is_unreached else None)()
+                while True:
+                    self._inbox.get_nowait()()
+            if stop is not None and stop.is_set():
+                raise Stopped
+            for member in members:
+                if member.state is MemberState.UNREACHED:
+                    self._probe(member)
+            if all(member.state is MemberState.GONE for member in members):
+                self._fail_all(self._none_left())
+            while (action := self.schedule.next()) is not None:
+                if isinstance(action, Send):
+                    self._send(action.frame)
+                else:
+                    action.frame.member.client.futures.take_back(action.frame.name)
+
+    def _probe(self, member: Member) -> None:
+        """Asks a worker whether it is up; the answer comes when it is, or will never be."""
+        member.state = MemberState.STARTING
+
+        def receive(call: Future[int]) -> None:
+            self._inbox.put(partial(self._take_hello, member, call))
+
+        client = member.client.with_options(wait_for_ready=True)
+        client.futures.hello().add_done_callback(receive)
+
+    def _take_hello(self, member: Member, call: Future[int]) -> None:
+        try:
+            member.slots = call.result() or 1
+            member.state = MemberState.UP if call.result() else MemberState.UNREACHED
+        except (OutcomeUnknown, CancelledError):
+            member.state = MemberState.UNREACHED
+        except Exception as error:
+            is_up_soon = isinstance(error, NotSent) and not isinstance(error, Refused)
+            member.state = MemberState.UNREACHED if is_up_soon else MemberState.GONE
+            member.end = error
+
+    def _send(self, frame: Frame) -> None:
+        member = frame.member
+        functions = {chunk.function.digest: chunk.function.definition for chunk in frame.chunks}
+        new = {digest: f for digest, f in functions.items() if digest not in member.known}
+        chunks = [(chunk.function.digest, chunk.calls) for chunk in frame.chunks]
+
+        def receive(call: Future[Any]) -> None:
+            self._inbox.put(partial(self._take_outcome, frame, call))
+
+        try:
+            call = member.client.futures.run_frame(frame.name, new, chunks)
+        except Exception as error:  # an argument cannot be pickled
+            self.schedule.end(frame)
+            self._fail(frame, error)
+            return
+        member.known.update(new)
+        call.add_done_callback(receive)
+
+    def _take_outcome(self, frame: Frame, call: Future[Any]) -> None:
+        member, schedule = frame.member, self.schedule
+        if frame.name not in member.frames:
+            return
+        schedule.end(frame)
+        try:
+            answer, given = call.result()
+        except NotSent:
+            schedule.give_back(frame.chunks)
+            self._lose(member)
+        except (OutcomeUnknown, WorkerFailed, DeadlineExceeded, CancelledError) as error:
+            self._run_again(frame, error)
+            self._lose(member)
+        except Exception as error:
+            self._fail(frame, error)
+        else:
+            if answer == DONE:
+                for chunk, outcome in zip(frame.chunks, given, strict=True):
+                    _complete(chunk, member, *outcome)
+            elif answer == STOPPED:
+                self._run_again(frame, None)
+                self._lose(member)
+            elif answer == STOPPING:
+                schedule.give_back(frame.chunks)
+                self._lose(member)
+            else:
+                member.known.difference_update(given if answer == UNKNOWN_FUNCTIONS else ())
+                schedule.give_back(frame.chunks)
+
+    def _lose(self, member: Member) -> None:
+        """It cannot be reached: it may be started again."""
+        if member.state is MemberState.UP:
+            self._probe(member)
+
+    def _fail(self, frame: Frame, error: Exception) -> None:
+        """The frame as a whole has failed: which chunk is to blame shows when each is sent alone."""
+        may_share = len(frame.chunks) > 1
+        if may_share and (all(c.function.is_idempotent for c in frame.chunks)):
+            for chunk in frame.chunks:
+                chunk.is_alone = True
+            self.schedule.give_back(frame.chunks)
+            return
+        for chunk in frame.chunks:
+            _set_error(chunk, error)
+
+    def _run_again(self, frame: Frame, error: BaseException | None) -> None:
+        """What may have begun, and will have no outcome."""
+        for chunk in reversed(frame.chunks):
+            chunk.times_lost += 1
+            if chunk.function.is_idempotent and chunk.times_lost < MAX_LOST:
+                self.schedule.give_back([chunk])
+                continue
+            of = f"one of {len(chunk.calls)} calls of {chunk.function.name!r}"
+            what = f"{chunk.function.name!r}" if len(chunk.calls) == 1 else of
+            ended = "was stopped" if error is None else "has ended"
+            next_step = (
+                f"It was the {chunk.times_lost}th that ended so: it may be this job that ends them."
+                if chunk.function.is_idempotent
+                else "It is not run again, unless it is declared that it may run twice: @lp.idempotent on the"
+                " function, or lp.pool(workers, idempotent=True)."
+            )
+            lost = OutcomeUnknown(
+                f"the worker {frame.member.name} {ended}, and may have run {what}, perhaps in part."
+                f" {next_step}",
+                server=frame.member.name,
+                address=frame.member.client.address,
+                method=chunk.function.name,
+            )
+            lost.__cause__ = error
+            _set_error(chunk, lost)
+
+    def _none_left(self) -> WorkerFailed:
+        members = self.schedule.members
+        why = "; ".join(f"{m.name}: {type(m.end).__name__}: {m.end}" for m in members)
+        return WorkerFailed(
+            f"no worker of the pool is left. {why}. Give their group a restart policy:"
+            " program.group('worker', restart=lp.RestartPolicy())."
+        )
+
+    def _fail_all(self, error: BaseException) -> None:
+        for chunk in self.schedule.drain():
+            _set_error(chunk, error)
+
+
+def _member(client: Client[Any]) -> Member:
+    sends = client.with_options(wait_for_ready=False, timeout_s=None, idempotent=False)
+    known = stats(sends)
+    return Member(known.server or known.address, sends)
+
+
+def _complete(
+    chunk: CallChunk, member: Member, results: list[Any], error: bytes | None, seconds: float
+) -> None:
+    """Gives the future of a chunk what its calls have returned or raised."""
+    chunk.function.note(seconds, len(results) + (error is not None))
+    raised: BaseException | None = None
+    if error is not None:
+        raised = pickling.decode_error(
+            error, server=member.name, address=member.client.address, method=chunk.function.name
+        )
+    if chunk.is_part:
+        chunk.future.set_result((results, raised))
+    elif raised is None:
+        chunk.future.set_result(results[0])
+    else:
+        chunk.future.set_exception(raised)
+
+
+def _set_error(chunk: CallChunk, error: BaseException) -> None:
+    if chunk.begin():
+        with contextlib.suppress(InvalidStateError):
+            chunk.future.set_exception(error)

@@ -1,0 +1,160 @@
+"""PoolWorker: what a PoolNode serves. It runs the calls that pools send.
+
+    run_frame ──▶ waiting frames ──▶ a slot, which is a thread: runs the calls of the frame ──▶ its answer
+                       └── take_back: another worker is free
+
+An answer is one of
+    (DONE, outcomes)              for each chunk its results, the error that ended it, and its seconds
+    (NOT_BEGUN, ())               it was taken back: nothing of it has run
+    (STOPPING, ())                the worker stops: nothing of it has run
+    (UNKNOWN_FUNCTIONS, digests)  their definitions are to be sent along; nothing of it has run
+    (STOPPED, ())                 the worker stops, while it runs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launchpad import context
+from launchpad.courier.codec import pickling
+from launchpad.courier.promise import Promise
+from launchpad.courier.server.decorators import serves
+from launchpad.errors import Stopped
+from launchpad.interrupt import raise_in
+from launchpad.pools.function import DefinedFunction, DefinedFunctions, Definition
+
+DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS = "done", "not begun", "unknown functions"
+STOPPING, STOPPED = "stopping", "stopped"
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+Outcome = tuple[list[Any], bytes | None, float]
+"""Results of the calls of a chunk up to the first that raised; its error, encoded; seconds."""
+
+
+@serves(only=["hello", "run_frame", "take_back"])
+class PoolWorker:
+    """Runs functions that pools send, in `slots` threads.
+
+    Args:
+        slots: How many calls run side by side.
+        initializer: Called once in each worker, before it serves.
+        initargs: Its arguments.
+    """
+
+    def __init__(
+        self,
+        slots: int = 1,
+        initializer: Callable[..., object] | None = None,
+        initargs: Sequence[Any] = (),
+    ) -> None:
+        if initializer is not None:
+            initializer(*initargs)
+        self._slots = slots
+        self._functions = DefinedFunctions()
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[str, _WaitingFrame] = OrderedDict()
+        self._running: dict[threading.Thread, Promise] = {}
+        self._is_stopping = False
+        context.inherit()
+        for number in range(slots):
+            name = f"pool-slot-{number}"
+            threading.Thread(target=self._run_frames, name=name, daemon=True).start()
+
+    def hello(self) -> int:
+        """How many calls run side by side; 0 when it stops."""
+        return 0 if self._is_stopping else self._slots
+
+    def run_frame(
+        self,
+        frame: str,
+        definitions: Mapping[bytes, Definition],
+        chunks: Sequence[tuple[bytes, Sequence[Call]]],
+    ) -> Any:
+        """Runs chunks of calls, one after the other; the answer is a promise, as they may have to wait.
+
+        Args:
+            frame: A name by which it can be taken back.
+            definitions: Functions that may not be known yet, by digest.
+            chunks: The digest of a function, and arguments.
+        """
+        with self._changed:
+            self._functions.add(definitions)
+            found = [(self._functions.find(digest), calls) for digest, calls in chunks]
+            if self._is_stopping:
+                return STOPPING, ()
+            if None in [function for function, _ in found]:
+                pairs = zip(found, chunks, strict=True)
+                return UNKNOWN_FUNCTIONS, [digest for (f, _), (digest, _) in pairs if f is None]
+            promise = Promise()
+            self._waiting[frame] = _WaitingFrame([(f, c) for f, c in found if f], promise)
+            self._changed.notify()
+        return promise
+
+    def take_back(self, frame: str) -> bool:
+        """Drops a frame if it has not begun; its answer then says so."""
+        with self._changed:
+            waiting = self._waiting.pop(frame, None)
+        return waiting is not None and waiting.promise.set_result((NOT_BEGUN, ()))
+
+    def _run_frames(self) -> None:
+        me = threading.current_thread()
+        with contextlib.suppress(Stopped):  # which may come when the job is just over
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._waiting or self._is_stopping)
+                    if self._is_stopping:
+                        return
+                    _, frame = self._waiting.popitem(last=False)
+                    self._running[me] = frame.promise
+                outcomes = [_run_chunk(*chunk) for chunk in frame.chunks]
+                with self._changed:
+                    del self._running[me]
+                frame.promise.set_result((DONE, outcomes))
+                del frame, outcomes  # a slot that waits keeps no results
+
+    def end(self) -> None:
+        """Answers all frames, interrupts what runs, and ends the threads; not served."""
+        with self._changed:
+            self._is_stopping = True
+            waiting, running = list(self._waiting.values()), dict(self._running)
+            self._waiting.clear()
+            self._changed.notify_all()
+        for frame in waiting:
+            frame.promise.set_result((STOPPING, ()))
+        for slot, promise in running.items():
+            promise.set_result((STOPPED, ()))
+            raise_in(slot)
+
+
+@dataclass
+class _WaitingFrame:
+    """Calls that wait for a slot."""
+
+    chunks: list[tuple[DefinedFunction, Sequence[Call]]]
+    promise: Promise
+
+
+def _run_chunk(function: DefinedFunction, calls: Sequence[Call]) -> Outcome:
+    """Runs calls until one raises."""
+    results: list[Any] = []
+    error: bytes | None = None
+    began = time.perf_counter()
+    try:
+        call = function.load()
+        for args, kwargs in calls:
+            result = call(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                import asyncio
+
+                result = asyncio.run(result)
+            results.append(result)
+    except BaseException as raised:  # SystemExit, too: a job does not end the worker
+        error = pickling.encode_error(raised)
+    return results, error, time.perf_counter() - began

@@ -1,0 +1,170 @@
+"""WorkQueue: what a WorkQueueNode's handle turns into; and Lease, a job that a worker has."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.long_poll import Poll
+from launchpad.work_queues.job_table import FinishedJob, JobCounts
+from launchpad.work_queues.server import OVER
+
+
+class WorkQueue:
+    """A set of jobs, each of which is done once, by workers that may die meanwhile. Safe from any thread.
+
+    Example:
+        def work(queue: lp.WorkQueue) -> None:
+          for lease in queue:                        # until it is closed, and all jobs are done
+            lease.done(render(lease.job))
+
+        def give(queue: lp.WorkQueue) -> None:
+          queue.add_many(frames)
+          queue.close()
+          for finished in queue.results():
+            print(finished.key, finished.result)
+
+    A handle of `lp.WorkQueueNode` turns into one. In the launching script:
+    `lp.WorkQueue(running.client("jobs"))`. It pickles.
+
+    All its methods raise `lp.Stopped` when the program stops, in threads as well.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._poll = Poll(client)
+        self._name = os.urandom(8).hex()
+        self._numbers = itertools.count(1)
+        self._adding = threading.Lock()
+
+    def add(self, job: Any, key: Hashable | None = None) -> Hashable:
+        """Adds a job, which may be anything that can be pickled; returns its key.
+
+        Args:
+            job: What a worker gets.
+            key: Its name. If there is a job of that name it stays as it is, and nothing is added. By
+                default a number.
+
+        Raises:
+            ValueError: the queue is closed.
+        """
+        return self._add([(key, job)])[0]
+
+    def add_many(self, jobs: Iterable[Any] | Mapping[Hashable, Any]) -> list[Hashable]:
+        """Adds jobs by one call, of a mapping with its keys; returns their keys."""
+        if isinstance(jobs, Mapping):
+            return self._add(list(jobs.items()))
+        return self._add([(None, job) for job in jobs])
+
+    def close(self) -> None:
+        """No more jobs are added: iteration ends when all are done or failed."""
+        self._poll.call("close")
+
+    def take(self, timeout_s: float | None = None) -> Lease | None:
+        """Waits for a job; None: the queue is closed, and all its jobs are done or failed.
+
+        Raises:
+            TimeoutError: the time was up before.
+        """
+        request = f"{self._name}-{next(self._numbers)}"
+        try:
+            answer = self._poll.ask("take", request, timeout_s=timeout_s)
+        except TimeoutError:
+            raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
+        if answer == OVER:
+            return None
+        key, job, attempt, lease = answer
+        return Lease(key, job, attempt, lease, self._poll)
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Leases, until the queue is closed and all jobs are done or failed."""
+        while (lease := self.take()) is not None:
+            yield lease
+
+    def counts(self) -> JobCounts:
+        """How many jobs are in which state."""
+        counts: JobCounts = self._poll.call("counts")
+        return counts
+
+    def results(
+        self, timeout_s: float | None = None, *, n: int | None = None
+    ) -> Iterator[FinishedJob]:
+        """Jobs as they come to their end, each once; until the queue is closed and all have.
+
+        Every call begins with the first: the queue keeps them.
+
+        Example:
+            keys = queue.add_many(frames)                 # in the launching script
+            pictures = {job.key: job.result for job in queue.results(n=len(keys))}
+            queue.close()                                 # now workers return, and the program ends
+
+        Args:
+            timeout_s: How long to wait for the next one.
+            n: End after so many, whether the queue is closed or not.
+
+        Raises:
+            TimeoutError: that was too long.
+        """
+        seen: set[Hashable] = set()
+        cursor, is_over = None, False
+        while not is_over and len(seen) != n:
+            try:
+                found, cursor, is_over = self._poll.ask("finished", cursor, timeout_s=timeout_s)
+            except TimeoutError:
+                text = f"no job was finished within {timeout_s} s: {self.counts()}"
+                raise TimeoutError(text) from None
+            for job in found:
+                if job.key not in seen and len(seen) != n:
+                    seen.add(job.key)
+                    yield job
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkQueue, (self._client,)
+
+    def __repr__(self) -> str:
+        return f"WorkQueue({self._client!r})"
+
+    def _add(self, jobs: list[tuple[Hashable | None, Any]]) -> list[Hashable]:
+        with self._adding:  # the queue knows the last call of each client again, if it is repeated
+            keys: list[Hashable] = self._poll.call("add", self._name, next(self._numbers), jobs)
+        return keys
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A job that this worker has until it is done, or the worker ends.
+
+    Attributes:
+        key: Of the job.
+        job: What was added.
+        attempt: 1 if it is tried for the first time.
+    """
+
+    key: Hashable
+    job: Any
+    attempt: int
+    _id: str = field(repr=False)
+    _poll: Poll = field(repr=False)
+
+    def done(self, result: Any = None) -> bool:
+        """Gives the result. False: it was refused, as the lease has ended, and another worker has the job."""
+        return bool(self._poll.call("done", self.key, self._id, result))
+
+    def fail(self, reason: object) -> bool:
+        """It could not be done: it is tried again, by any worker, until `max_attempts`."""
+        text = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
+        return bool(
+            self._poll.call("give_back", self.key, self._id, str(text) or "no reason given")
+        )
+
+    def give_back(self) -> bool:
+        """Another worker shall do it; that does not count as an attempt."""
+        return bool(self._poll.call("give_back", self.key, self._id, ""))
+
+    def extend(self) -> bool:
+        """Lets it hold for the queue's `lease_s` from now on; False: it has ended."""
+        return bool(self._poll.call("extend", self.key, self._id))

@@ -1,0 +1,83 @@
+"""Counters: pure, and with a counter that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from launchpad.counters.counts_by_client import CountsByClient
+from tests.helpers import pool_nodes
+from tests.waiting import until
+
+DEADLINE_S = 60.0
+
+
+def test_a_report_that_comes_twice_or_late_is_counted_once() -> None:
+    counts = CountsByClient()
+
+    news = [counts.report("a", "worker-0", {"steps": n}) for n in (2, 5, 5, 2)]
+    counts.report("b", "worker-1", {"steps": 1, "episodes": 1})
+
+    assert news == [True, True, False, False]
+    assert counts.totals() == {"episodes": 1, "steps": 6}
+
+
+def test_the_counts_of_clients_that_are_gone_stay() -> None:
+    counts = CountsByClient()
+    for client, owner in (("a", "worker-0"), ("b", "worker-1")):
+        counts.report(client, owner, {"steps": 2})
+
+    counts.fold(lambda owner: owner == "worker-0")
+
+    assert counts.totals() == {"steps": 4}
+    assert set(counts.owners) == set(counts.of_clients) == {"b"}
+
+
+def test_counts_are_shared_and_have_prefixes(tmp_path: Path) -> None:
+    program = lp.Program("counter")
+    program.add_node(lp.CounterNode(), label="counter")
+
+    for launch in range(2):
+        with lp.launch(program, "test_mt", state=tmp_path) as running:
+            counter = lp.Counter(running.client("counter"))
+            actor = counter.child("actor")
+            assert counter.increment(steps=1) == {
+                **({"actor_main_steps": 2, "actor_steps": 3} if launch else {}),
+                "steps": launch + 1,
+            }
+            actor.increment(steps=3)
+            actor.child("main").increment(steps=2)
+            totals = actor.wait_for(steps=3, timeout_s=DEADLINE_S)
+            with pytest.raises(TimeoutError, match="actor_steps': "):
+                actor.wait_for(steps=100, timeout_s=0.01)
+            with pytest.raises(ValueError, match="counts only grow"):
+                counter.increment(steps=-1)
+            assert counter.get_counts() == totals
+
+    assert totals == {"actor_main_steps": 4, "actor_steps": 6, "steps": 2}
+
+
+def test_a_counter_that_is_killed_loses_nothing_of_clients_that_still_run() -> None:
+    program = lp.Program("counter")
+    with program.group("counter", restart=lp.RestartPolicy(backoff=0)):  # it is never saved
+        counter = program.add_node(lp.CounterNode())
+    with program.group("worker"):
+        for _ in range(2):
+            program.add_node(lp.PyNode(pool_nodes.count_to, counter, 300))
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
+
+    with lp.launch(program, "test_mp") as running:
+        shown = lp.Counter(running.client("counter"))
+        shown.wait_for(steps=100, timeout_s=DEADLINE_S)
+        (pid,) = [s.pid for s in running.status() if s.label == "counter"]
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: running.status()[0].attempt == 2)
+        running.results("worker", DEADLINE_S)
+        totals = shown.get_counts()
+
+    assert totals == {"steps": 600}

@@ -1,0 +1,384 @@
+"""Pools over real servers of this process, and over processes that are killed."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, as_completed
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad import courier
+from launchpad.pools import pool_thread
+from launchpad.pools.function import DefinedFunctions
+from launchpad.pools.worker import PoolWorker
+from tests.helpers import pool_nodes
+from tests.waiting import until
+
+DEADLINE_S = 30.0
+AT_ONCE = lp.RestartPolicy(max_restarts=20, backoff=0)
+
+gates: dict[str, threading.Event] = {}
+"""What jobs wait for: the workers are threads of this process."""
+
+
+def pass_gate(name: str) -> str:
+    assert gates[name].wait(DEADLINE_S)
+    return name
+
+
+def open_gate(name: str) -> str:
+    gates[name].set()
+    return name
+
+
+@lp.idempotent
+def pass_gate_again(name: str) -> str:
+    return pass_gate(name)
+
+
+@lp.idempotent
+def open_gate_again(name: str) -> str:
+    return open_gate(name)
+
+
+class Counted:
+    """A function that knows how often it was unpickled."""
+
+    n_made = 0
+
+    def __call__(self, number: int) -> int:
+        return number
+
+    def __setstate__(self, state: object) -> None:
+        type(self).n_made += 1
+
+    def __getstate__(self) -> object:
+        return {"not": "empty"}
+
+
+class LocalWorkers:
+    """Servers of PoolWorkers, and their clients."""
+
+    def __init__(self, folder: str, n: int) -> None:
+        self.served = [PoolWorker() for _ in range(n)]
+        self.servers, self.clients = [], []
+        self.end: Exception | None = None
+        for number, served in enumerate(self.served):
+            address = f"unix:{folder}/{number}"
+            server = courier.Server(f"worker-{number}", address=address)
+            server.bind_object(served)
+            server.start()
+            self.servers.append(server)
+            name = f"worker-{number}"
+            client = courier.Client[Any](address, name=name, failure_check=lambda: self.end)
+            self.clients.append(client)
+
+    def stop(self, number: int, grace_s: float = 0.0) -> None:
+        """Without grace, as if its process had ended."""
+        self.served[number].end()
+        self.servers[number].stop(grace_s)
+
+    def close(self) -> None:
+        for gate in gates.values():
+            gate.set()
+        for number in range(len(self.servers)):
+            self.stop(number)
+        for client in self.clients:
+            courier.close(client)
+
+
+@pytest.fixture
+def workers() -> Iterator[LocalWorkers]:
+    gates.clear()
+    gates.update({name: threading.Event() for name in "abc"})
+    with tempfile.TemporaryDirectory(prefix="lpt-", dir="/tmp") as folder:
+        workers = LocalWorkers(folder, 2)
+        yield workers
+        workers.close()
+
+
+@pytest.fixture
+def pool(workers: LocalWorkers) -> Iterator[lp.Pool]:
+    with lp.pool(workers.clients) as pool:
+        yield pool
+
+
+# --- as an executor --------------------------------------------------------------------------------
+
+
+def test_it_runs_what_the_script_defines_in_order_and_side_by_side(pool: lp.Pool) -> None:
+    offset = 10
+
+    mapped = pool.map(lambda a, b: a + b + offset, range(100), range(1, 200))
+    futures = [pool.submit(pow, base, exp=2) for base in range(3)]
+    gate = pool.submit(pass_gate, "a")
+    pool.submit(open_gate, "a")
+
+    assert list(mapped) == [2 * i + 11 for i in range(100)]
+    assert {future.result() for future in as_completed(futures, DEADLINE_S)} == {0, 1, 4}
+    assert gate.result(DEADLINE_S) == "a"
+
+
+def test_a_coroutine_function_is_run_to_its_end(pool: lp.Pool) -> None:
+    async def answer() -> int:
+        return 42
+
+    assert pool.submit(answer).result(DEADLINE_S) == 42
+
+
+def test_a_map_of_an_endless_iterable_reads_so_far_ahead_as_is_needed(pool: lp.Pool) -> None:
+    read: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in itertools.count():
+            read.append(number)
+            yield number
+
+    results = pool.map(pool_nodes.double, numbers(), buffersize=5)
+    first = [next(results) for _ in range(20)]
+    results.close()  # type: ignore[attr-defined]
+    unlimited = pool.map(pool_nodes.double, itertools.count())
+
+    assert first == [2 * i for i in range(20)]
+    assert len(read) <= 25
+    assert list(itertools.islice(unlimited, 1000))[-1] == 1998
+
+
+def test_a_map_gives_all_results_before_the_first_error(pool: lp.Pool) -> None:
+    results = pool.map(pool_nodes.fail_at_7, range(20), chunksize=5)
+
+    assert list(itertools.islice(results, 7)) == list(range(7))
+    with pytest.raises(KeyError, match="seven") as raised:
+        next(results)
+    assert isinstance(raised.value.__cause__, courier.RemoteTraceback)
+    assert "in fail_at_7" in str(raised.value.__cause__)
+
+
+def test_a_map_past_its_timeout_raises(pool: lp.Pool) -> None:
+    with pytest.raises(TimeoutError):
+        list(pool.map(pass_gate, "ab", timeout=0.05))
+
+    for gate in gates.values():
+        gate.set()
+
+
+def test_what_was_not_sent_can_be_cancelled(pool: lp.Pool) -> None:
+    running = [pool.submit(pass_gate, name) for name in "ab"]
+    until(lambda: all(future.running() for future in running))
+    waiting = [pool.submit(pool_nodes.double, n) for n in range(3)]
+
+    assert waiting[1].cancel()
+    assert not running[0].cancel()
+    pool.shutdown(wait=False, cancel_futures=True)
+    for name in "ab":
+        gates[name].set()
+
+    assert [future.result(DEADLINE_S) for future in running] == ["a", "b"]
+    for future in waiting:
+        with pytest.raises(CancelledError):
+            future.result(DEADLINE_S)
+
+
+def test_a_pool_that_is_shut_down_finishes_its_work_and_takes_no_more(pool: lp.Pool) -> None:
+    future = pool.submit(pass_gate, "a")
+    pool.shutdown(wait=False)
+    gates["a"].set()
+    pool.shutdown()
+
+    assert future.result(0) == "a"
+    with pytest.raises(RuntimeError, match="shut down"):
+        pool.submit(pool_nodes.double, 1)
+    with pytest.raises(RuntimeError, match="shut down"):
+        pool.map(pool_nodes.double, [1])
+
+
+# --- what goes over the wire -----------------------------------------------------------------------
+
+
+def test_a_function_is_made_once_in_each_worker(pool: lp.Pool) -> None:
+    Counted.n_made = 0
+    function = Counted()
+
+    results = [pool.submit(function, number) for number in range(50)]
+    mapped = pool.map(function, range(50))
+
+    assert [future.result(DEADLINE_S) for future in results] == list(mapped)
+    assert 1 <= Counted.n_made <= 2
+
+
+def test_a_closure_is_sent_as_it_is_now(pool: lp.Pool) -> None:
+    seen = [1]
+
+    def total() -> int:
+        return sum(seen)
+
+    first = pool.submit(total).result(DEADLINE_S)
+    seen.append(2)
+
+    assert (first, pool.submit(total).result(DEADLINE_S)) == (1, 3)
+
+
+def test_a_function_that_a_worker_does_not_know_any_more_is_sent_again(
+    pool: lp.Pool, workers: LocalWorkers
+) -> None:
+    list(pool.map(pool_nodes.double, range(10)))
+
+    for served in workers.served:
+        served._functions = DefinedFunctions()
+
+    assert list(pool.map(pool_nodes.double, range(10))) == [2 * i for i in range(10)]
+
+
+def test_of_jobs_that_share_a_frame_a_bad_one_fails_alone(workers: LocalWorkers) -> None:
+    with lp.pool(workers.clients, idempotent=True) as pool:
+        list(pool.map(type, range(100)))  # it is known to be quick
+        good = [pool.submit(type, number) for number in range(20)]
+        bad = pool.submit(type, threading.Lock())
+        good += [pool.submit(type, number) for number in range(20)]
+
+        assert {future.result(DEADLINE_S) for future in good} == {int}
+        with pytest.raises(TypeError, match="cannot pickle"):
+            bad.result(DEADLINE_S)
+
+
+def test_a_result_that_cannot_be_pickled_is_named(pool: lp.Pool) -> None:
+    with pytest.raises(courier.RemoteError, match=r"a _thread\.lock"):
+        pool.submit(threading.Lock).result(DEADLINE_S)
+
+    assert pool.submit(pool_nodes.double, 2).result(DEADLINE_S) == 4
+
+
+# --- workers that are slow, and workers that end ---------------------------------------------------
+
+
+def test_work_is_taken_back_from_a_worker_that_is_busy(pool: lp.Pool) -> None:
+    waits = pool.submit(pass_gate_again, "a")  # runs in one worker until the third one has run
+    quick = pool.submit(open_gate_again, "b")
+    ahead = pool.submit(open_gate_again, "a")  # is sent ahead to the same worker
+
+    assert [future.result(DEADLINE_S) for future in (waits, quick, ahead)] == ["a", "b", "a"]
+
+
+def test_of_a_worker_that_ends_what_may_have_run_is_reported_or_run_again(
+    pool: lp.Pool, workers: LocalWorkers
+) -> None:
+    once = pool.submit(pass_gate, "a")
+    until(lambda: any(served._running for served in workers.served))
+    busy = next(i for i, served in enumerate(workers.served) if served._running)
+    twice = pool.submit(partial(pass_gate_again, "b"))
+    behind = [pool.submit(pool_nodes.double, n) for n in range(3)]
+    until(lambda: workers.served[0]._running and workers.served[1]._running)
+
+    workers.stop(busy)
+    with pytest.raises(courier.OutcomeUnknown, match=f"worker-{busy}") as lost:
+        once.result(DEADLINE_S)
+    gates["b"].set()
+    results = [future.result(DEADLINE_S) for future in behind]
+
+    assert "'pass_gate'" in str(lost.value)
+    assert "lp.idempotent" in str(lost.value)
+    assert results == [0, 2, 4]
+    assert twice.result(DEADLINE_S) == "b"
+
+
+def test_a_job_that_may_run_twice_is_run_by_another_worker(workers: LocalWorkers) -> None:
+    with lp.pool(workers.clients, idempotent=True) as pool:
+        future = pool.submit(pass_gate, "a")
+        until(lambda: any(served._running for served in workers.served))
+        busy = next(i for i, served in enumerate(workers.served) if served._running)
+
+        workers.stop(busy)
+        until(lambda: workers.served[1 - busy]._running)
+        gates["a"].set()
+
+        assert future.result(DEADLINE_S) == "a"
+
+
+def test_what_has_surely_not_begun_goes_to_another_worker(workers: LocalWorkers) -> None:
+    with lp.pool(workers.clients[:1]) as other, lp.pool(workers.clients) as pool:
+        blocks = other.submit(pass_gate, "a")
+        until(lambda: workers.served[0]._running)
+        jobs = [pool.submit(pass_gate, "b") for _ in range(2)]
+        until(lambda: workers.served[0]._waiting and workers.served[1]._running)
+
+        workers.stop(0, grace_s=DEADLINE_S)
+        gates["b"].set()
+
+        assert [job.result(DEADLINE_S) for job in jobs] == ["b", "b"]
+        with pytest.raises(courier.OutcomeUnknown, match="worker-0 was stopped"):
+            blocks.result(DEADLINE_S)
+
+
+def test_when_no_worker_is_left_all_futures_fail(workers: LocalWorkers) -> None:
+    with lp.pool(workers.clients) as pool:
+        futures = [pool.submit(pass_gate, name) for name in "abc"]
+        until(lambda: all(served._running for served in workers.served))
+
+        workers.end = courier.WorkerFailed("killed by SIGKILL")
+        for number in range(2):
+            workers.stop(number)
+
+        for future in futures[:2]:
+            with pytest.raises(courier.OutcomeUnknown):
+                future.result(DEADLINE_S)
+        for future in (futures[2], pool.submit(pool_nodes.double, 1)):
+            with pytest.raises(courier.WorkerFailed, match=r"no worker .* worker-1: .*SIGKILL"):
+                future.result(DEADLINE_S)
+        with pytest.raises(courier.WorkerFailed, match="no worker"):
+            list(pool.map(pool_nodes.double, range(1000)))
+
+
+def test_a_killed_process_takes_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_thread, "MAX_LOST", 3)
+    program = lp.Program("pool")
+    with program.group("worker", restart=AT_ONCE):
+        for _ in range(2):
+            program.add_node(lp.PoolNode(slots=2))
+
+    with lp.launch(program, "test_mp") as running, lp.pool(running.clients("worker")) as pool:
+        flag = str(tmp_path / "died")
+        again = pool.submit(lp.idempotent(lambda: pool_nodes.die_once(flag)))
+        once = pool.submit(pool_nodes.die)
+        with pytest.raises(courier.OutcomeUnknown, match=r"worker-\d has ended"):
+            once.result(DEADLINE_S)
+        name = again.result(DEADLINE_S)
+        until(lambda: sum(s.attempt for s in running.status()) >= 3)
+        names = set()
+        until(lambda: names.add(pool.submit(pool_nodes.worker).result()) or len(names) == 2)
+        with pytest.raises(courier.OutcomeUnknown, match="it may be this job"):
+            pool.submit(lp.idempotent(partial(pool_nodes.die))).result(DEADLINE_S)
+
+    assert name in {"worker-0", "worker-1"}
+
+
+# --- mistakes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: lp.pool([]), ValueError, "at least one worker"),
+        (lambda: lp.pool([lp.PoolNode().create_handle()]), TypeError, r"running\.clients"),
+        (lambda: lp.PoolNode(slots=0), lp.DefinitionError, "slots=0"),
+        (lambda: lp.PoolNode(initializer=3), lp.DefinitionError, "initializer=3"),
+    ],
+)
+def test_a_mistake_is_refused_where_it_is_made(
+    make: Callable[[], object], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        make()
+
+
+def test_a_pool_refuses_what_is_no_function_and_no_size(pool: lp.Pool) -> None:
+    with pytest.raises(TypeError, match="runs functions"):
+        pool.submit(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="chunksize is 1 or more"):
+        pool.map(pool_nodes.double, [1], chunksize=0)

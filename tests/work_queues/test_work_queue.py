@@ -1,0 +1,121 @@
+"""Work queues with real workers, and the stop of what waits in them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from tests.helpers import pool_nodes
+from tests.waiting import until
+
+DEADLINE_S = 60.0
+AT_ONCE = lp.RestartPolicy(max_restarts=20, backoff=0)
+
+
+def test_a_job_has_a_key_and_is_added_once() -> None:
+    program = lp.Program("jobs")
+    handle = program.add_node(lp.WorkQueueNode(max_attempts=1), label="jobs")
+    assert type(handle.through(lp.edges.Delay(0.01))) is type(handle)
+
+    with lp.launch(program, "test_mt") as running:
+        queue = lp.WorkQueue(running.client("jobs"))
+        assert queue.add("x", key="a") == "a"
+        assert queue.add("y", key="a") == "a"
+        assert queue.add_many(["p", "q"]) == [1, 2]
+        assert queue.add_many({"b": "r"}) == ["b"]
+        leases = list(itertools.islice(queue, 4))
+        assert [lease.job for lease in leases] == ["x", "p", "q", "r"]
+        with pytest.raises(TimeoutError, match="leased=4"):
+            queue.take(0.01)
+        with pytest.raises(TimeoutError, match="no job was finished"):
+            list(queue.results(0.01))
+        assert leases[0].done(7)
+        assert leases[1].fail(ValueError("no"))
+        assert leases[2].give_back()
+        assert leases[3].extend()
+        queue.close()
+        with pytest.raises(ValueError, match="closed"):
+            queue.add("z")
+        for lease in (leases[3], next(iter(queue))):
+            assert lease.done(lease.job)
+        assert queue.take() is None
+        finished = {job.key: job for job in queue.results(DEADLINE_S)}
+
+    assert {key: job.result for key, job in finished.items()} == {"a": 7, 1: None, 2: "q", "b": "r"}
+    assert finished[1].reasons == ("ValueError: no",)
+
+
+def test_a_job_that_takes_too_long_is_done_by_another_worker(tmp_path: Path) -> None:
+    program = lp.Program("jobs")
+    queue = program.add_node(lp.WorkQueueNode(lease_s=1.5), label="jobs")
+    go = str(tmp_path / "go")
+    program.add_node(lp.PyNode(pool_nodes.take_and_wait, queue, go), label="slow")
+
+    with lp.launch(program, "test_mp") as running:
+        jobs = lp.WorkQueue(running.client("jobs"))
+        jobs.add("job", key="a")
+        until(lambda: jobs.counts().leased)
+        lease = jobs.take(DEADLINE_S)
+        assert lease is not None
+        assert (lease.attempt, lease.done("in time")) == (2, True)
+        assert [job.result for job in jobs.results(DEADLINE_S, n=1)] == ["in time"]
+        Path(go).touch()
+        assert running.results("slow", DEADLINE_S) == [(False, 1)]
+
+
+def test_a_queue_that_is_killed_goes_on_from_what_was_saved() -> None:
+    program = lp.Program("jobs")
+    saves = lp.RestartPolicy(max_restarts=20, backoff=0, save_every_s=0.05)
+    with program.group("jobs", restart=saves):
+        queue = program.add_node(lp.WorkQueueNode())
+    with program.group("worker", restart=AT_ONCE):
+        for _ in range(2):
+            program.add_node(lp.PyNode(pool_nodes.do_jobs_slowly, queue))
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
+
+    with lp.launch(program, "test_mp") as running:
+        jobs = lp.WorkQueue(running.client("jobs"))
+        jobs.add_many(range(300))
+        jobs.close()
+        results = jobs.results(DEADLINE_S)
+        seen = [next(results) for _ in range(50)]
+        until(lambda: jobs.counts().is_closed)
+        pids = {s.label: s.pid for s in running.status()}
+        assert pids["jobs"]
+        saved = until(lambda: _saved_versions(running))
+        until(lambda: _saved_versions(running) > saved)  # one more: the queue as it is now
+        os.kill(pids["jobs"], signal.SIGKILL)
+        seen += results
+        assert jobs.counts().done == 300
+
+    assert {job.key: job.result for job in seen} == {n: n + 1 for n in range(300)}
+    assert len(seen) == 300
+
+
+def _saved_versions(running: lp.Running) -> int:
+    files = running.log_directory.rglob("state-*.pickle")
+    return max((int(file.stem.partition("-")[2]) for file in files), default=0)
+
+
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_all_waits_end_with_the_program(launch_type: str) -> None:
+    program = lp.Program("waits")
+    workers = [program.add_node(lp.PoolNode(), label="worker")]
+    queue = program.add_node(lp.WorkQueueNode(), label="jobs")
+    counter = program.add_node(lp.CounterNode(), label="counter")
+    waits = lp.PyNode(pool_nodes.wait_in_all_ways, workers, queue, counter)
+    program.add_node(waits, label="waits")
+
+    with lp.launch(program, launch_type) as running:
+        lp.Counter(running.client("counter")).wait_for(waiting=1, timeout_s=DEADLINE_S)
+    log = running.logs("waits")
+
+    expected = {"future", "map", "take", "results", "counter"}
+    raised = [*((name, "Stopped") for name in expected), ("shutdown", "returned")]
+    assert f"raised {sorted(raised)}" in log
+    assert running.exit_status() == 0
