@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 
 from launchpad.courier.client.connection import ClientConnection
@@ -12,6 +13,7 @@ from launchpad.courier.shm.sender import SharedBuffers
 from launchpad.courier.shm.socket import WINDOW_S, ShmSocket
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
+from launchpad.courier.transport.stream_socket import NO_SIGNAL
 
 
 class ShmClientConnection(ClientConnection):
@@ -48,6 +50,46 @@ class ShmClientConnection(ClientConnection):
         self._shared = shared
         header_data += self._shm.describe(shared)
         return super().exchange(method, body, shared.small, timeout_us, header_data)
+
+    @property
+    def is_refused(self) -> bool:
+        """The server cannot map our segments."""
+        return self._shm.is_refused
+
+    @is_refused.setter
+    def is_refused(self, value: bool) -> None:
+        self._shm.is_refused = value
+
+    def begin(
+        self,
+        call_id: int,
+        method: bytes,
+        body: bytes,
+        shared: SharedBuffers | None,
+        small: Sequence[memoryview],
+        timeout_us: int,
+        header_data: bytes,
+    ) -> None:
+        """Writes a call, and does not wait. Raises OSError, and then it will not run.
+
+        `small` are the buffers that are not shared, or have no segment.
+        """
+        self.is_sent = False
+        if shared is not None:
+            header_data += self._shm.describe(shared)
+        chunks = framing.encode(framing.CALL, call_id, method, body, small, timeout_us, header_data)
+        n = self.sock.sendmsg(chunks, (), NO_SIGNAL | socket.MSG_DONTWAIT)
+        if n < sum(map(len, chunks)):
+            raise BlockingIOError("the server does not take the call at once")
+        self.is_sent = True
+
+    def try_receive(self) -> framing.Fields | None:
+        """The next frame, if all of it has arrived. Raises OSError."""
+        try:
+            n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        return self._received(n)
 
     def resume(self) -> framing.Fields:
         if not self.is_sent:

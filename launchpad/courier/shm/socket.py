@@ -58,11 +58,7 @@ class ShmSocket(SocketWrapper):
         """The buffers to share; None if it is not worthwhile, or there is no room: send them as they are."""
         if self.is_refused or not segments.is_worthwhile(buffers):
             return None
-        lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
-        if lease is None:
-            return None
-        small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
-        return SharedBuffers(lease, small, [buffer.nbytes for buffer in buffers])
+        return SharedBuffers.store(buffers)
 
     def describe(self, shared: SharedBuffers) -> bytes:
         """The headers of the message with them, which is to be sent next."""
