@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from launchpad.courier import fork
 from launchpad.courier.client.connection import ClientConnection
@@ -17,6 +17,7 @@ from launchpad.courier.transport.stream_socket import Socket
 if TYPE_CHECKING:
     from launchpad.courier.client.pipeline import Pipeline
     from launchpad.courier.client.shm_calls import ShmCalls
+    from launchpad.courier.client.shm_connection import ShmClientConnection
     from launchpad.courier.client.stream import StreamCall
 
 
@@ -76,6 +77,17 @@ class ConnectionPool:
             with self.lock:
                 shm_calls = self._shm_calls = self._shm_calls or ShmCalls(self.peer)
         return shm_calls
+
+    def take_shm(self) -> ShmClientConnection | None:
+        """An idle connection that shares memory and is not stale; the caller's own. None if there is none."""
+        while True:
+            try:
+                connection = self.shm_connections.pop()
+            except IndexError:
+                return None
+            if connection.is_stale is None or not connection.is_stale(connection.sock):
+                return cast("ShmClientConnection", connection)
+            connection.close()
 
     def close(self) -> None:
         with self.lock:

@@ -20,83 +20,32 @@ small ones do. So do those beyond `MAX_CALLS` at once, and those for which a seg
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from launchpad.courier.buffers import copies
 from launchpad.courier.client.answer_poller import AnswerPoller
 from launchpad.courier.client.connection import CHECK_EVERY_S
-from launchpad.courier.client.future import CANCELLED, PipelinedFuture, next_call_id
+from launchpad.courier.client.future import CANCELLED
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
+from launchpad.courier.client.shm_future import Request, ShmFuture
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers
-from launchpad.courier.transport.stream_socket import NO_SIGNAL
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
     from launchpad.courier.client.shm_connection import ShmClientConnection
 
 MAX_CALLS = 16  # under way at once, each on a connection
-_MAX_BYTES, _MAX_SMALL = (
-    64 << 10,
-    256,
-)  # of what goes through the socket: it has to take them at once
+# Of what goes through the socket, which has to take it at once: bytes, buffers.
+_MAX_BYTES, _MAX_BUFFERS = 64 << 10, 256
 
 _monotonic = time.monotonic
-
-
-class Request(NamedTuple):
-    """What a call sends, kept until it is answered."""
-
-    body: bytes
-    shared: SharedBuffers | None  # None if no argument is large: then the result was, the last time
-    small: list[memoryview]  # the other buffers
-    headers: bytes
-    spare: list[memoryview] | None  # a copy of all buffers, of a call that may run twice
-
-
-class ShmFuture(PipelinedFuture):
-    """The future of a call that has a connection to itself; if it goes to the pipeline, as any other."""
-
-    __slots__ = ("calls", "claim", "connection", "request")
-
-    def __init__(
-        self, calls: ShmCalls, channel: SocketChannel, method: bytes, size: int, request: Request
-    ) -> None:
-        counts = channel.counts[method]
-        super().__init__(calls, next_call_id(), method, channel.options, counts, size, channel)
-        self.calls = calls
-        self.request: Request | None = request
-        self.connection: ShmClientConnection | None = None  # from when it is sent until it is read
-        self.claim = threading.Lock()
-        self.deadline = channel.options.find_deadline(self.began)
-
-    def done(self) -> bool:
-        if not self.is_completed:
-            self.calls.read_now(self)
-        return self.is_completed
-
-    def watch(self) -> None:
-        self.calls.watch(self)
-
-    def _wait(self, timeout: float | None) -> None:
-        began = _monotonic()
-        if timeout is None or timeout > 0:
-            self.calls.read_for(self, timeout)
-        if not self.is_completed:
-            super()._wait(None if timeout is None else timeout - (_monotonic() - began))
-
-    def _complete(self, bytes_in: int) -> None:
-        self.request = None  # not released: a thread may be about to send it
-        super()._complete(bytes_in)
-        self.calls.drop_connection(self)  # if it has one still, there was no answer
 
 
 class ShmCalls:
@@ -106,9 +55,8 @@ class ShmCalls:
         self._peer = peer
         self._pending = PendingCalls(peer, lambda call_id: None)
         self._lock = threading.Lock()
-        self._closing = (
-            threading.Lock()
-        )  # held when a connection is closed, or ended by another thread
+        # Held to close a connection, or to end one that another thread reads from.
+        self._closing = threading.Lock()
         self._poller: AnswerPoller | None = None  # while there are calls, and a little longer
         self._is_closed = False
 
@@ -125,7 +73,7 @@ class ShmCalls:
             or len(self._pending.calls) >= MAX_CALLS
             or size > peer.takes_bytes
             or framing.size(body, small) > _MAX_BYTES
-            or len(small) > _MAX_SMALL
+            or len(small) > _MAX_BUFFERS
         ):
             return None
         shared = SharedBuffers.store(views) if n_large else None
@@ -142,7 +90,7 @@ class ShmCalls:
             self._pending.calls.pop(call.call_id, None)
             return None
         call.counts.started += 1
-        connection = _take_idle(channel)
+        connection = channel.connections.take_shm()
         if connection is not None:
             self._begin(call, channel, connection)
             return call
@@ -198,7 +146,7 @@ class ShmCalls:
             return
         try:
             frame = connection.try_receive()
-        except OSError:
+        except Exception:
             self._lose(call, connection)
             return
         if frame is None:
@@ -217,7 +165,7 @@ class ShmCalls:
             connection, call.connection = call.connection, None
             if connection is None:
                 return
-            _cancel(call, connection)
+            connection.cancel(call.call_id)
             has_claim = call.claim.acquire(blocking=False)  # else a thread reads, and finds the end
         if has_claim:
             self._close(connection)
@@ -269,20 +217,20 @@ class ShmCalls:
             else:
                 channel.release_connection(connection)
             return
+        if connection.is_refused and request.shared is not None:
+            channel.release_connection(connection)
+            self._resubmit(call)
+            return
         try:
-            connection.begin(
-                call.call_id,
-                call.method,
-                request.body,
-                request.shared,
-                request.small,
-                timeout_us,
-                request.headers,
-            )
+            connection.begin(call.call_id, call.method, request, timeout_us)
         except OSError:
             connection.close()
             self._resubmit(call)
             return
+        except BaseException:  # interrupted
+            connection.close()
+            self._pending.fail(call, CANCELLED)
+            raise
         with self._closing:
             if not call.is_completed:
                 if call.is_watched and (poller := self._poller) is not None:
@@ -290,7 +238,7 @@ class ShmCalls:
                 call.connection = connection
                 call.claim.release()  # with the lock, so that a tick either finds both or none
                 return
-            _cancel(call, connection)  # meanwhile: it was not there to be ended
+            connection.cancel(call.call_id)  # meanwhile: it was not there to be ended
         self._close(connection)
 
     def _settle(
@@ -430,24 +378,3 @@ class ShmCalls:
                 return False
             self._poller = None
             return True
-
-
-def _cancel(call: ShmFuture, connection: ShmClientConnection) -> None:
-    """Ends the connection, so that the server does not begin the call if it has not begun."""
-    frame = framing.encode_small(framing.CANCEL, call.call_id, b"", b"")
-    with contextlib.suppress(OSError):
-        connection.sock.send(frame, NO_SIGNAL | socket.MSG_DONTWAIT)
-        connection.sock.shutdown(socket.SHUT_RDWR)
-
-
-def _take_idle(channel: SocketChannel) -> ShmClientConnection | None:
-    """An idle connection that can be used; it is the thread's own from then on."""
-    connections = channel.connections.shm_connections
-    while True:
-        try:
-            connection: Any = connections.pop()
-        except IndexError:
-            return None
-        if connection.is_stale is None or not connection.is_stale(connection.sock):
-            return connection  # type: ignore[no-any-return]
-        connection.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.remote_server import RemoteServer
@@ -14,6 +16,9 @@ from launchpad.courier.shm.socket import WINDOW_S, ShmSocket
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.shm_future import Request
 
 
 class ShmClientConnection(ClientConnection):
@@ -60,28 +65,26 @@ class ShmClientConnection(ClientConnection):
     def is_refused(self, value: bool) -> None:
         self._shm.is_refused = value
 
-    def begin(
-        self,
-        call_id: int,
-        method: bytes,
-        body: bytes,
-        shared: SharedBuffers | None,
-        small: Sequence[memoryview],
-        timeout_us: int,
-        header_data: bytes,
-    ) -> None:
-        """Writes a call, and does not wait. Raises OSError, and then it will not run.
-
-        `small` are the buffers that are not shared, or have no segment.
-        """
+    def begin(self, call_id: int, method: bytes, request: Request, timeout_us: int) -> None:
+        """Writes a call, and does not wait. Raises OSError, and then it will not run."""
         self.is_sent = False
-        if shared is not None:
-            header_data += self._shm.describe(shared)
-        chunks = framing.encode(framing.CALL, call_id, method, body, small, timeout_us, header_data)
+        headers = request.headers
+        if request.shared is not None:
+            headers += self._shm.describe(request.shared)
+        chunks = framing.encode(
+            framing.CALL, call_id, method, request.body, request.small, timeout_us, headers
+        )
         n = self.sock.sendmsg(chunks, (), NO_SIGNAL | socket.MSG_DONTWAIT)
         if n < sum(map(len, chunks)):
             raise BlockingIOError("the server does not take the call at once")
         self.is_sent = True
+
+    def cancel(self, call_id: int) -> None:
+        """Ends the connection, so that the server does not begin the call if it has not begun."""
+        frame = framing.encode_small(framing.CANCEL, call_id, b"", b"")
+        with contextlib.suppress(OSError):
+            self.sock.send(frame, NO_SIGNAL | socket.MSG_DONTWAIT)
+            self.sock.shutdown(socket.SHUT_RDWR)
 
     def try_receive(self) -> framing.Fields | None:
         """The next frame, if all of it has arrived. Raises OSError."""
