@@ -1,7 +1,7 @@
 """A thread that waits for the answers to many calls, each on a connection of its own.
 
 Most answers are read by the thread that waits for them. To wake this one for each would only take the
-processor away from it. So a connection is watched from when somebody is to be notified of the answer, or
+processor away from it. So a connection is watched from when something is to be notified of the answer, or
 after a tick, if no thread has read from it by then.
 """
 

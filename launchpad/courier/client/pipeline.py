@@ -97,7 +97,7 @@ class Pipeline:
         self, call: PipelinedFuture, body: bytes, buffers: Sequence[memoryview], headers: bytes
     ) -> None:
         """Makes a call that was to be made in another way, and has not run. Never waits."""
-        call.owner = self
+        call.owner, call.is_sent = self, False
         now = time.monotonic()
         timeout_us = 0 if call.deadline is None else max(1, int((call.deadline - now) * 1e6))
         call.frame = framing.encode(

@@ -32,7 +32,7 @@ from launchpad.courier.client.future import CANCELLED
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
-from launchpad.courier.client.shm_future import Request, ShmFuture
+from launchpad.courier.client.shm_future import ShmFuture, ShmRequest
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 MAX_CALLS = 16  # under way at once, each on a connection
 # Of what goes through the socket, which has to take it at once: bytes, buffers.
-_MAX_BYTES, _MAX_BUFFERS = 64 << 10, 256
+_MAX_BYTES, _MAX_SMALL = 64 << 10, 1000
+
+_LOOKS_AT = 2  # calls under way, when one begins
 
 _monotonic = time.monotonic
 
@@ -64,8 +66,9 @@ class ShmCalls:
         self, channel: SocketChannel, method: bytes, body: bytes, views: Sequence[memoryview]
     ) -> ShmFuture | None:
         """Makes a call; None, and nothing has happened, if it has to go through the pipeline."""
-        peer, n_large = self._peer, sum(view.nbytes >= segments.LARGE for view in views)
+        peer = self._peer
         small = [view for view in views if view.nbytes < segments.LARGE]
+        has_large = len(small) < len(views)
         size = framing.size(body, views)
         if (
             not peer.shares_memory
@@ -73,16 +76,20 @@ class ShmCalls:
             or len(self._pending.calls) >= MAX_CALLS
             or size > peer.takes_bytes
             or framing.size(body, small) > _MAX_BYTES
-            or len(small) > _MAX_BUFFERS
+            or len(small) > _MAX_SMALL
+            or len(views) > segments.MAX_BUFFERS
         ):
             return None
-        shared = SharedBuffers.store(views) if n_large else None
-        if n_large and shared is None:
+        # The memory and the connection of one that was answered meanwhile are still in the caches.
+        for earlier in list(self._pending.calls.values())[:_LOOKS_AT]:
+            earlier.done()
+        shared = SharedBuffers.store(views) if has_large else None
+        if has_large and shared is None:
             return None
-        may_repeat = n_large and peer.may_repeat(method, channel.options)
+        may_repeat = has_large and peer.may_repeat(method, channel.options)
         # The caller may change its arrays as soon as this returns.
         spare = copies(views) if may_repeat else None
-        request = Request(body, shared, copies(small), channel.trace_header, spare)
+        request = ShmRequest(body, shared, copies(small), channel.trace_header, spare)
         call = ShmFuture(self, channel, method, size, request)
         call.claim.acquire()  # until there is something to read
         is_first_due = self._pending.add(call)
@@ -118,6 +125,7 @@ class ShmCalls:
         connection = self._claim(call)
         if connection is None:
             return
+        call.is_read = True
         self._unwatch(connection)
         until = None if timeout is None else _monotonic() + timeout
         try:
@@ -137,6 +145,8 @@ class ShmCalls:
             self._lose(call, connection)
             raise
         else:
+            self._watch(call, connection)
+            call.is_read = False
             self._unclaim(call, connection)
 
     def read_now(self, call: ShmFuture, _: object = None) -> None:
@@ -154,10 +164,13 @@ class ShmCalls:
         else:
             self._settle(call, connection, frame)
 
-    def watch(self, call: ShmFuture) -> None:
-        """Has the poller read the answer, unless a thread reads already."""
-        if (connection := self._claim(call)) is not None:
-            self._unclaim(call, connection)
+    def watch(self, call: ShmFuture) -> bool:
+        """Has the poller read the answer; False if another thread has the claim."""
+        if (connection := self._claim(call)) is None:
+            return False
+        self._watch(call, connection)
+        self._unclaim(call, connection)
+        return True
 
     def drop_connection(self, call: ShmFuture) -> None:
         """Ends the connection of a call that was not answered on it: the server need not begin it."""
@@ -176,8 +189,8 @@ class ShmCalls:
             self._is_closed = True
             poller, self._poller = self._poller, None
         for call in list(self._pending.calls.values()):
-            is_sent = isinstance(call, ShmFuture) and call.connection is not None
-            make_error = self._peer.lost if is_sent else self._peer.closed
+            with self._closing:  # none is sent from here on
+                make_error = self._peer.lost if call.is_sent else self._peer.closed
             self._pending.fail(call, make_error(call.method))
         if poller is not None:
             poller.close()
@@ -211,11 +224,15 @@ class ShmCalls:
         request, timeout_us = call.request, 0
         if call.deadline is not None:
             timeout_us = max(1, int((call.deadline - _monotonic()) * 1e6))
+        with self._closing:
+            is_closed = self._is_closed
+            call.is_sent = not is_closed  # first: `close` asks for it
+        if is_closed:
+            connection.close()
+            self._pending.fail(call, self._peer.closed(call.method))
+            return
         if request is None:  # it was cancelled, or is late
-            if self._is_closed:
-                connection.close()
-            else:
-                channel.release_connection(connection)
+            channel.release_connection(connection)
             return
         if connection.is_refused and request.shared is not None:
             channel.release_connection(connection)
@@ -233,8 +250,8 @@ class ShmCalls:
             raise
         with self._closing:
             if not call.is_completed:
-                if call.is_watched and (poller := self._poller) is not None:
-                    poller.watch(call, connection)
+                if call.is_watched:
+                    self._watch(call, connection)
                 call.connection = connection
                 call.claim.release()  # with the lock, so that a tick either finds both or none
                 return
@@ -321,14 +338,16 @@ class ShmCalls:
         return connection
 
     def _unclaim(self, call: ShmFuture, connection: ShmClientConnection) -> None:
-        """Leaves the reading to the poller, or to a thread that begins to wait."""
-        if (poller := self._poller) is not None:
-            poller.watch(call, connection)
+        """Leaves the reading to others."""
         with self._closing:
             if call.connection is connection:
                 call.claim.release()
                 return
         self._close(connection)  # it was dropped, and left to us
+
+    def _watch(self, call: ShmFuture, connection: ShmClientConnection) -> None:
+        if (poller := self._poller) is not None:
+            poller.watch(call, connection)
 
     def _unwatch(self, connection: ShmClientConnection) -> None:
         if (poller := self._poller) is not None:
@@ -361,14 +380,12 @@ class ShmCalls:
             return True
 
     def _on_tick(self, before: float) -> bool:
-        """Watches the calls that were made before; whether there are others that are not watched."""
+        """Watches the calls that were made before; whether there are others that no thread reads."""
         has_others = False
         for call in list(self._pending.calls.values()):
             assert isinstance(call, ShmFuture)
-            if call.connection is None or call.began > before:
-                has_others = True
-            else:
-                self.watch(call)
+            is_too_new = call.connection is None or call.began > before
+            has_others |= is_too_new or not (self.watch(call) or call.is_read)
         return has_others
 
     def _may_end(self) -> bool:

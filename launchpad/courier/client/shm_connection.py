@@ -18,7 +18,10 @@ from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.shm_future import Request
+    from launchpad.courier.client.shm_future import ShmRequest
+
+_DONTWAIT = int(socket.MSG_DONTWAIT)
+_NO_WAIT = int(NO_SIGNAL) | _DONTWAIT
 
 
 class ShmClientConnection(ClientConnection):
@@ -65,7 +68,7 @@ class ShmClientConnection(ClientConnection):
     def is_refused(self, value: bool) -> None:
         self._shm.is_refused = value
 
-    def begin(self, call_id: int, method: bytes, request: Request, timeout_us: int) -> None:
+    def begin(self, call_id: int, method: bytes, request: ShmRequest, timeout_us: int) -> None:
         """Writes a call, and does not wait. Raises OSError, and then it will not run."""
         self.is_sent = False
         headers = request.headers
@@ -74,7 +77,7 @@ class ShmClientConnection(ClientConnection):
         chunks = framing.encode(
             framing.CALL, call_id, method, request.body, request.small, timeout_us, headers
         )
-        n = self.sock.sendmsg(chunks, (), NO_SIGNAL | socket.MSG_DONTWAIT)
+        n = self.sock.sendmsg(chunks, (), _NO_WAIT)
         if n < sum(map(len, chunks)):
             raise BlockingIOError("the server does not take the call at once")
         self.is_sent = True
@@ -83,13 +86,13 @@ class ShmClientConnection(ClientConnection):
         """Ends the connection, so that the server does not begin the call if it has not begun."""
         frame = framing.encode_small(framing.CANCEL, call_id, b"", b"")
         with contextlib.suppress(OSError):
-            self.sock.send(frame, NO_SIGNAL | socket.MSG_DONTWAIT)
+            self.sock.send(frame, _NO_WAIT)
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def try_receive(self) -> framing.Fields | None:
         """The next frame, if all of it has arrived. Raises OSError."""
         try:
-            n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
+            n = self.sock.recv_into(self._decoder.buffer, 0, _DONTWAIT)
         except BlockingIOError:
             return None
         return self._received(n)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _monotonic = time.monotonic
 
 
-class Request(NamedTuple):
+class ShmRequest(NamedTuple):
     """What a call sends, kept until it is answered."""
 
     body: bytes
@@ -30,17 +30,18 @@ class Request(NamedTuple):
 class ShmFuture(PipelinedFuture):
     """The future of a call that has a connection to itself; if it goes to the pipeline, as any other."""
 
-    __slots__ = ("calls", "claim", "connection", "request")
+    __slots__ = ("calls", "claim", "connection", "is_read", "request")
 
     def __init__(
-        self, calls: ShmCalls, channel: SocketChannel, method: bytes, size: int, request: Request
+        self, calls: ShmCalls, channel: SocketChannel, method: bytes, size: int, request: ShmRequest
     ) -> None:
         counts = channel.counts[method]
         super().__init__(calls, next_call_id(), method, channel.options, counts, size, channel)
         self.calls = calls
-        self.request: Request | None = request
+        self.request: ShmRequest | None = request
         self.connection: ShmClientConnection | None = None  # from when it is sent until it is read
         self.claim = threading.Lock()
+        self.is_read = False  # by a thread that waits for the answer
         self.deadline = channel.options.find_deadline(self.began)
 
     def done(self) -> bool:
