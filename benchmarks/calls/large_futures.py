@@ -4,7 +4,7 @@ one future        made, and waited for                    to a blocking call
 8 futures         made, and then waited for               to 8 blocking calls, one after the other
 broadcast         to 3 servers, each a process            to a blocking call of each, one after the other
 
-`push` has an array as argument, `echo` as result, too. All ways take turns in one process.
+`push` has an array as argument, `echo` as result, too. All ways take turns in one process, call by call.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from launchpad import courier
 
 MB = 10**6
 SIZES = {"1 MB": MB, "4 MB": 4 * MB, "16 MB": 16 * MB}
+TURNS = {"1 MB": 200, "4 MB": 80, "16 MB": 25}
 METHODS = {"push": "size", "echo": "echo"}
 SERVERS, AT_ONCE = 3, 8
-SECONDS, TURNS = 0.1, 5  # of each way at each size, in so many turns
+UNCOUNTED = 3  # turns: connections are opened, and the system has to find the memory
 BASES = {"one future": "call", "8 futures": "8 calls", "broadcast": "3 calls"}
 
 Way = Callable[[], Any]
 
 
 def measure(options: Options) -> dict[str, Any]:
-    seconds = options.amount(1, 0) * SECONDS
     sizes = [*SIZES][: options.amount(len(SIZES), 1)]
     rounds: list[dict[str, dict[str, float]]] = []
     for _ in range(options.rounds):
@@ -45,7 +45,7 @@ def measure(options: Options) -> dict[str, Any]:
             client = Worker(stack, be_client, connect)
             client.say([server.hear() for server in servers])
             client.hear()
-            found = client.ask((time_all, (sizes, seconds)))
+            found = client.ask((time_all, (sizes, options.amount(10**9, 3))))
             if isinstance(found, Failed):
                 raise found
             rounds.append(found)
@@ -71,7 +71,7 @@ def connect(places: list[ours.Place]) -> Iterator[list[courier.Client[Any]]]:
 
 
 def time_all(
-    clients: list[courier.Client[Any]], sizes: list[str], seconds: float
+    clients: list[courier.Client[Any]], sizes: list[str], most_turns: int
 ) -> dict[str, dict[str, float]]:
     """Medians in seconds, by size and method, and by way."""
     import numpy as np
@@ -82,11 +82,14 @@ def time_all(
         for what, method in METHODS.items():
             made = ways(clients, method, array)
             times: dict[str, list[float]] = {name: [] for name in made}
-            for _ in range(TURNS):
+            for _ in range(UNCOUNTED + min(TURNS[size], most_turns)):
                 for name, way in made.items():
-                    times[name].append(median_time(way, seconds / TURNS))
+                    began = time.perf_counter()
+                    kept = way()
+                    times[name].append(time.perf_counter() - began)
+                    del kept
             found[f"{size} {what}"] = {
-                name: statistics.median(each) for name, each in times.items()
+                name: statistics.median(each[UNCOUNTED:]) for name, each in times.items()
             }
     return found
 
@@ -103,19 +106,6 @@ def ways(clients: list[courier.Client[Any]], method: str, array: Any) -> dict[st
         "3 calls": lambda: [call(array) for call in calls],
         "broadcast": lambda: to_all(array),
     }
-
-
-def median_time(way: Way, seconds: float) -> float:
-    """Of the calls within so many seconds, after some that are not counted."""
-    for _ in range(3):
-        way()
-    times: list[float] = []
-    while sum(times) < seconds or len(times) < 3:
-        began = time.perf_counter()
-        kept = way()
-        times.append(time.perf_counter() - began)
-        del kept
-    return statistics.median(times)
 
 
 def show(report: dict[str, Any]) -> None:
