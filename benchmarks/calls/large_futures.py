@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.calls.contenders import ours
 from benchmarks.calls.options import Options
 from benchmarks.calls.pair import Failed, be_client
-from benchmarks.calls.spread import ratios, spread, with_range
+from benchmarks.calls.spread import spread, with_range
 from benchmarks.calls.worker import Worker
 from launchpad import courier
 
@@ -49,18 +49,18 @@ def measure(options: Options) -> dict[str, Any]:
             if isinstance(found, Failed):
                 raise found
             rounds.append(found)
-    return {way: summary(rounds, way, base) for way, base in BASES.items()}
+    return {way: of_rounds(rounds, way, base) for way, base in BASES.items()}
 
 
-def summary(rounds: list[dict[str, dict[str, float]]], way: str, base: str) -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    for what in rounds[0]:
-        took, others = ([each[what][name] for each in rounds] for name in (way, base))
-        rows[what] = {
-            "ms": spread([each * 1e3 for each in took]),
-            "blocking_ms": spread([each * 1e3 for each in others]),
-            "to_blocking": ratios(took, others),
+def of_rounds(rounds: list[dict[str, dict[str, float]]], way: str, base: str) -> dict[str, Any]:
+    rows: dict[str, Any] = {
+        what: {
+            "ms": spread([each[what][way] * 1e3 for each in rounds]),
+            "blocking_ms": spread([each[what][base] * 1e3 for each in rounds]),
+            "to_blocking": spread([each[what][f"{way} to {base}"] for each in rounds]),
         }
+        for what in rounds[0]
+    }
     return rows | {"worst_to_blocking": max(row["to_blocking"]["median"] for row in rows.values())}
 
 
@@ -73,7 +73,7 @@ def connect(places: list[ours.Place]) -> Iterator[list[courier.Client[Any]]]:
 def time_all(
     clients: list[courier.Client[Any]], sizes: list[str], most_turns: int
 ) -> dict[str, dict[str, float]]:
-    """Medians in seconds, by size and method, and by way."""
+    """By size and method: seconds of each way, and ratios."""
     import numpy as np
 
     found: dict[str, dict[str, float]] = {}
@@ -88,9 +88,17 @@ def time_all(
                     kept = way()
                     times[name].append(time.perf_counter() - began)
                     del kept
-            found[f"{size} {what}"] = {
-                name: statistics.median(each[UNCOUNTED:]) for name, each in times.items()
-            }
+            found[f"{size} {what}"] = summary(times)
+    return found
+
+
+def summary(times: dict[str, list[float]]) -> dict[str, float]:
+    """Medians over the turns: what each way takes, and its ratio to the calls of the same turn."""
+    counted = {name: each[UNCOUNTED:] for name, each in times.items()}
+    found = {name: statistics.median(each) for name, each in counted.items()}
+    for way, base in BASES.items():
+        pairs = zip(counted[way], counted[base], strict=True)
+        found[f"{way} to {base}"] = statistics.median(took / other for took, other in pairs)
     return found
 
 
