@@ -397,7 +397,12 @@ def test_large_futures_wait_for_a_server_and_for_the_next_one(
     serve, connect, unix_address, methods
 ) -> None:
     client = connect(unix_address)
-    early = [client.futures.total(np.full(MB, i, np.uint8)) for i in range(4)]
+    array, small = np.empty(MB, np.uint8), np.empty(8192, np.uint8)
+    early = []
+    for i in range(4):
+        array[:], small[:] = i, 0
+        early.append(client.futures.total(array, small))
+        array[:], small[:] = 255, 255
     server = serve(unix_address, total=methods.total, echo=methods.echo)
     assert [future.result(20) for future in early] == [0, MB, 2 * MB, 3 * MB]
     for future in [client.futures.echo(numbers(MB)) for _ in range(3)]:

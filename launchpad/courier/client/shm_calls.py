@@ -86,10 +86,13 @@ class ShmCalls:
         shared = SharedBuffers.store(views) if has_large else None
         if has_large and shared is None:
             return None
-        may_repeat = has_large and peer.may_repeat(method, channel.options)
         # The caller may change its arrays as soon as this returns.
+        small = copies(small)
+        if shared is not None:
+            shared = shared._replace(small=small)
+        may_repeat = has_large and peer.may_repeat(method, channel.options)
         spare = copies(views) if may_repeat else None
-        request = ShmRequest(body, shared, copies(small), channel.trace_header, spare)
+        request = ShmRequest(body, shared, small, channel.trace_header, spare)
         call = ShmFuture(self, channel, method, size, request)
         call.claim.acquire()  # until there is something to read
         is_first_due = self._pending.add(call)
