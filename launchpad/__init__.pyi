@@ -22,6 +22,12 @@ from launchpad.courier.batching.decorator import batched_handler as batched_hand
 from launchpad.courier.client.group import broadcast as broadcast
 from launchpad.courier.client.group import round_robin as round_robin
 from launchpad.courier.client.group import shard_by as shard_by
+from launchpad.courier.client.partition import HashPartition as HashPartition
+from launchpad.courier.client.partition import RangePartition as RangePartition
+from launchpad.courier.client.scatter import parts as parts
+from launchpad.courier.client.scatter import scatter as scatter
+from launchpad.courier.client.sharded import keys as keys
+from launchpad.courier.client.sharded import sharded as sharded
 from launchpad.courier.client.typed import CourierClient as CourierClient
 from launchpad.courier.client.typed import submit as submit
 from launchpad.courier.client.typed import with_options as with_options

@@ -45,7 +45,7 @@ class Worker:
                 print(f"step {step}: loss {model.loss(parameters, examples):.3f}")
             parameters = self._push(step, model.gradient(parameters, examples))
         lp.barrier("trained")
-        return pull(self._shards), [shard.applied() for shard in self._shards]
+        return pull(self._shards), lp.broadcast(self._shards).applied()
 
     def _slice(self, step: int) -> Examples:
         batch = model.batch(self._examples, step, SLICE * self._workers)
@@ -53,18 +53,13 @@ class Worker:
 
     def _push(self, step: int, gradient: Array) -> Array:
         """Push each shard its part of the gradient, all at once; returns the new parameters."""
-        parts = np.array_split(gradient, len(self._shards))
-        futures = [
-            lp.submit(shard.push, self._index, step, part)
-            for shard, part in zip(self._shards, parts, strict=True)
-        ]
-        return np.concatenate([future.result() for future in futures])
+        parts = lp.parts(np.array_split(gradient, len(self._shards)))
+        return np.concatenate(lp.scatter(self._shards).push(self._index, step, parts))
 
 
 def pull(shards: Sequence[lp.CourierClient[Shard]]) -> Array:
     """Return all parameters, put together from the shards."""
-    futures = [lp.submit(shard.parameters) for shard in shards]
-    return np.concatenate([future.result() for future in futures])
+    return np.concatenate(lp.broadcast(shards).parameters())
 
 
 def check(learned: tuple[Array, list[list[int]]], mode: str) -> None:

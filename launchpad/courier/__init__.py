@@ -36,6 +36,9 @@ from launchpad.courier.client.client import (
 
 # Many clients as one
 from launchpad.courier.client.group import broadcast, round_robin, shard_by
+from launchpad.courier.client.partition import HashPartition, RangePartition
+from launchpad.courier.client.scatter import parts, scatter
+from launchpad.courier.client.sharded import keys, sharded
 
 # Calls, typed by the method
 from launchpad.courier.client.typed import submit, with_options

@@ -192,8 +192,9 @@ def test_a_finished_call_can_no_longer_be_cancelled(serve, connect, address) -> 
     assert not future.cancel()
 
 
+@pytest.mark.parametrize("flags", [handshake.OVERLAP, handshake.SHARE])
 def test_a_cancellation_that_arrives_in_time_keeps_the_server_from_running_it(
-    serve, unix_address
+    serve, unix_address, flags
 ) -> None:
     ran: list[int] = []
     serve(unix_address, m=ran.append)
@@ -206,7 +207,7 @@ def test_a_cancellation_that_arrives_in_time_keeps_the_server_from_running_it(
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(10)
         sock.connect(unix_address.removeprefix("unix:"))
-        sock.sendall(handshake.encode_client_hello(b"", Peer("test"), handshake.OVERLAP))
+        sock.sendall(handshake.encode_client_hello(b"", Peer("test"), flags))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         sock.sendall(b"".join([*calls, cancel]))
         frames, decoder = [], framing.FrameDecoder()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier.client.group import shard_of
+from launchpad.courier.client.partition import shard_of
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_keys_belong_to_the_same_shard_in_every_process() -> None:
         ("a", (None, b"x")),
     ]
     code = (
-        "import numpy as np; from launchpad.courier.client.group import shard_of;"
+        "import numpy as np; from launchpad.courier.client.partition import shard_of;"
         f"print([shard_of(key, 1000) for key in {keys!r}])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
@@ -290,15 +290,16 @@ def by_first(x: Any) -> Any:
 
 
 GROUPS: Any = [lp.broadcast, lp.round_robin, lambda clients: lp.shard_by(clients, by_first)]
+ALL: Any = [*GROUPS, lp.scatter, lambda clients: lp.sharded(clients, lp.HashPartition())]
 
 
-@pytest.mark.parametrize("make", GROUPS)
+@pytest.mark.parametrize("make", ALL)
 def test_an_empty_group_is_refused(make) -> None:
     with pytest.raises(ValueError, match="at least one client"):
         make([])
 
 
-@pytest.mark.parametrize("make", GROUPS)
+@pytest.mark.parametrize("make", ALL)
 def test_handles_are_refused_with_the_next_step(make) -> None:
     handle = lp.Program("p").add_node(lp.CourierNode(dict), label="server")
 
@@ -306,7 +307,7 @@ def test_handles_are_refused_with_the_next_step(make) -> None:
         make([handle])
 
 
-@pytest.mark.parametrize("make", GROUPS)
+@pytest.mark.parametrize("make", ALL)
 def test_names_with_an_underscore_are_refused(make) -> None:
     group = make(FAKES)
 
@@ -315,18 +316,19 @@ def test_names_with_an_underscore_are_refused(make) -> None:
             methods._secret  # noqa: B018
 
 
-@pytest.mark.parametrize("make", GROUPS)
+@pytest.mark.parametrize("make", ALL)
 def test_groups_pickle(make, clients) -> None:
     group = pickle.loads(pickle.dumps(make(clients)))
 
     assert list(group) == clients
     assert len(group) == 3
-    assert group(1) == make(clients)(1)
+    argument = lp.parts([1, 2, 3]) if make is lp.scatter else 1
+    assert group(argument) == make(clients)(argument)
     for client in group:
         courier.close(client)
 
 
-@pytest.mark.parametrize("make", GROUPS)
+@pytest.mark.parametrize("make", ALL)
 def test_options_of_a_group_are_those_of_its_clients(make) -> None:
     for group in (
         make(FAKES).with_options(timeout_s=3.0),
@@ -361,8 +363,9 @@ def test_groups_that_make_one_call_of_one_may_be_members(clients) -> None:
 
     assert lp.broadcast(pairs).number() == [0, 2]
     assert lp.shard_by(pairs, key=by_first)(0) == (1, 0)
-    with pytest.raises(TypeError, match="broadcast takes a list of clients"):
-        lp.broadcast([lp.broadcast(clients)])
+    for several in (lp.broadcast(clients), lp.scatter(clients)):
+        with pytest.raises(TypeError, match="broadcast takes a list of clients"):
+            lp.broadcast([several])
 
 
 def test_a_list_of_handles_arrives_in_a_node_as_clients_to_make_a_group_of() -> None:

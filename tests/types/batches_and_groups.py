@@ -35,3 +35,26 @@ def use_groups(policies: list[lp.CourierClient[Policy]]) -> None:
     n = len(lp.broadcast(policies))
     lp.broadcast(policies[0])  # rejected
     print(one + another + n, every, future)
+
+
+class Shard:
+    def pull(self, keys: list[int]) -> list[float]:
+        return [float(key) for key in keys]
+
+    def push(self, worker: str, keys: list[int], values: list[float]) -> None: ...
+
+
+def use_shards(shards: list[lp.CourierClient[Shard]]) -> None:
+    whole = lp.sharded(shards, lp.RangePartition(1000))
+    some: list[float] = whole.pull([3, 999])
+    whole.push("ada", lp.keys([3]), [0.5])
+    whole.push("ada", lp.keys("three"), [0.5])  # rejected
+    whole.pulls([3])  # rejected: "pulls"
+    lp.sharded(shards, 1000)  # rejected
+    future: Future[list[float]] = lp.submit(whole.pull, [3])
+    part: list[int] = lp.parts([[1, 2], [3]])
+    every: list[None] = lp.scatter(shards).push(
+        "ada", lp.parts([[1], [2]]), values=lp.parts([[0.5]] * 2)
+    )
+    low, high = lp.RangePartition(1000).bounds(0, 2)
+    print(some, future, part, every, low + high, lp.HashPartition())

@@ -15,7 +15,7 @@ import pickle
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ from launchpad.courier.transport import stream_socket
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Self
+
+    from launchpad.courier.client.shm_connection import ShmClientConnection
 
 _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
 
@@ -191,8 +193,17 @@ class SocketChannel(Channel):
             counts.buckets[bucket] += 1
 
     def _submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        """All such calls of a client share one connection, as a rule."""
-        return self.connections.get_pipeline().submit(self, method, args, kwargs)
+        """All such calls of a client share one connection, but for those with large arrays."""
+        body, views = _encode_call(args, kwargs)
+        if views is None:
+            from launchpad.courier.client.stream_calls import submit_with_streams
+
+            return submit_with_streams(self, method, args, kwargs)
+        if (views and segments.is_worthwhile(views)) or method in self._shm_methods:
+            call = self.connections.get_shm_calls().try_submit(self, method, body, views)
+            if call is not None:
+                return call
+        return self.connections.get_pipeline().submit(self, method, body, views)
 
     def close(self) -> None:
         self.connections.close()
@@ -303,19 +314,38 @@ class SocketChannel(Channel):
         shares = connections is not self._idle_connections
         attempt = partial(open_socket, peer, flags=handshake.SHARE if shares else 0)
         sock, address = peer.wait_for(attempt, method, self.options, deadline)
-        if shares and not (peer.shares_memory and stream_socket.is_unix(sock)):  # as we know by now
+        if not shares:
+            is_stale = self._count_connection(sock, address)
+            return ClientConnection(sock, peer.max_bytes, is_stale, address)
+        return self._share(sock, address) or self._open(self._idle_connections, method, deadline)
+
+    def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
+        """A new connection that shares memory, if the server is up and has it; tries once. Raises Refused."""
+        self.peer.locate()
+        found = (
+            open_socket(self.peer, limit_s, handshake.SHARE) if self.peer.shares_memory else None
+        )
+        return None if found is None else self._share(*found)
+
+    def _share(self, sock: stream_socket.Socket, address: str) -> ShmClientConnection | None:
+        """The connection over a new socket; closes it and returns None if it shares no memory after all."""
+        if not (self.peer.shares_memory and stream_socket.is_unix(sock)):  # as we know by now
             sock.close()
-            return self._open(self._idle_connections, method, deadline)
+            return None
+        from launchpad.courier.client.shm_connection import ShmClientConnection
+
+        is_stale = self._count_connection(sock, address)
+        return ShmClientConnection(sock, self.peer, is_stale, address)
+
+    def _count_connection(
+        self, sock: stream_socket.Socket, address: str
+    ) -> Callable[[stream_socket.Socket], bool] | None:
+        """Counts an open socket; returns what says whether it must not be used again."""
         self.connections.add(sock)
-        is_closed = transport.find(address).is_stale
+        peer, is_closed = self.peer, transport.find(address).is_stale
 
         def is_obsolete(sock: stream_socket.Socket) -> bool:
             # An old server may go on running, cut off from the rest: it must not be called any more.
             return peer.has_moved_from(address) or (is_closed is not None and is_closed(sock))
 
-        is_stale = is_obsolete if peer.can_move else is_closed
-        if not shares:
-            return ClientConnection(sock, peer.max_bytes, is_stale, address)
-        from launchpad.courier.client.shm_connection import ShmClientConnection
-
-        return ShmClientConnection(sock, peer, is_stale, address)
+        return is_obsolete if peer.can_move else is_closed

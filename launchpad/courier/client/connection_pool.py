@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from launchpad.courier import fork
 from launchpad.courier.client.connection import ClientConnection
@@ -16,6 +16,8 @@ from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
     from launchpad.courier.client.pipeline import Pipeline
+    from launchpad.courier.client.shm_calls import ShmCalls
+    from launchpad.courier.client.shm_connection import ShmClientConnection
     from launchpad.courier.client.stream import StreamCall
 
 
@@ -34,6 +36,7 @@ class ConnectionPool:
         # Calls with streams, to be closed with all else that is open; added with the lock held.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
+        self._shm_calls: ShmCalls | None = None
         # Also those to where the server was before, which end by themselves; added with the lock held.
         self._pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of connections, idle or not
@@ -67,12 +70,34 @@ class ConnectionPool:
                 pipeline = self._pipeline
         return pipeline
 
+    def get_shm_calls(self) -> ShmCalls:
+        if (shm_calls := self._shm_calls) is None:
+            from launchpad.courier.client.shm_calls import ShmCalls
+
+            with self.lock:
+                shm_calls = self._shm_calls = self._shm_calls or ShmCalls(self.peer)
+        return shm_calls
+
+    def take_shm(self) -> ShmClientConnection | None:
+        """An idle connection that shares memory and is not stale; the caller's own. None if there is none."""
+        while True:
+            try:
+                connection = self.shm_connections.pop()
+            except IndexError:
+                return None
+            if connection.is_stale is None or not connection.is_stale(connection.sock):
+                return cast("ShmClientConnection", connection)
+            connection.close()
+
     def close(self) -> None:
         with self.lock:
             self._pipeline = None
+            shm_calls, self._shm_calls = self._shm_calls, None
             pipelines, streams = tuple(self._pipelines), tuple(self.streams)
         for pipeline in pipelines:
             pipeline.close()
+        if shm_calls is not None:
+            shm_calls.close()
         for stream in streams:
             stream.abort()
         _close_all(self.idle_connections, self.shm_connections)
@@ -84,6 +109,9 @@ class ConnectionPool:
         for pipeline in tuple(self._pipelines):
             pipeline.drop_inherited()
         self._pipelines = weakref.WeakSet()
+        if self._shm_calls is not None:
+            self._shm_calls.drop_inherited()
+        self._shm_calls = None
         for stream in tuple(self.streams):
             stream.drop_inherited()
         _close_all(self.idle_connections, self.shm_connections)

@@ -20,13 +20,14 @@ before it looks at anything else. Nothing else of it is relied upon.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier.client import callbacks
 from launchpad.courier.client.remote_server import Options
@@ -36,9 +37,10 @@ from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
-    from launchpad.courier.client.pipeline import Pipeline
 
 CANCELLED = CancelledError()  # the error of calls that were cancelled
+#: Never the same twice: a call may go from one owner to another.
+next_call_id = itertools.count(1).__next__
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
@@ -55,6 +57,7 @@ class _OnDemand:
             if "_condition" not in own:
                 call.is_watched = True
                 own.update({**vars(Future()), _UNPUBLISHED: True})  # all at once
+        call.watch()
         if call.is_completed:
             call.notify()
         condition: threading.Condition = own["_condition"]
@@ -74,11 +77,20 @@ class CourierFuture(Future[Any]):
         super().add_done_callback(fn)
 
 
+class CallOwner(Protocol):
+    """What has the calls that are under way."""
+
+    def withdraw(self, call: Any) -> bool:
+        """Cancels it; False if it has an outcome already."""
+
+    def flush(self) -> None:
+        """A thread is about to wait for a call: sends what is still to be sent."""
+
+
 class PipelinedFuture(CourierFuture):
     """The future of a call that `client.futures` has made over a socket."""
 
     __slots__ = (
-        "_owner",
         "_wait_locks",
         "began",
         "call_id",
@@ -92,6 +104,7 @@ class PipelinedFuture(CourierFuture):
         "is_watched",
         "method",
         "options",
+        "owner",
         "size",
         "value",
     )
@@ -100,7 +113,7 @@ class PipelinedFuture(CourierFuture):
 
     def __init__(
         self,
-        owner: Pipeline,
+        owner: CallOwner,
         call_id: int,
         method: bytes,
         options: Options,
@@ -108,7 +121,7 @@ class PipelinedFuture(CourierFuture):
         size: int,
         channel: SocketChannel | None,
     ) -> None:
-        self._owner = owner
+        self.owner = owner
         self.channel = channel  # until completed: fetches a stream that it is answered with
         self.call_id = call_id
         self.method = method
@@ -150,7 +163,10 @@ class PipelinedFuture(CourierFuture):
         return self.is_completed and self.error is CANCELLED
 
     def cancel(self) -> bool:
-        return self._owner.withdraw(self) or self.cancelled()
+        return self.owner.withdraw(self) or self.cancelled()
+
+    def watch(self) -> None:
+        """Something waits to be notified of the outcome, and does not ask for it."""
 
     # For the thread that has taken it out of the pipeline's dict: one of these, once.
 
@@ -199,7 +215,7 @@ class PipelinedFuture(CourierFuture):
             self._wait_locks = self._wait_locks or []
             self._wait_locks.append(waiter)
         self.is_watched = True
-        self._owner.flush()
+        self.owner.flush()
         if not self.is_completed:
             waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         if not self.is_completed:

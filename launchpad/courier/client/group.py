@@ -1,8 +1,10 @@
 """Many clients as one: all of them at once, the next one, or the one that a key belongs to.
 
-broadcast      group.m(x) ──▶ every client, side by side      a list of results, in their order
-round_robin    group.m(x) ──▶ the next client                 its result
-shard_by       group.m(x) ──▶ the client that key(x) is for   its result
+broadcast      group.m(x) ──▶ every client, side by side          a list of results, in their order
+scatter        group.m(parts(xs)) ──▶ part i to client i          the same (scatter.py)
+sharded        group.m(keys, values) ──▶ to each what is its own  one result of all (sharded.py)
+round_robin    group.m(x) ──▶ the next client                     its result
+shard_by       group.m(x) ──▶ the client that key(x) is for       its result
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from launchpad.courier.client.fan_out import FanOut, Join, Request
+from launchpad.courier.client.partition import shard_of
 
 C = TypeVar("C")
 
@@ -31,7 +33,7 @@ def broadcast(clients: Iterable[Any]) -> ClientGroup:
     first of them is raised when all others are done, with a note that lists every failure. For what
     the others returned, use `.futures`.
     """
-    return ClientGroup(Broadcast(_checked(clients, "broadcast")))
+    return ClientGroup(Broadcast(checked(clients, "broadcast")))
 
 
 def round_robin(clients: Iterable[C]) -> C:
@@ -44,7 +46,7 @@ def round_robin(clients: Iterable[C]) -> C:
     Calls of all kinds and methods take from the same turn. Threads may share it; none is left out.
     One that fails is not passed over. To type checkers it is what its clients are.
     """
-    return cast("C", ClientGroup(SingleTarget(_checked(clients, "round_robin"))))
+    return cast("C", ClientGroup(SingleTarget(checked(clients, "round_robin"))))
 
 
 def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
@@ -66,7 +68,7 @@ def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
         raise TypeError(
             f"shard_by takes a function of a call's arguments as key, not {key!r}: lambda user: user"
         )
-    return cast("C", ClientGroup(SingleTarget(_checked(clients, "shard_by"), key)))
+    return cast("C", ClientGroup(SingleTarget(checked(clients, "shard_by"), key)))
 
 
 class GroupMethods:
@@ -88,19 +90,19 @@ class GroupMethods:
 
 
 class ClientGroup(GroupMethods):
-    """Many clients, called as one. Made by `broadcast`, `round_robin` and `shard_by`.
+    """Many clients, called as one. Made by `broadcast`, `scatter`, `sharded`, `round_robin` and `shard_by`.
 
     `len(group)` and iteration give the clients. Groups pickle. A member may be a group in its turn,
-    of those that make one call of one call: `round_robin` and `shard_by`.
+    of those whose calls have one answer: `sharded`, `round_robin` and `shard_by`.
     """
 
-    def __init__(self, calls: Broadcast | SingleTarget) -> None:
+    def __init__(self, calls: FanOut | SingleTarget) -> None:
         super().__init__(calls.call)
         self._calls = calls
 
     @property
     def futures(self) -> GroupMethods:
-        """The same methods, returning at once: a future, or for a broadcast a list of them."""
+        """The same methods, returning at once: a future; of `broadcast` and `scatter` a list of them."""
         return GroupMethods(self._calls.begin)
 
     @property
@@ -127,92 +129,19 @@ class ClientGroup(GroupMethods):
         return f"{self._calls.name}({list(self)!r})"
 
 
-class Broadcast:
-    """Calls all clients, side by side; the answer is the list of theirs.
-
-    As `SingleTarget` it has `call`, which waits; `submit`, which gives one future; `begin`, which gives
-    a future for each client; and `ask`, to be awaited.
-    """
+class Broadcast(FanOut):
+    """Makes the same call to all clients; the answer is the list of theirs."""
 
     name = "broadcast"
 
-    def __init__(self, clients: tuple[Any, ...]) -> None:
-        self.clients = clients
-
-    def call(self, method: str, /, *args: Any, **kwargs: Any) -> list[Any]:
-        futures = self.begin(method, *args, **kwargs)
-        try:
-            for future in futures:
-                future.exception()
-        except BaseException:  # interrupted: these are not waited for any more
-            for future in futures:
-                future.cancel()
-            raise
-        return self._gather(futures)
-
-    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[list[Any]]:
-        from launchpad.courier.client.future import CourierFuture
-
-        whole = CourierFuture()
-        whole.set_running_or_notify_cancel()
-        futures = self.begin(method, *args, **kwargs)
-        n_done = itertools.count(1)
-
-        def complete(_: Future[Any]) -> None:
-            if next(n_done) < len(futures):
-                return
-            try:
-                whole.set_result(self._gather(futures))
-            except BaseException as error:
-                whole.set_exception(error)
-
-        for future in futures:
-            future.add_done_callback(complete)
-        return whole
-
-    def begin(self, method: str, /, *args: Any, **kwargs: Any) -> list[Future[Any]]:
-        """A future in any case: a client that cannot be called must not lose the others' answers."""
-        from concurrent.futures import Future
-
-        futures: list[Future[Any]] = []
-        for client in self.clients:
-            try:
-                futures.append(getattr(client.futures, method)(*args, **kwargs))
-            except Exception as error:
-                futures.append(Future())
-                futures[-1].set_exception(error)
-        return futures
-
-    async def ask(self, method: str, /, *args: Any, **kwargs: Any) -> list[Any]:
-        import asyncio
-
-        calls = [getattr(client.aio, method)(*args, **kwargs) for client in self.clients]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        self._check(results)
-        return results
-
-    def _gather(self, futures: list[Future[Any]]) -> list[Any]:
-        """The results of futures that are done."""
-        self._check([future.exception() for future in futures])
-        return [future.result() for future in futures]
-
-    def _check(self, outcomes: list[Any]) -> None:
-        """Raises the first of the errors among them."""
-        failed = {i: each for i, each in enumerate(outcomes) if isinstance(each, BaseException)}
-        if not failed:
-            return
-        lines = [f"{len(failed)} of {len(self.clients)} clients of this broadcast failed:"]
-        for i, error in failed.items():
-            text = f"{type(error).__name__}: {error}"
-            text = text if len(text) <= 200 else f"{text[:199]}…"
-            lines.append(f"  {i}: {self.clients[i]!r}: {text}")
-        first = next(iter(failed.values()))
-        first.add_note("\n".join(lines))
-        raise first
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
+        return [Request(i, args, kwargs) for i in range(len(self.clients))], list
 
 
 class SingleTarget:
     """Calls the client that the key of the arguments belongs to, or without `key` the next. Thread-safe."""
+
+    answers_with_list = False
 
     def __init__(self, clients: tuple[Any, ...], key: Callable[..., Any] | None = None) -> None:
         self.name = "round_robin" if key is None else "shard_by"
@@ -241,43 +170,14 @@ class SingleTarget:
         return self.clients[shard_of(self._key(*args, **kwargs), n)]
 
 
-def shard_of(key: Any, n: int) -> int:
-    """Which of `n` shards a key belongs to: the same in every process, on every host, in every run.
-
-    An int modulo `n`; for other keys a digest of their content. Not `hash`: that of a str differs from
-    process to process. TypeError for keys of other types than int, str, bytes, None and tuples of these.
-    """
-    if hasattr(key, "__index__"):  # numpy's ints, too
-        return int(key.__index__() % n)
-    import hashlib
-
-    digest = hashlib.blake2b(repr(_plain(key)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % n
-
-
-def _plain(key: Any) -> Any:
-    """The key, of types whose repr is complete, and the same in every version of Python."""
-    if isinstance(key, tuple):
-        return tuple(_plain(each) for each in key)
-    if hasattr(key, "__index__"):
-        return int(key.__index__())
-    if isinstance(key, str):
-        return key.encode("unicode_escape").decode()
-    if key is None or isinstance(key, bytes):
-        return key if key is None else bytes(key)
-    raise TypeError(
-        f"the key of a sharded call is an int, str, bytes, None or a tuple of these, not {key!r}"
-        f" of type {type(key).__qualname__}: others are not the same in every process"
-    )
-
-
-def _checked(members: Iterable[Any], group: str) -> tuple[Any, ...]:
+def checked(members: Iterable[Any], group: str) -> tuple[Any, ...]:
+    """The members, if they are clients, and some."""
     clients = tuple(members)
     if not clients:
         raise ValueError(f"{group} needs at least one client, and was given none")
     for client in clients:
-        is_broadcast = isinstance(client, ClientGroup) and isinstance(client._calls, Broadcast)
-        if is_broadcast or not hasattr(client, "futures"):
+        has_list = isinstance(client, ClientGroup) and client._calls.answers_with_list
+        if has_list or not hasattr(client, "futures"):
             raise TypeError(
                 f"{group} takes a list of clients, and {client!r} is none. A handle turns into a client when"
                 " the program runs: make the group inside the node that the handles were given to."

@@ -14,6 +14,7 @@ from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.protocol import framing
+from launchpad.courier.shm import segments
 
 _monotonic = time.monotonic
 _loads = pickle.loads
@@ -133,6 +134,8 @@ class PendingCalls:
                 self._drop_stream(call.call_id)
                 call.fail(error)
             return
+        if call.channel is not None and segments.is_worthwhile(frame[4]):
+            call.channel.connections.shm_methods.add(call.method)  # from now on it shares memory
         try:
             value = self._peer.decode_reply(call.method, call.options, frame)
         except NotRun:

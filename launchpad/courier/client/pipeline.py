@@ -13,29 +13,28 @@ that begins to wait for a result, or by the reader, which is woken to do it.
 
 from __future__ import annotations
 
-import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import current_call
-from launchpad.courier.client.future import CANCELLED, PipelinedFuture
+from launchpad.courier.client.future import CANCELLED, PipelinedFuture, next_call_id
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.codec import compression, pickling
+from launchpad.courier.codec import compression
 from launchpad.courier.protocol import framing
 from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from launchpad.courier.client.channel import SocketChannel
 
 _BATCH = 128  # frames; the thread that adds the last one writes them
 _CLOSE_S = 0.0001  # calls that follow each other so closely are written together
 
 _current_call = current_call.get
-_encode_call = pickling.encode_call
 _encode_small = framing.encode_small
 
 
@@ -46,7 +45,6 @@ class Pipeline:
         self._peer = peer
         self._lock = threading.Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
-        self._next_id = itertools.count(1).__next__
         self.queue = WriteQueue()
         self._last_began = 0.0
         #: While there are calls, and a little longer.
@@ -54,17 +52,12 @@ class Pipeline:
         self._is_closed = False
 
     def submit(
-        self, channel: SocketChannel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Future[Any]:
-        body, views = _encode_call(args, kwargs)
-        if views is None:
-            from launchpad.courier.client.stream_calls import submit_with_streams
-
-            return submit_with_streams(channel, method, args, kwargs)
+        self, channel: SocketChannel, method: bytes, body: bytes, views: Sequence[memoryview]
+    ) -> PipelinedFuture:
         counts = channel.counts[method]
         counts.started += 1
         options, headers_out = channel.options, channel.trace_header
-        call = PipelinedFuture(self, self._next_id(), method, options, counts, len(body), channel)
+        call = PipelinedFuture(self, next_call_id(), method, options, counts, len(body), channel)
         timeout_us = 0
         if options.timeout_s is not None or _current_call() is not None:
             call.deadline = deadline = options.find_deadline(call.began)
@@ -76,9 +69,8 @@ class Pipeline:
                 body, views, header = compression.pack(body, views)
                 headers_out += framing.encode_headers({framing.COMPRESSED: header})
             # The caller may change its arrays as soon as this returns.
-            copies = [memoryview(bytearray(view)) for view in views]
             call.frame = framing.encode(
-                framing.CALL, call.call_id, method, body, copies, timeout_us, headers_out
+                framing.CALL, call.call_id, method, body, copies(views), timeout_us, headers_out
             )
         else:
             call.frame = _encode_small(framing.CALL, call.call_id, method, body, timeout_us)
@@ -100,6 +92,25 @@ class Pipeline:
         if is_first_due:
             self._wake()
         return call
+
+    def resubmit(
+        self, call: PipelinedFuture, body: bytes, buffers: Sequence[memoryview], headers: bytes
+    ) -> None:
+        """Makes a call that was to be made in another way, and has not run. Never waits."""
+        call.owner, call.is_sent = self, False
+        now = time.monotonic()
+        timeout_us = 0 if call.deadline is None else max(1, int((call.deadline - now) * 1e6))
+        call.frame = framing.encode(
+            framing.CALL, call.call_id, call.method, body, buffers, timeout_us, headers
+        )
+        self._pending.add(call)
+        if call.size > self._peer.takes_bytes:
+            self._pending.fail_too_large()
+            return
+        self.queue.put(call)
+        if self.reader is None:
+            self._start(call)
+        self._wake()
 
     def flush(self) -> None:
         """Sends what waits to be sent. Blocks while the server takes no more."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.remote_server import RemoteServer
@@ -12,6 +15,13 @@ from launchpad.courier.shm.sender import SharedBuffers
 from launchpad.courier.shm.socket import WINDOW_S, ShmSocket
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
+from launchpad.courier.transport.stream_socket import NO_SIGNAL
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.shm_future import ShmRequest
+
+_DONTWAIT = int(socket.MSG_DONTWAIT)
+_NO_WAIT = int(NO_SIGNAL) | _DONTWAIT
 
 
 class ShmClientConnection(ClientConnection):
@@ -48,6 +58,44 @@ class ShmClientConnection(ClientConnection):
         self._shared = shared
         header_data += self._shm.describe(shared)
         return super().exchange(method, body, shared.small, timeout_us, header_data)
+
+    @property
+    def is_refused(self) -> bool:
+        """The server cannot map our segments."""
+        return self._shm.is_refused
+
+    @is_refused.setter
+    def is_refused(self, value: bool) -> None:
+        self._shm.is_refused = value
+
+    def begin(self, call_id: int, method: bytes, request: ShmRequest, timeout_us: int) -> None:
+        """Writes a call, and does not wait. Raises OSError, and then it will not run."""
+        self.is_sent = False
+        headers = request.headers
+        if request.shared is not None:
+            headers += self._shm.describe(request.shared)
+        chunks = framing.encode(
+            framing.CALL, call_id, method, request.body, request.small, timeout_us, headers
+        )
+        n = self.sock.sendmsg(chunks, (), _NO_WAIT)
+        if n < sum(map(len, chunks)):
+            raise BlockingIOError("the server does not take the call at once")
+        self.is_sent = True
+
+    def cancel(self, call_id: int) -> None:
+        """Ends the connection, so that the server does not begin the call if it has not begun."""
+        frame = framing.encode_small(framing.CANCEL, call_id, b"", b"")
+        with contextlib.suppress(OSError):
+            self.sock.send(frame, _NO_WAIT)
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def try_receive(self) -> framing.Fields | None:
+        """The next frame, if all of it has arrived. Raises OSError."""
+        try:
+            n = self.sock.recv_into(self._decoder.buffer, 0, _DONTWAIT)
+        except BlockingIOError:
+            return None
+        return self._received(n)
 
     def resume(self) -> framing.Fields:
         if not self.is_sent:

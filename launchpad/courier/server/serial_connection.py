@@ -306,9 +306,15 @@ class ShmServerConnection(SerialConnection):
         self._spin = SpinWaiter(self._shm, shm_socket.WINDOW_S)
 
     def _received(self, n: int) -> list[framing.Fields]:
-        """Calls with all their buffers. One whose buffers cannot be had is answered here."""
-        frames = []
+        """Calls with all their buffers. One whose buffers cannot be had is answered here.
+
+        A call that is cancelled by a frame behind it, as futures are, is not begun.
+        """
+        frames: list[framing.Fields] = []
         for frame in super()._received(n):
+            if frame[0] == framing.CANCEL and frame[1]:  # 0 is that of a stream
+                frames = [each for each in frames if each[1] != frame[1]]
+                continue
             try:
                 frames.append(self._shm.open(frame, self._core.max_bytes))
             except OSError:

@@ -47,7 +47,7 @@ HEADER_SIZE = mmap.PAGESIZE
 
 LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame
 _WORTHWHILE = 256 << 10  # what a message has to have in large buffers
-_MAX_BUFFERS = 3000  # more lengths might not fit into the headers, with what else there is to say
+MAX_BUFFERS = 3000  # more lengths might not fit into the headers, with what else there is to say
 
 _ALIGNMENT = 64
 _SMALLEST = 1 << 20
@@ -61,7 +61,7 @@ DESCRIPTOR_SIZE = DESCRIPTOR.size
 
 def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
     """Whether a message with these buffers is large enough to gain anything."""
-    if not buffers or len(buffers) > _MAX_BUFFERS:
+    if not buffers or len(buffers) > MAX_BUFFERS:
         return False
     sizes = [memoryview(buffer).nbytes for buffer in buffers]
     return sum(size for size in sizes if size >= LARGE) >= _WORTHWHILE

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launchpad.courier import fork
+from launchpad.courier.buffers import copies
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region, copy
-from launchpad.courier.shm.segments import FREED, HEADER_SIZE, NUMBER, RETIRED, trimmer
+from launchpad.courier.shm.segments import FREED, HEADER_SIZE, LARGE, NUMBER, RETIRED, trimmer
 
 IDLE_S = 5.0  # after this long a segment leaves the pool
 MAX_SEGMENTS = 128  # each is a descriptor
@@ -67,6 +68,10 @@ class Segment:
         """No receiver has arrays in it, and no message under way names it."""
         return self._region.words[FREED] == self.serial
 
+    @property
+    def view(self) -> memoryview:
+        return self._region.view
+
     def write(self, offset: int, data: memoryview) -> None:
         """Raises OSError when there is no memory.
 
@@ -107,6 +112,12 @@ class SegmentLease:
     segment: Segment
     lengths: Sequence[int]
     is_released: bool = False
+
+    def copy(self) -> list[memoryview]:
+        """The buffers, in memory of their own."""
+        offsets, _ = segments.lay_out(self.lengths)
+        view = self.segment.view
+        return copies([view[at : at + n] for at, n in zip(offsets, self.lengths, strict=True)])
 
     def release(self) -> None:
         """The message has been sent, or never will be. May be called twice."""
@@ -239,6 +250,20 @@ class SharedBuffers(NamedTuple):
     lease: SegmentLease
     small: list[memoryview]  # the others, as they are
     lengths: list[int]  # of all
+
+    @classmethod
+    def store(cls, buffers: Sequence[memoryview]) -> SharedBuffers | None:
+        """Copies the large ones, of which there are some; None when there is no room for them."""
+        lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
+        if lease is None:
+            return None
+        small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
+        return cls(lease, small, [buffer.nbytes for buffer in buffers])
+
+    def copy(self) -> list[memoryview]:
+        """All buffers, as they were stored: for a message that no receiver has opened."""
+        larges, smalls = iter(self.lease.copy()), iter(copies(self.small))
+        return [next(larges if n >= LARGE else smalls) for n in self.lengths]
 
     def release(self) -> None:
         """It has been sent, or never will be."""

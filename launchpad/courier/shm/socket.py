@@ -29,6 +29,7 @@ from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 WINDOW_S = 300e-6  # to look out for an answer: about as long as megabytes take
 _MAX_FILES = 16  # that come with one read
 _SPACE = socket.CMSG_SPACE(_MAX_FILES * 4)
+_CLOSE_ON_EXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 
 
 class ShmSocket(SocketWrapper):
@@ -58,11 +59,7 @@ class ShmSocket(SocketWrapper):
         """The buffers to share; None if it is not worthwhile, or there is no room: send them as they are."""
         if self.is_refused or not segments.is_worthwhile(buffers):
             return None
-        lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
-        if lease is None:
-            return None
-        small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
-        return SharedBuffers(lease, small, [buffer.nbytes for buffer in buffers])
+        return SharedBuffers.store(buffers)
 
     def describe(self, shared: SharedBuffers) -> bytes:
         """The headers of the message with them, which is to be sent next."""
@@ -119,8 +116,7 @@ class ShmSocket(SocketWrapper):
     def recv_into(self, buffer: Any, n: int = 0, flags: int = 0) -> int:
         """Receives; and takes the files that come along."""
         into = (buffer[:n] if n else buffer,)
-        flags |= socket.MSG_CMSG_CLOEXEC
-        n_bytes, ancillary, _, _ = self._recvmsg_into(into, _SPACE, flags)
+        n_bytes, ancillary, _, _ = self._recvmsg_into(into, _SPACE, flags | _CLOSE_ON_EXEC)
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 for (fd,) in struct.iter_unpack("@i", data[: len(data) // 4 * 4]):

@@ -1,0 +1,112 @@
+"""A thread that waits for the answers to many calls, each on a connection of its own.
+
+Most answers are read by the thread that waits for them. To wake this one for each would only take the
+processor away from it. So a connection is watched from when something is to be notified of the answer, or
+after a tick, if no thread has read from it by then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from launchpad.courier.client.pending_calls import PendingCalls
+from launchpad.courier.transport.stream_socket import WakeupSocketpair
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.shm_connection import ShmClientConnection
+    from launchpad.courier.client.shm_future import ShmFuture
+
+_IDLE_S = 3.0
+_TICK_S = 0.005
+
+
+class AnswerPoller:
+    """Calls `on_answer(call, connection)` when there is something to read, and ends late calls.
+
+    It ends when there was nothing to do for a while.
+
+    Args:
+        on_tick: watches the calls that have waited for a tick; whether there are others, to be looked at
+            after the next one.
+        may_end: asked when there was nothing to do; False if there is, after all.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        pending: PendingCalls,
+        on_answer: Callable[[ShmFuture, ShmClientConnection], None],
+        on_tick: Callable[[float], bool],
+        may_end: Callable[[], bool],
+    ) -> None:
+        self._pending = pending
+        self._on_answer = on_answer
+        self._on_tick = on_tick
+        self._may_end = may_end
+        self._is_closing = False
+        #: It looks at the calls that there are soon enough, without being woken.
+        self.is_ticking = False
+        self._watched: dict[int, tuple[ShmFuture, ShmClientConnection]] = {}  # by descriptor
+        self._epoll = select.epoll()
+        self._wakeup = WakeupSocketpair()
+        self._epoll.register(self._wakeup, select.EPOLLIN)
+        name = f"courier-answers-{label}"
+        self.thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    # Both by a thread that has the call's claim.
+
+    def watch(self, call: ShmFuture, connection: ShmClientConnection) -> None:
+        """Until `unwatch`."""
+        fd = connection.sock.fileno()
+        if fd not in self._watched:
+            self._watched[fd] = call, connection
+            with contextlib.suppress(OSError, ValueError):  # it is closed, or this is
+                self._epoll.register(fd, select.EPOLLIN)
+
+    def unwatch(self, connection: ShmClientConnection) -> None:
+        """Before a thread reads, and before the connection is closed."""
+        fd = connection.sock.fileno()
+        if self._watched.pop(fd, None) is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._epoll.unregister(fd)
+
+    def wake(self) -> None:
+        """There is a call to be looked at, or one that is late sooner than all others."""
+        self._wakeup.wake()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._is_closing = True
+        self._wakeup.wake()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
+
+    def drop_inherited(self) -> None:
+        """For a forked child, in which the thread does not run."""
+        self._epoll.close()
+        self._wakeup.drop_inherited()
+
+    def _main(self) -> None:
+        while True:
+            self.is_ticking = False  # first: threads add a call, and then look at this
+            self.is_ticking = self._on_tick(time.monotonic() - _TICK_S)
+            first = self._pending.deadlines.first()
+            left = _IDLE_S if first is None else max(0.0, first - time.monotonic()) + 0.0005
+            timeout_s = min(left, _TICK_S if self.is_ticking else _IDLE_S)
+            events = self._epoll.poll(timeout_s)
+            for fd, _ in events:
+                if fd == self._wakeup.fileno():
+                    self._wakeup.drain()
+                elif (watched := self._watched.get(fd)) is not None:
+                    self._on_answer(*watched)
+            self._pending.fail_late()
+            is_idle = not events and timeout_s >= _IDLE_S
+            if (is_idle or self._is_closing) and self._may_end():
+                break
+        self._epoll.close()
+        self._wakeup.close()

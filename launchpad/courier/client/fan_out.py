@@ -1,0 +1,129 @@
+"""Calls to several clients, side by side.
+
+args ──split──▶ a request for each client ──▶ their answers ──join──▶ one
+                                                 └─ some fail: the first error, with a note of all
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Join = Callable[[list[Any]], Any]
+
+
+class Request(NamedTuple):
+    """What one client is asked."""
+
+    client: int  # its place among the clients
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class FanOut(ABC):
+    """Makes one call of a group as several calls of its clients.
+
+    It has `call`, which waits; `submit`, which gives one future; `begin`, which gives a future for each
+    client; and `ask`, to be awaited. Arguments that cannot be split are refused by all four at once.
+    """
+
+    name = ""
+    answers_with_list = True
+
+    def __init__(self, clients: tuple[Any, ...]) -> None:
+        self.clients = clients
+
+    @abstractmethod
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
+        """What each client is asked, and what makes one answer of theirs."""
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        requests, join = self.split(args, kwargs)
+        futures = self._begin(method, requests)
+        try:
+            for future in futures:
+                future.exception()
+        except BaseException:  # interrupted: these are not waited for any more
+            for future in futures:
+                future.cancel()
+            raise
+        return join(self._gather(futures, [request.client for request in requests]))
+
+    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        from launchpad.courier.client.future import CourierFuture
+
+        whole = CourierFuture()
+        whole.set_running_or_notify_cancel()
+        requests, join = self.split(args, kwargs)
+        futures = self._begin(method, requests)
+        asked = [request.client for request in requests]
+        n_done = itertools.count(1)
+
+        def complete(_: Future[Any]) -> None:
+            if next(n_done) < len(futures):
+                return
+            try:
+                whole.set_result(join(self._gather(futures, asked)))
+            except BaseException as error:
+                whole.set_exception(error)
+
+        for future in futures:
+            future.add_done_callback(complete)
+        return whole
+
+    def begin(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        requests, _ = self.split(args, kwargs)
+        return self._begin(method, requests)
+
+    def ask(self, method: str, /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        requests, join = self.split(args, kwargs)
+        return self._ask(method, requests, join)
+
+    async def _ask(self, method: str, requests: list[Request], join: Join) -> Any:
+        import asyncio
+
+        calls = [getattr(self.clients[i].aio, method)(*args, **kw) for i, args, kw in requests]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        self._check(results, [request.client for request in requests])
+        return join(results)
+
+    def _begin(self, method: str, requests: list[Request]) -> list[Future[Any]]:
+        """A future in any case: a client that cannot be called must not lose the others' answers."""
+        from concurrent.futures import Future
+
+        futures: list[Future[Any]] = []
+        for i, args, kwargs in requests:
+            try:
+                futures.append(getattr(self.clients[i].futures, method)(*args, **kwargs))
+            except Exception as error:
+                futures.append(Future())
+                futures[-1].set_exception(error)
+        return futures
+
+    def _gather(self, futures: list[Future[Any]], asked: Sequence[int]) -> list[Any]:
+        """The results of futures that are done."""
+        self._check([future.exception() for future in futures], asked)
+        return [future.result() for future in futures]
+
+    def _check(self, outcomes: list[Any], asked: Sequence[int]) -> None:
+        """Raises the first of the errors among them."""
+        failed = [
+            (i, each)
+            for i, each in zip(asked, outcomes, strict=True)
+            if isinstance(each, BaseException)
+        ]
+        if not failed:
+            return
+        lines = [f"{len(failed)} of {len(asked)} clients of this {self.name} failed:"]
+        for i, error in failed:
+            text = f"{type(error).__name__}: {error}"
+            text = text if len(text) <= 200 else f"{text[:199]}…"
+            lines.append(f"  {i}: {self.clients[i]!r}: {text}")
+        first = failed[0][1]
+        first.add_note("\n".join(lines))
+        raise first

@@ -1,0 +1,243 @@
+"""Which of several shards has which keys: the same in every process, on every host, in every run.
+
+    keys    [7, 1, 8, 3]            partition.cut(keys, 2)
+    shard 0 [1, 3] from [1, 3]      Share(0, keys=[1, 3], positions=[1, 3])
+    shard 1 [2, 3] from [0, 2]      Share(1, keys=[2, 3], positions=[0, 2])      RangePartition(10)
+
+Many keys are an array or a list of them, a slice or a range. Everything else is one key. Nothing in here
+knows of clients; numpy is imported where there are arrays already.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Share:
+    """The keys of one shard, and where they were among those that were cut."""
+
+    shard: int
+    keys: Any  # as this shard knows them
+    positions: Any  # a slice, or an array or a list of ints
+
+    def __len__(self) -> int:
+        positions = self.positions
+        return positions.stop - positions.start if isinstance(positions, slice) else len(positions)
+
+    def take(self, values: Any) -> Any:
+        """What of `values`, an array or a list with an entry for each key, belongs to these keys."""
+        if isinstance(values, list) and not isinstance(self.positions, slice):
+            return [values[position] for position in self.positions]
+        return values[self.positions]
+
+
+class Partition(ABC):
+    """Which of `n` shards a key belongs to. Pure; pickles; equal ones cut alike."""
+
+    @abstractmethod
+    def locate(self, key: Any, n: int) -> tuple[int, Any]:
+        """The shard of one key, and the key as that shard knows it. Raises IndexError, TypeError."""
+
+    @abstractmethod
+    def cut(self, keys: Any, n: int) -> list[Share]:
+        """Many keys, by shard; only of shards that have some. Raises IndexError, TypeError, ValueError."""
+
+
+@dataclass(frozen=True)
+class RangePartition(Partition):
+    """The ints from 0 to `size` in ranges, one for each shard, whose sizes differ by 1 at most.
+
+    Example:
+        partition = lp.RangePartition(1_000_000)
+        low, high = partition.bounds(me.replica_index, me.num_replicas)
+        weights = np.zeros(high - low)                 # of one shard of lp.sharded(shards, partition)
+
+    A shard's own keys count from 0: the key `low` is 0 there. So a shard is written as if it were the
+    only one. The cuts are those of `np.array_split`. Keys are ints, arrays and lists of ints in any
+    order, slices and ranges without a step.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.size, "__index__") or self.size < 0:
+            raise ValueError(
+                f"RangePartition takes how many keys there are, not {self.size!r}: of 0 to size - 1"
+            )
+
+    def bounds(self, shard: int, n: int) -> tuple[int, int]:
+        """The first key of that shard among `n`, and the one after its last."""
+        if not 0 <= shard < n:
+            raise IndexError(f"there is no shard {shard} among {n}: they count from 0")
+        quotient, larger = divmod(self.size, n)  # the first ones have one key more
+        return shard * quotient + min(shard, larger), (shard + 1) * quotient + min(
+            shard + 1, larger
+        )
+
+    def locate(self, key: Any, n: int) -> tuple[int, int]:
+        if not hasattr(key, "__index__"):
+            raise TypeError(f"the keys of {self} are ints, not {key!r}")
+        key = key.__index__()
+        if not 0 <= key < self.size:
+            raise self._outside(key)
+        quotient, larger = divmod(self.size, n)
+        shard = key // (quotient + 1)
+        if shard > larger or (shard == larger and quotient):
+            shard = larger + (key - larger * (quotient + 1)) // quotient
+        return shard, key - self.bounds(shard, n)[0]
+
+    def cut(self, keys: Any, n: int) -> list[Share]:
+        if isinstance(keys, slice | range):
+            return self._cut_range(keys, n)
+        if isinstance(keys, list):
+            located = [self.locate(key, n) for key in keys]
+            return [
+                Share(shard, [located[at][1] for at in positions], positions)
+                for shard, positions in _by_shard(shard for shard, _ in located)
+            ]
+        import numpy as np
+
+        keys = _checked_array(keys)
+        if keys.dtype.kind not in "iu":
+            raise TypeError(f"the keys of {self} are ints, not an array of {keys.dtype}")
+        if len(keys) and (least := keys.min()) < 0:
+            raise self._outside(least)
+        if len(keys) and (most := keys.max()) >= self.size:
+            raise self._outside(most)
+        lows = [self.bounds(shard, n)[0] for shard in range(n)]
+        order: Any = None  # that of the keys, if it is not sorted
+        if (keys[1:] < keys[:-1]).any():
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
+        ends = [*np.searchsorted(keys, lows).tolist(), len(keys)]
+        return [
+            Share(
+                i,
+                keys[start:end] - lows[i],
+                slice(start, end) if order is None else order[start:end],
+            )
+            for i, (start, end) in enumerate(itertools.pairwise(ends))
+            if start < end
+        ]
+
+    def _cut_range(self, keys: slice | range, n: int) -> list[Share]:
+        start, stop = keys.start, keys.stop
+        if isinstance(keys, slice):
+            start, stop = start or 0, self.size if stop is None else stop
+        if keys.step not in (None, 1):
+            raise ValueError(f"{keys!r} has a step: give the keys as an array, np.arange(…)")
+        if not 0 <= start <= stop <= self.size:
+            raise self._outside(keys)
+        shares = []
+        for shard in range(n):
+            low, high = self.bounds(shard, n)
+            first, end = max(start, low), min(stop, high)
+            if first < end:
+                own = type(keys)(first - low, end - low)
+                shares.append(Share(shard, own, slice(first - start, end - start)))
+        return shares
+
+    def _outside(self, key: Any) -> IndexError:
+        return IndexError(
+            f"the keys of {self} are 0 to {self.size - 1}, and {key!r} is not among them"
+        )
+
+
+@dataclass(frozen=True)
+class HashPartition(Partition):
+    """Every key at the shard that a digest of it says; an int at the one of its remainder.
+
+    Example:
+        users = lp.sharded(tables, lp.HashPartition())
+        users.get(["ada", "grace"])            # a list, in this order
+        users.get("ada")                       # of one key, the answer of its shard
+
+    Keys are str, bytes, int, None and tuples of these; many of them an array or a list. The shards get
+    them as they are.
+    """
+
+    def locate(self, key: Any, n: int) -> tuple[int, Any]:
+        return shard_of(key, n), key
+
+    def cut(self, keys: Any, n: int) -> list[Share]:
+        if isinstance(keys, slice):
+            raise TypeError(f"{self} has no order that {keys!r} could be a part of: name the keys")
+        if isinstance(keys, list | range):
+            found = _by_shard(shard_of(key, n) for key in keys)
+            return [Share(i, [keys[at] for at in positions], positions) for i, positions in found]
+        import numpy as np
+
+        keys = _checked_array(keys)
+        if keys.dtype.kind in "iu":
+            shards = (keys if keys.itemsize == 8 else keys.astype(np.int64)) % n
+        else:
+            shards = np.array([shard_of(key, n) for key in keys.tolist()], int)
+        order = np.argsort(shards, kind="stable")
+        ends = np.searchsorted(shards[order], np.arange(n + 1)).tolist()
+        parts = [(i, order[ends[i] : ends[i + 1]]) for i in range(n)]
+        return [Share(i, keys[positions], positions) for i, positions in parts if len(positions)]
+
+
+def is_many(keys: Any) -> bool:
+    """Whether these are keys, and not one key."""
+    return isinstance(keys, slice | range) or is_column(keys)
+
+
+def is_column(value: Any) -> bool:
+    """Whether it is an array or a list: what has an entry for each key."""
+    shape = getattr(value, "shape", ())
+    return isinstance(value, list) or (isinstance(shape, tuple) and len(shape) > 0)
+
+
+def shard_of(key: Any, n: int) -> int:
+    """Which of `n` shards a key belongs to: the same in every process, on every host, in every run.
+
+    An int modulo `n`; for other keys a digest of their content. Not `hash`: that of a str differs from
+    process to process. TypeError for keys of other types than int, str, bytes, None and tuples of these.
+    """
+    if hasattr(key, "__index__"):  # numpy's ints, too
+        return int(key.__index__() % n)
+    import hashlib
+
+    digest = hashlib.blake2b(repr(_plain(key)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % n
+
+
+def _plain(key: Any) -> Any:
+    """The key, of types whose repr is complete, and the same in every version of Python."""
+    if isinstance(key, tuple):
+        return tuple(_plain(each) for each in key)
+    if hasattr(key, "__index__"):
+        return int(key.__index__())
+    if isinstance(key, str):
+        return key.encode("unicode_escape").decode()
+    if key is None or isinstance(key, bytes):
+        return key if key is None else bytes(key)
+    raise TypeError(
+        f"the key of a sharded call is an int, str, bytes, None or a tuple of these, not {key!r}"
+        f" of type {type(key).__qualname__}: others are not the same in every process"
+    )
+
+
+def _by_shard(shards: Iterable[int]) -> list[tuple[int, list[int]]]:
+    """The positions of each shard in a list of shards, in the order of the shards."""
+    positions: dict[int, list[int]] = {}
+    for position, shard in enumerate(shards):
+        positions.setdefault(shard, []).append(position)
+    return sorted(positions.items())
+
+
+def _checked_array(keys: Any) -> Any:
+    import numpy as np
+
+    array = np.asarray(keys)
+    if array.ndim != 1:
+        raise ValueError(
+            f"keys are a list or an array of one dimension, not of shape {array.shape}"
+        )
+    return array

@@ -1,0 +1,189 @@
+"""One client out of many, each of which has some of the keys.
+
+    params.push(keys, values, rate=0.1)
+        │  cut by the partition (partition.py): an argument is the keys, one has an entry for each
+        ├──▶ shard 0: push(its keys, their values, rate=0.1)
+        ├──▶ shard 1: push(its keys, their values, rate=0.1)       side by side; those that have some
+        ▼  joined in the order of the keys
+    one result
+
+Which arguments are cut is a matter of their place and type, never of their length: a call that is right
+once is right for any number of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+from launchpad.courier.client.fan_out import FanOut, Join, Request
+from launchpad.courier.client.group import ClientGroup, checked
+from launchpad.courier.client.partition import Partition, Share, is_column, is_many
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+def sharded(clients: Iterable[C], partition: Partition) -> C:
+    """Clients of shards as the one client of the whole.
+
+    Example:
+        params = lp.sharded(self._shards, lp.RangePartition(1_000_000))
+        weights = params.pull(keys)                    # an array, in the order of the keys
+        params.push(keys, gradient, rate=0.1)
+        everything = params.pull(slice(None))
+
+    A call asks those shards side by side that have some of its keys, each with its own.
+
+    - **Keys** are the first argument, or the one in `lp.keys(…)`: an array or a list of them, a slice or a
+      range; anything else is one key, and the answer that of its shard. See `RangePartition`, whose
+      shards count their keys from 0, and `HashPartition`.
+    - **Arrays and lists after the keys**, by position, have an entry for each key, and are cut alike. All
+      else goes to each shard as it is: what stands before the keys, other types, what is given by keyword.
+    - **Results** are arrays or lists with an entry for each key, joined in the order of the keys; dicts,
+      which are merged; tuples of such results; or None.
+
+    If some shards fail, the exception of the first is raised when all are done, with a note that lists
+    every failure; the others have done their part. `.futures` gives one future, `.aio` is awaited, and to
+    type checkers it is what its clients are.
+
+    Raises, in the call's own line and before any shard is asked: IndexError for a key that no shard has;
+    ValueError for an array or a list that has not an entry for each key; TypeError for keys that are none.
+    (Parameter servers have this as range partitions: Angel, ps-lite.)
+
+    Args:
+        clients: of the shards; their order and number decide which one has which keys.
+        partition: `lp.RangePartition(size)` or `lp.HashPartition()`.
+    """
+    if not isinstance(partition, Partition):
+        raise TypeError(
+            f"sharded takes a partition, lp.RangePartition(size) or lp.HashPartition(), not {partition!r}"
+        )
+    return cast("C", ClientGroup(Sharded(checked(clients, "sharded"), partition)))
+
+
+def keys(values: T) -> T:
+    """Marks which argument of a call of `lp.sharded` is the keys, if it is not the first.
+
+    Example:
+        params.push(worker, clock, lp.keys(rows), gradient)     # worker and clock go to each shard
+    """
+    return cast("T", Keys(values))
+
+
+class Keys:
+    """The keys of a call, on their way to `Sharded`."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "lp.keys(…) marks the keys among the positional arguments of a call of lp.sharded(clients, …);"
+            " no other call takes it, nor is it given by keyword"
+        )
+
+
+class Sharded(FanOut):
+    """Cuts the arguments of a call by their keys, and joins the results."""
+
+    name = "sharded call"
+    answers_with_list = False
+
+    def __init__(self, clients: tuple[Any, ...], partition: Partition) -> None:
+        super().__init__(clients)
+        self._partition = partition
+
+    def begin(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self.submit(method, *args, **kwargs)
+
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
+        at, keys = _find_keys(args)
+        before, after = args[:at], args[at + 1 :]
+        if not is_many(keys):
+            shard, key = self._partition.locate(keys, len(self.clients))
+            return [Request(shard, (*before, key, *after), kwargs)], _only
+        shares = self._partition.cut(keys, len(self.clients))
+        n = sum(map(len, shares))
+        for value in after:
+            if is_column(value) and len(value) != n:
+                raise ValueError(
+                    f"{n} keys, and an argument after them with {len(value)} entries: a list or an array"
+                    " there has one for each key. What every shard is to get whole is given by keyword."
+                )
+        if not shares:  # only a shard can say what the result for no keys is
+            return [Request(0, (*before, keys, *after), kwargs)], _only
+        return [
+            Request(
+                share.shard,
+                (*before, share.keys, *(share.take(v) if is_column(v) else v for v in after)),
+                kwargs,
+            )
+            for share in shares
+        ], partial(_join, shares)
+
+
+def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
+    """Where the keys are among the arguments, and what they are."""
+    marked = [i for i, each in enumerate(args) if isinstance(each, Keys)]
+    if len(marked) > 1 or not args:
+        raise TypeError(
+            f"a call of lp.sharded has its keys in one positional argument, and this has {len(marked)}:"
+            " they are the first, or the one in lp.keys(…). lp.broadcast(group) asks every shard."
+        )
+    if marked:
+        return marked[0], args[marked[0]].values
+    return 0, args[0]
+
+
+def _only(results: list[Any]) -> Any:
+    return results[0]
+
+
+def _join(shares: Sequence[Share], results: Sequence[Any]) -> Any:
+    """One result of those of the shards, in the order of the keys."""
+    if all(result is None for result in results):
+        return None
+    kind = type(results[0])
+    if kind is tuple and len({type(each) is tuple and len(each) for each in results}) == 1:
+        return tuple(_join(shares, column) for column in zip(*results, strict=True))
+    if kind is dict and all(type(each) is dict for each in results):
+        merged = {key: value for result in results for key, value in result.items()}
+        if len(merged) < sum(map(len, results)):
+            raise ValueError(
+                "dicts of two shards have the same key, and cannot be merged. The shards of a"
+                " RangePartition count their keys from 0: let them return arrays or lists."
+            )
+        return merged
+    for share, result in zip(shares, results, strict=True):
+        is_known = kind is list or hasattr(kind, "__array_interface__")  # numpy's
+        if (
+            type(result) is not kind
+            or not is_column(result)
+            or not is_known
+            or len(result) != len(share)
+        ):
+            what = f"{len(result)} of" if is_column(result) else f"{result!r:.60} of"
+            raise TypeError(
+                f"the {len(share)} keys of shard {share.shard} were answered with {what}"
+                f" {type(result).__name__}: numpy arrays or lists with an entry for each key can be"
+                " joined, dicts, None, and tuples of these, of one type from all shards."
+                " lp.broadcast(group) and lp.scatter(group) give the shards' own answers."
+            )
+    n = sum(map(len, shares))
+    joined: Any = [None] * n
+    if kind is not list:
+        import numpy as np
+
+        joined = np.empty((n, *results[0].shape[1:]), np.result_type(*results))
+    for share, result in zip(shares, results, strict=True):
+        if kind is list and not isinstance(share.positions, slice):
+            for position, value in zip(share.positions, result, strict=True):
+                joined[position] = value
+        else:
+            joined[share.positions] = result
+    return joined

@@ -1,0 +1,400 @@
+"""Calls that do not wait, with large arrays: each has a connection to itself, which shares memory.
+
+    submit ── arrays into a segment, a short frame to an idle connection ──▶ server
+                                                                               │
+    ShmFuture ◀── reads ── the thread that waits for its result  ◀─────────────┤
+              ◀── reads ── AnswerPoller, one thread for all others ◀───────────┘
+
+It is a blocking call in two halves: the thread that makes it writes, and the one that waits for the result
+reads, so that no thread has to wake another. A call that finds no idle connection has one opened, in a
+thread. Whatever else happens is not dealt with here: the call goes to the pipeline, through the socket, as
+small ones do. So do those beyond `MAX_CALLS` at once, and those for which a segment has no room.
+
+1. The thread that takes a call out of `_pending` decides its outcome, or gives it to the pipeline.
+2. The thread that holds a call's `claim` reads from its connection, and alone has it watched, or closes it.
+   One that decides the outcome without it, since the call is cancelled or late, ends the connection: then
+   the thread that reads wakes. When the connection has been given away, the claim is never released.
+3. An array is the method's own, which may write to it. So what may have run is only sent again from a copy,
+   which is made of the calls that may run twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from launchpad.courier.buffers import copies
+from launchpad.courier.client.answer_poller import AnswerPoller
+from launchpad.courier.client.connection import CHECK_EVERY_S
+from launchpad.courier.client.future import CANCELLED
+from launchpad.courier.client.pending_calls import PendingCalls
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.retry import NotRun
+from launchpad.courier.client.shm_future import ShmFuture, ShmRequest
+from launchpad.courier.protocol import framing
+from launchpad.courier.shm import segments
+from launchpad.courier.shm.sender import SharedBuffers
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.channel import SocketChannel
+    from launchpad.courier.client.shm_connection import ShmClientConnection
+
+MAX_CALLS = 16  # under way at once, each on a connection
+# Of what goes through the socket, which has to take it at once: bytes, buffers.
+_MAX_BYTES, _MAX_SMALL = 64 << 10, 1000
+
+_LOOKS_AT = 2  # calls under way, when one begins
+
+_monotonic = time.monotonic
+
+
+class ShmCalls:
+    """Such calls of one client. Safe from any thread."""
+
+    def __init__(self, peer: RemoteServer) -> None:
+        self._peer = peer
+        self._pending = PendingCalls(peer, lambda call_id: None)
+        self._lock = threading.Lock()
+        # Held to close a connection, or to end one that another thread reads from.
+        self._closing = threading.Lock()
+        self._poller: AnswerPoller | None = None  # while there are calls, and a little longer
+        self._is_closed = False
+
+    def try_submit(
+        self, channel: SocketChannel, method: bytes, body: bytes, views: Sequence[memoryview]
+    ) -> ShmFuture | None:
+        """Makes a call; None, and nothing has happened, if it has to go through the pipeline."""
+        peer = self._peer
+        small = [view for view in views if view.nbytes < segments.LARGE]
+        has_large = len(small) < len(views)
+        size = framing.size(body, views)
+        if (
+            not peer.shares_memory
+            or channel.options.compress
+            or len(self._pending.calls) >= MAX_CALLS
+            or size > peer.takes_bytes
+            or framing.size(body, small) > _MAX_BYTES
+            or len(small) > _MAX_SMALL
+            or len(views) > segments.MAX_BUFFERS
+        ):
+            return None
+        # The memory and the connection of one that was answered meanwhile are still in the caches.
+        for earlier in list(self._pending.calls.values())[:_LOOKS_AT]:
+            earlier.done()
+        shared = SharedBuffers.store(views) if has_large else None
+        if has_large and shared is None:
+            return None
+        # The caller may change its arrays as soon as this returns.
+        small = copies(small)
+        if shared is not None:
+            shared = shared._replace(small=small)
+        may_repeat = has_large and peer.may_repeat(method, channel.options)
+        spare = copies(views) if may_repeat else None
+        request = ShmRequest(body, shared, small, channel.trace_header, spare)
+        call = ShmFuture(self, channel, method, size, request)
+        call.claim.acquire()  # until there is something to read
+        is_first_due = self._pending.add(call)
+        if not self._ensure_poller(is_first_due):
+            self._pending.calls.pop(call.call_id, None)
+            return None
+        call.counts.started += 1
+        connection = channel.connections.take_shm()
+        if connection is not None:
+            self._begin(call, channel, connection)
+            return call
+        name = f"courier-connect-{peer.label}"
+        try:
+            threading.Thread(
+                target=self._open, args=(call, channel), name=name, daemon=True
+            ).start()
+        except RuntimeError:  # out of threads
+            self._resubmit(call)
+        return call
+
+    def withdraw(self, call: ShmFuture) -> bool:
+        """Cancels it; False if it has an outcome already."""
+        return self._pending.fail(call, CANCELLED)
+
+    def flush(self) -> None:
+        """Nothing waits to be sent here."""
+
+    def read_for(self, call: ShmFuture, timeout: float | None) -> None:
+        """Reads the answer in a thread that waits for it, unless another one does.
+
+        Returns when the call is completed, or has gone to the pipeline, or the time has passed.
+        """
+        connection = self._claim(call)
+        if connection is None:
+            return
+        call.is_read = True
+        self._unwatch(connection)
+        until = None if timeout is None else _monotonic() + timeout
+        try:
+            while (left := CHECK_EVERY_S if until is None else until - _monotonic()) > 0:
+                connection.limit(min(left, CHECK_EVERY_S))
+                try:
+                    frame = connection.receive()
+                except BlockingIOError:
+                    continue
+                connection.limit(CHECK_EVERY_S)
+                self._settle(call, connection, frame)
+                return
+            connection.limit(CHECK_EVERY_S)
+        except OSError:
+            self._lose(call, connection)
+        except BaseException:  # interrupted: part of the answer may have been read
+            self._lose(call, connection)
+            raise
+        else:
+            self._watch(call, connection)
+            call.is_read = False
+            self._unclaim(call, connection)
+
+    def read_now(self, call: ShmFuture, _: object = None) -> None:
+        """Reads what has come, unless another thread reads."""
+        connection = self._claim(call)
+        if connection is None:
+            return
+        try:
+            frame = connection.try_receive()
+        except Exception:
+            self._lose(call, connection)
+            return
+        if frame is None:
+            self._unclaim(call, connection)
+        else:
+            self._settle(call, connection, frame)
+
+    def watch(self, call: ShmFuture) -> bool:
+        """Has the poller read the answer; False if another thread has the claim."""
+        if (connection := self._claim(call)) is None:
+            return False
+        self._watch(call, connection)
+        self._unclaim(call, connection)
+        return True
+
+    def drop_connection(self, call: ShmFuture) -> None:
+        """Ends the connection of a call that was not answered on it: the server need not begin it."""
+        with self._closing:
+            connection, call.connection = call.connection, None
+            if connection is None:
+                return
+            connection.cancel(call.call_id)
+            has_claim = call.claim.acquire(blocking=False)  # else a thread reads, and finds the end
+        if has_claim:
+            self._close(connection)
+
+    def close(self) -> None:
+        """Ends all connections and the thread. Calls under way end with an error."""
+        with self._lock:
+            self._is_closed = True
+            poller, self._poller = self._poller, None
+        for call in list(self._pending.calls.values()):
+            with self._closing:  # none is sent from here on
+                make_error = self._peer.lost if call.is_sent else self._peer.closed
+            self._pending.fail(call, make_error(call.method))
+        if poller is not None:
+            poller.close()
+
+    def drop_inherited(self) -> None:
+        """For a forked child: the calls are the parent's."""
+        for call in list(self._pending.calls.values()):
+            if isinstance(call, ShmFuture) and call.connection is not None:
+                call.connection.close()
+        if self._poller is not None:
+            self._poller.drop_inherited()
+
+    # From here on the thread has the claim.
+
+    def _open(self, call: ShmFuture, channel: SocketChannel) -> None:
+        """In a thread of its own: opens a connection, and makes the call on it."""
+        try:
+            left = None if call.deadline is None else max(1e-3, call.deadline - _monotonic())
+            connection = channel.try_to_open_shm(left)
+        except Exception as error:
+            self._pending.fail(call, error)
+            return
+        if connection is None:  # the pipeline waits for the server
+            self._resubmit(call)
+        else:
+            self._begin(call, channel, connection)
+
+    def _begin(
+        self, call: ShmFuture, channel: SocketChannel, connection: ShmClientConnection
+    ) -> None:
+        request, timeout_us = call.request, 0
+        if call.deadline is not None:
+            timeout_us = max(1, int((call.deadline - _monotonic()) * 1e6))
+        with self._closing:
+            is_closed = self._is_closed
+            call.is_sent = not is_closed  # first: `close` asks for it
+        if is_closed:
+            connection.close()
+            self._pending.fail(call, self._peer.closed(call.method))
+            return
+        if request is None:  # it was cancelled, or is late
+            channel.release_connection(connection)
+            return
+        if connection.is_refused and request.shared is not None:
+            channel.release_connection(connection)
+            self._resubmit(call)
+            return
+        try:
+            connection.begin(call.call_id, call.method, request, timeout_us)
+        except OSError:
+            connection.close()
+            self._resubmit(call)
+            return
+        except BaseException:  # interrupted
+            connection.close()
+            self._pending.fail(call, CANCELLED)
+            raise
+        with self._closing:
+            if not call.is_completed:
+                if call.is_watched:
+                    self._watch(call, connection)
+                call.connection = connection
+                call.claim.release()  # with the lock, so that a tick either finds both or none
+                return
+            connection.cancel(call.call_id)  # meanwhile: it was not there to be ended
+        self._close(connection)
+
+    def _settle(
+        self, call: ShmFuture, connection: ShmClientConnection, frame: framing.Fields
+    ) -> None:
+        """Gives the call the answer that has come."""
+        if self._pending.calls.pop(call.call_id, None) is None:  # it was cancelled, or is late
+            self._close(connection)
+            return
+        self._unwatch(connection)
+        channel, call.connection = call.channel, None
+        assert channel is not None, "it is not completed"
+        kind, _, _, body, buffers, _, _ = frame
+        if kind == framing.STREAM:
+            from launchpad.courier.client.stream_calls import open_stream
+
+            try:
+                stream = open_stream(channel, connection, call.method)
+            except Exception as error:
+                call.fail(error)
+            else:
+                call.succeed(stream, 0)
+            return
+        if kind == framing.NOT_RUN and body != framing.UNMAPPED:
+            self._close(connection)  # a server that stops serves nothing else on it either
+        else:
+            connection.is_refused |= kind == framing.NOT_RUN
+            channel.release_connection(connection)
+        try:
+            value = self._peer.decode_reply(call.method, call.options, frame)
+        except NotRun:
+            self._hand_over(call)
+        except BaseException as error:
+            call.fail(error)
+        else:
+            call.succeed(value, framing.size(body, buffers))
+
+    def _lose(self, call: ShmFuture, connection: ShmClientConnection) -> None:
+        """The connection has ended without an answer."""
+        self._close(connection)
+        if self._pending.calls.pop(call.call_id, None) is None:
+            return
+        call.connection = None
+        request = call.request
+        if request is None or not self._peer.may_repeat(call.method, call.options):
+            call.fail(self._peer.lost(call.method, connection.address))
+        else:
+            self._hand_over(call, request.small if request.spare is None else request.spare)
+
+    def _resubmit(self, call: ShmFuture) -> None:
+        if self._pending.calls.pop(call.call_id, None) is not None:
+            self._hand_over(call)
+
+    def _hand_over(self, call: ShmFuture, buffers: list[memoryview] | None = None) -> None:
+        """To the pipeline: a call which was taken out of `_pending`, and which has not run or may run twice.
+
+        In the first case its arrays are what they were.
+        """
+        channel, request = call.channel, call.request
+        assert channel is not None, "it is not completed"
+        assert request is not None, "it is not completed"
+        try:
+            if self._is_closed:
+                raise self._peer.closed(call.method)
+            if buffers is None:
+                buffers = request.small if request.shared is None else request.shared.copy()
+            call.request = None
+            pipeline = channel.connections.get_pipeline()
+            pipeline.resubmit(call, request.body, buffers, request.headers)
+        except Exception as error:
+            if not call.is_completed:
+                call.fail(error)
+
+    def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
+        """The connection, for this thread until `_unclaim`; None if another one has it, or there is none."""
+        if not call.claim.acquire(blocking=False):
+            return None
+        if (connection := call.connection) is None:
+            call.claim.release()
+        return connection
+
+    def _unclaim(self, call: ShmFuture, connection: ShmClientConnection) -> None:
+        """Leaves the reading to others."""
+        with self._closing:
+            if call.connection is connection:
+                call.claim.release()
+                return
+        self._close(connection)  # it was dropped, and left to us
+
+    def _watch(self, call: ShmFuture, connection: ShmClientConnection) -> None:
+        if (poller := self._poller) is not None:
+            poller.watch(call, connection)
+
+    def _unwatch(self, connection: ShmClientConnection) -> None:
+        if (poller := self._poller) is not None:
+            poller.unwatch(connection)
+
+    def _close(self, connection: ShmClientConnection) -> None:
+        self._unwatch(connection)
+        with self._closing:
+            connection.close()
+
+    # The poller.
+
+    def _ensure_poller(self, is_first_due: bool) -> bool:
+        """Starts it, if it does not run; False if it can't."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            if self._poller is None:
+                poller = AnswerPoller(
+                    self._peer.label, self._pending, self.read_now, self._on_tick, self._may_end
+                )
+                try:
+                    poller.thread.start()
+                except RuntimeError:  # out of threads
+                    poller.drop_inherited()
+                    return False
+                self._poller = poller
+            elif is_first_due or not self._poller.is_ticking:
+                self._poller.wake()
+            return True
+
+    def _on_tick(self, before: float) -> bool:
+        """Watches the calls that were made before; whether there are others that no thread reads."""
+        has_others = False
+        for call in list(self._pending.calls.values()):
+            assert isinstance(call, ShmFuture)
+            is_too_new = call.connection is None or call.began > before
+            has_others |= is_too_new or not (self.watch(call) or call.is_read)
+        return has_others
+
+    def _may_end(self) -> bool:
+        """False if there are calls left for it."""
+        with self._lock:
+            if self._pending.calls and not self._is_closed:
+                return False
+            self._poller = None
+            return True

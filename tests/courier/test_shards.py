@@ -1,0 +1,300 @@
+"""`scatter` and `sharded`: a call of many clients in which each has its part."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+
+SIZE = 10
+
+
+class Shard:
+    """A part of a vector, and rows by name."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.weights = np.arange(size) + 100.0 * number
+        self.rows: dict[Any, Any] = {}
+        self.asked: list[Any] = []
+
+    def step(self, part: Any, *, scale: int = 1) -> tuple[int, Any]:
+        if isinstance(part, str) and part == "bad":
+            raise LookupError(f"{self.number} has none")
+        return self.number, part * scale
+
+    def pull(self, keys: Any) -> Any:
+        self.asked.append(keys)
+        return self.weights[keys]
+
+    def push(self, keys: Any, values: Any, *, rate: Any = 1.0) -> None:
+        self.weights[keys] += np.asarray(values) * np.sum(rate)
+
+    def push_of(self, worker: str, clock: list[int], keys: Any, values: Any) -> Any:
+        assert clock == [1, 2, 3]
+        self.push(keys, values)
+        return [f"{worker}: {self.number}"] * len(keys), self.weights[keys], None
+
+    def put(self, names: Any, values: Any) -> None:
+        if isinstance(names, str):
+            self.rows[names] = values
+        else:
+            self.rows.update(zip(names, values, strict=True))
+
+    def get(self, names: Any) -> Any:
+        if isinstance(names, str):
+            return self.rows[names]
+        return [self.rows[name] for name in names]
+
+    def find(self, names: list[str]) -> dict[str, Any]:
+        return {name: self.rows[name] for name in names if name in self.rows}
+
+    def count(self, keys: Any) -> int:
+        return len(keys)
+
+    def same(self, keys: Any) -> dict[str, int]:
+        return {"same": self.number}
+
+    def fail(self, keys: Any) -> None:
+        raise LookupError(f"{self.number} has none")
+
+
+@pytest.fixture
+def shards() -> list[Shard]:
+    return [Shard(i, high - low) for i, (low, high) in enumerate(bounds())]
+
+
+def bounds() -> list[tuple[int, int]]:
+    return [lp.RangePartition(SIZE).bounds(i, 3) for i in range(3)]
+
+
+@pytest.fixture
+def clients(shards, serve, connect, short_directory) -> list[Any]:
+    found = []
+    for shard in shards:
+        address = f"unix:{short_directory}/{shard.number}"
+        names = "step pull push push_of put get find count same fail".split()
+        serve(address, **{name: getattr(shard, name) for name in names})
+        found.append(connect(address))
+    return found
+
+
+@pytest.fixture
+def params(clients) -> Any:
+    return lp.sharded(clients, lp.RangePartition(SIZE))
+
+
+@pytest.fixture
+def table(clients) -> Any:
+    return lp.sharded(clients, lp.HashPartition())
+
+
+def whole(shards: list[Shard]) -> Any:
+    return np.concatenate([shard.weights for shard in shards])
+
+
+# --- scatter -------------------------------------------------------------------------------------
+
+
+def test_scatter_gives_each_client_its_part_and_the_rest_to_all(clients) -> None:
+    group = lp.scatter(clients)
+
+    assert group.step(lp.parts([1, 2, 3]), scale=10) == [(0, 10), (1, 20), (2, 30)]
+    assert group.step("x", scale=lp.parts(i for i in range(3))) == [(0, ""), (1, "x"), (2, "xx")]
+    answers = group.step(lp.parts(np.array_split(np.arange(7), 3)))
+    assert [list(part) for _, part in answers] == [[0, 1, 2], [3, 4], [5, 6]]
+
+
+def test_scatter_gives_futures_and_can_be_awaited_and_submitted(clients) -> None:
+    group = lp.scatter(clients)
+
+    async def ask() -> Any:
+        return await lp.scatter(clients).aio.step(lp.parts("abc"))
+
+    expected = [(0, "a"), (1, "b"), (2, "c")]
+    assert [future.result(20) for future in group.futures.step(lp.parts("abc"))] == expected
+    assert lp.submit(group.step, lp.parts("abc")).result(20) == expected
+    assert asyncio.run(ask()) == expected
+
+
+def test_a_scatter_that_fails_lists_all_failures(clients) -> None:
+    group = lp.scatter(clients)
+
+    with pytest.raises(LookupError, match="1 has none") as caught:
+        group.step(lp.parts(["a", "bad", "bad"]))
+
+    assert caught.value.__notes__[0].splitlines()[0] == "2 of 3 clients of this scatter failed:"
+
+
+@pytest.mark.parametrize(
+    ("argument", "error", "words"),
+    [
+        (lp.parts([1, 2]), ValueError, "2 parts for 3 clients"),
+        ([1, 2, 3], TypeError, "give it lp.parts"),
+    ],
+)
+def test_a_scatter_without_a_part_for_each_is_refused_at_once(
+    clients, argument, error, words
+) -> None:
+    group = lp.scatter(clients)
+
+    for ask in (group.step, group.futures.step, group.aio.step, partial(lp.submit, group.step)):
+        with pytest.raises(error, match=words):
+            ask(argument)
+
+
+def test_parts_and_keys_are_refused_where_they_mean_nothing(clients) -> None:
+    with pytest.raises(TypeError, match=r"of a call of lp\.scatter"):
+        clients[0].step(lp.parts([1, 2, 3]))
+    with pytest.raises(TypeError, match=r"of a call of lp\.sharded"):
+        clients[0].step(lp.keys([1, 2, 3]))
+
+
+# --- sharded: ranges -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        slice(None),
+        slice(2, 9),
+        range(5),
+        [7, 1, 1, 9],
+        np.array([0, 4, 4, 9]),
+        np.array([9, 0, 5, 3, 3], np.uint8),
+        np.array([6]),
+        np.array([], int),
+    ],
+)
+def test_a_pull_is_joined_in_the_order_of_its_keys(params, shards, keys) -> None:
+    everything = whole(shards)
+
+    pulled = params.pull(keys)
+
+    expected = everything[list(keys) if isinstance(keys, range) else keys]
+    np.testing.assert_array_equal(pulled, expected)
+
+
+def test_only_shards_that_have_some_of_the_keys_are_asked_and_count_theirs_from_0(
+    params, shards
+) -> None:
+    assert params.pull([9, 4, 8]).tolist() == [202, 100, 201]
+
+    assert [shard.asked for shard in shards] == [[], [[0]], [[2, 1]]]
+
+
+def test_one_key_is_answered_by_its_shard(params) -> None:
+    assert params.pull(5) == 101.0
+    assert params.pull(np.int64(9)) == 202.0
+
+
+@pytest.mark.parametrize("keys", [slice(1, 9), [8, 1, 5], np.array([0, 9, 3]), [2]])
+def test_a_push_gives_each_shard_the_values_of_its_keys(params, shards, keys) -> None:
+    expected = whole(shards)
+    n = len(expected[keys])
+    values = np.arange(n) + 0.5
+    expected[keys] += values * 3
+
+    assert params.push(keys, values, rate=[1, 2]) is None
+
+    np.testing.assert_array_equal(whole(shards), expected)
+
+
+def test_what_stands_before_the_keys_goes_to_all(params, shards) -> None:
+    names, weights, nothing = params.push_of("ada", [1, 2, 3], lp.keys([9, 0]), [1.0, 2.0])
+
+    assert names == ["ada: 2", "ada: 0"]
+    assert weights.tolist() == [203.0, 2.0]
+    assert nothing is None
+
+
+def test_a_sharded_call_can_be_submitted_and_awaited_as_that_of_one_client(clients) -> None:
+    params = lp.sharded(clients, lp.RangePartition(SIZE))
+
+    async def ask() -> Any:
+        return await lp.sharded(clients, lp.RangePartition(SIZE)).aio.pull([9, 0])
+
+    assert params.futures.pull([9, 0]).result(20).tolist() == [202, 0]
+    assert lp.submit(params.pull, [9, 0]).result(20).tolist() == [202, 0]
+    assert asyncio.run(ask()).tolist() == [202, 0]
+    assert [each.tolist() for each in lp.broadcast([params, params]).pull([1])] == [[1], [1]]
+
+
+def test_a_sharded_call_that_fails_lists_all_failures(params) -> None:
+    with pytest.raises(LookupError, match="0 has none") as caught:
+        params.fail([0, 9])
+
+    assert (
+        caught.value.__notes__[0].splitlines()[0] == "2 of 2 clients of this sharded call failed:"
+    )
+    assert caught.value.__notes__[0].splitlines()[2].startswith("  2: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (([0, 10], [1, 2]), IndexError, "0 to 9"),
+        (([0, 1], np.zeros(3)), ValueError, "2 keys, and an argument after them with 3 entries"),
+        ((slice(None), [1]), ValueError, "10 keys, and an argument after them with 1 entries"),
+        (("ada", 1), TypeError, "are ints, not 'ada'"),
+        ((), TypeError, "in one positional argument"),
+        ((lp.keys([0]), lp.keys([1])), TypeError, "in one positional argument, and this has 2"),
+    ],
+)
+def test_a_sharded_call_that_cannot_be_cut_is_refused_at_once(
+    params, shards, arguments, error, words
+) -> None:
+    before = whole(shards)
+
+    for ask in (params.push, params.futures.push, params.aio.push):
+        with pytest.raises(error, match=words):
+            ask(*arguments)
+
+    np.testing.assert_array_equal(whole(shards), before)
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "words"),
+    [
+        ("count", TypeError, "the 1 keys of shard 0 were answered with 1 of int"),
+        ("same", ValueError, "dicts of two shards have the same key"),
+    ],
+)
+def test_results_that_cannot_be_joined_are_an_error(params, method, error, words) -> None:
+    with pytest.raises(error, match=words):
+        getattr(params, method)([0, 9])
+
+
+# --- sharded: digests ----------------------------------------------------------------------------
+
+
+def test_rows_are_found_at_the_shards_that_they_were_put_to(table, clients) -> None:
+    names = [f"user-{i}" for i in range(20)]
+    table.put(names, list(range(20)))
+    table.put("ada", 36)
+
+    assert table.get(names[::-1]) == list(range(20))[::-1]
+    assert table.get("ada") == 36
+    assert table.find(["user-3", "nobody", "user-7"]) == {"user-3": 3, "user-7": 7}
+    assert table.get([]) == []
+    assert sum(len(found) for found in lp.broadcast(clients).find(names)) == 20
+
+
+def test_an_array_of_names_is_cut(table) -> None:
+    names = np.array(["ada", "grace", "edsger", "barbara"])
+
+    table.put(names, np.arange(4))
+
+    assert table.get(names) == [0, 1, 2, 3]
+
+
+def test_sharded_takes_a_partition(clients) -> None:
+    with pytest.raises(
+        TypeError, match=r"lp\.RangePartition\(size\) or lp\.HashPartition\(\), not 10"
+    ):
+        lp.sharded(clients, 10)  # type: ignore[arg-type]
