@@ -59,7 +59,7 @@ class StoreServer:
         self._change(generation, lambda v: v.__setitem__(key, v.get(key, b"") + value))
 
     async def store_add(self, generation: int, key: str, number: int) -> int:
-        """Adds to a counter, which begins with 0; what it is then. The value is decimal digits, as torch's."""
+        """Adds to a counter that begins with 0; what it is then. Its value is decimal digits, as torch's."""
 
         def add(values: dict[str, bytes]) -> int:
             total = int(values.get(key, b"0")) + number
