@@ -424,6 +424,11 @@ def enter_process(context: RunContext) -> None:
     caller.provide(_peer)
 
 
+def is_a_process(context: RunContext) -> bool:
+    """Whether this worker has its process to itself, but for threads of its own."""
+    return _process is not None and (context.parent or context) is _process
+
+
 def _peer() -> Peer | None:
     """What clients say of themselves to servers, in the handshake."""
     context = try_current()

@@ -1,8 +1,8 @@
 """CourierStore: what torch.distributed takes for its store; the rendezvous of a collective has the values.
 
 torch needs a store in which its ranks find each other. Its own is a TCP server in rank 0, with a port, and
-with an end when that rank dies. This one is a client of the rendezvous, like any other: no port, no end before
-the program's, and a wait in it ends when a rank has failed.
+with an end when that rank dies. This is a client of the rendezvous, like any other: it needs no port, it
+outlives generations, and a wait in it ends when a rank has failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MARGIN_S = 10.0
 _DEFAULT_S = 300.0
 
 
-class CourierStore(dist.Store):  # type: ignore[misc]  # without torch it is Any
+class CourierStore(dist.Store):  # type: ignore[misc, name-defined, unused-ignore]  # Any without torch
     """A `torch.distributed.Store` over a client of `StoreServer`. One per rank; torch's threads may share it.
 
     torch keeps only its C++ half alive: whoever makes a group of it keeps the object as long as the group.
@@ -97,7 +97,7 @@ class CourierStore(dist.Store):  # type: ignore[misc]  # without torch it is Any
         return self
 
     def _wait(self, keys: Sequence[str], timeout_s: float) -> list[bytes]:
-        """The values, once all are set. The server ends the wait; the later deadline is in case it does not."""
+        """The values, once all are set. The server ends the wait; a later deadline is in case it does not."""
         client = self._client.with_options(timeout_s=timeout_s + _MARGIN_S)
         prefixed = [self._prefix + key for key in keys]
         values: list[bytes] = client.store_get(self._generation, prefixed, timeout_s)
