@@ -15,41 +15,32 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import struct
 from collections.abc import Collection
 
 
-def shut(published: Collection[bytes]) -> int:
+def shut(published: Collection[bytes]) -> None:
     """Ends each TCP connection of this process with an end at an address that is in these values.
 
     Those that listen stay as they are: gloo does not expect them to end.
-
-    Returns:
-        How many.
     """
-    return sum(_shut_if_published(fd, published) for fd in _descriptors())
+    for fd in map(int, os.listdir("/dev/fd")):
+        with contextlib.suppress(OSError):  # it has been closed meanwhile, or is not connected
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                # Another thread may open something else under its number; a copy stays what it is.
+                with socket.socket(fileno=os.dup(fd)) as copy:
+                    ends = (copy.getsockname(), copy.getpeername())
+                    is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6)
+                    if is_tcp and any(
+                        _address(end) in value for end in ends for value in published
+                    ):
+                        copy.shutdown(socket.SHUT_RDWR)
 
 
-def _descriptors() -> list[int]:
-    """This process's descriptors, on Linux and macOS."""
-    return [int(name) for name in os.listdir("/dev/fd")]
-
-
-def _shut_if_published(fd: int, published: Collection[bytes]) -> bool:
-    # gloo may close it meanwhile, and another thread open something else under its number: a copy stays
-    # what it is.
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
-        if copy.family not in (socket.AF_INET, socket.AF_INET6):
-            return False
-        ends = [_sockaddr(copy.family, end) for end in (copy.getsockname(), copy.getpeername())]
-        if any(end in value for end in ends for value in published):
-            copy.shutdown(socket.SHUT_RDWR)
-            return True
-    return False
-
-
-def _sockaddr(family: int, address: tuple[str, int] | tuple[str, int, int, int]) -> bytes:
-    """What of it lies in memory alike everywhere: port and address, with the flow between them for IPv6."""
-    host, port = address[:2]
-    flow = b"" if family == socket.AF_INET else bytes(4)
-    return struct.pack("!H", port) + flow + socket.inet_pton(family, host)
+def _address(end: tuple[str, int] | tuple[str, int, int, int]) -> bytes:
+    """What of a `sockaddr` lies in memory alike everywhere: port and address, for IPv6 the flow between."""
+    host, port = end[:2]
+    if ":" in host:
+        return struct.pack("!HI", port, 0) + socket.inet_pton(socket.AF_INET6, host)
+    return struct.pack("!H", port) + socket.inet_aton(host)

@@ -11,13 +11,15 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch.distributed as dist
+from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined, unused-ignore]
+
+from launchpad.courier import CourierError
 
 _MARGIN_S = 10.0
 _DEFAULT_S = 300.0
 
 
-class CourierStore(dist.Store):  # type: ignore[misc, name-defined, unused-ignore]  # Any without torch
+class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without torch
     """A `torch.distributed.Store` over a client of `StoreServer`. One per rank; torch's threads may share it.
 
     torch keeps only its C++ half alive: whoever makes a group of it keeps the object as long as the group.
@@ -83,6 +85,8 @@ class CourierStore(dist.Store):  # type: ignore[misc, name-defined, unused-ignor
         there = self._client.store_keys(self._generation)
         return sum(key.startswith(self._prefix) for key in there)
 
+    deleteKey, getNumKeys = delete_key, num_keys  # noqa: N815  # by which torch looks for them
+
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._timeout_s = timeout.total_seconds()
 
@@ -100,7 +104,10 @@ class CourierStore(dist.Store):  # type: ignore[misc, name-defined, unused-ignor
         """The values, once all are set. The server ends the wait; a later deadline is in case it does not."""
         client = self._client.with_options(timeout_s=timeout_s + _MARGIN_S)
         prefixed = [self._prefix + key for key in keys]
-        values: list[bytes] = client.store_get(self._generation, prefixed, timeout_s)
+        try:
+            values: list[bytes] = client.store_get(self._generation, prefixed, timeout_s)
+        except (CourierError, LookupError, TimeoutError) as error:
+            raise DistStoreError(str(error)) from error
         self._seen.update(zip(keys, values, strict=True))
         return values
 
