@@ -49,7 +49,7 @@ class DefaultGroup:
                 f"{me.name} has a default group of torch already: call init_torch() once, before the code"
                 " that calls dist.init_process_group()"
             )
-        self._generation = generation
+        self._generation, self._n_made = generation, 0
         self._stores = TorchStores(client, generation)
         generation.on_end(lambda error: _abort_nccl())
         os.environ.update(self._variables())
@@ -80,7 +80,7 @@ class DefaultGroup:
             os.environ["GLOO_SOCKET_IFNAME"] = name
         host, port = generation.members[generation.rank].host, network.free_port(address)
         here = TorchRank(host, address, port, bool(os.environ.get("CUDA_VISIBLE_DEVICES")))
-        store = self._stores.new()
+        store = self._stores.new("torchrun")
         store.set(f"rank/{generation.rank}", pickle.dumps(here))
         size = len(generation.members)
         places = [pickle.loads(p) for p in store.multi_get([f"rank/{r}" for r in range(size)])]
@@ -98,7 +98,8 @@ class DefaultGroup:
         asked = parse_qs(urlparse(url).query)
         rank = int(asked.get("rank", [os.environ["RANK"]])[0])
         size = int(asked.get("world_size", [os.environ["WORLD_SIZE"]])[0])
-        yield self._stores.new(), rank, size
+        self._n_made += 1
+        yield self._stores.new(f"torch {self._n_made}"), rank, size
 
 
 def _abort_nccl() -> None:

@@ -36,9 +36,9 @@ class TorchStores:
         self._stores: list[CourierStore] = []
         generation.on_end(lambda error: self.shut())
 
-    def new(self) -> CourierStore:
-        """A store with keys of its own: the n-th of each rank has the same ones."""
-        store = CourierStore(self._client, self._generation.number, f"torch/{len(self._stores)}/")
+    def new(self, name: str) -> CourierStore:
+        """A store with keys of its own, which has this name in all ranks that are to meet there."""
+        store = CourierStore(self._client, self._generation.number, f"{name}/")
         self._stores.append(store)  # torch keeps no more than the C++ half of it
         return store
 

@@ -30,7 +30,7 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         prefix: Before each key: for several groups in one generation.
     """
 
-    def __init__(self, client: Any, generation: int, prefix: str = "torch/") -> None:
+    def __init__(self, client: Any, generation: int, prefix: str = "") -> None:
         super().__init__()
         self._client = client
         self._generation = generation
