@@ -18,9 +18,10 @@ from urllib.parse import parse_qs, urlparse
 
 from launchpad import context
 from launchpad.collectives import network
+from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.torch_environment import TorchRank, variables
-from launchpad.collectives.torch_group import TorchStores, in_thread
+from launchpad.collectives.torch_store import TorchStores
 
 
 class DefaultGroup:

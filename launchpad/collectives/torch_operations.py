@@ -7,12 +7,11 @@ gloo reduces fewer types than numpy has; the others are reduced as a type that g
 
     int16, uint16        as int32
     uint32               as int64
-    uint64               sum and prod as int64, whose bits are the same; max and min with the first bit flipped
+    uint64               as int64: sum and prod have the same bits, max and min with the first bit flipped
 """
 
 from __future__ import annotations
 
-import math
 import pickle
 import time
 from collections.abc import Sequence
@@ -25,9 +24,10 @@ import torch.distributed as dist
 
 from launchpad import context
 from launchpad.collectives import network
+from launchpad.collectives.freeing import cause_of, in_thread
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.operations import Operations
-from launchpad.collectives.torch_group import TorchStores, cause_of, in_thread
+from launchpad.collectives.torch_store import TorchStores
 from launchpad.errors import Stopped
 
 _LOOK_S = 0.2
@@ -103,17 +103,16 @@ class TorchOperations(Operations):
         _bring_back(tensor, data)
 
     def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
-        kinds = [(tuple(part.shape), part.dtype) for part in parts]
-        theirs = [pickle.loads(d)[self.rank] for d in self.all_gather_bytes(pickle.dumps(kinds))]
         sent = [self._tensor(_as_bytes(part.reshape(-1))) for part in parts]
-        like = [_empty(shape, dtype, self._device) for shape, dtype in theirs]
-        sizes = [len(_as_bytes(each.reshape(-1))) for each in like]
+        header = [(len(data), tuple(part.shape)) for data, part in zip(sent, parts, strict=True)]
+        headers = [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(header))]
+        sizes, shapes = zip(*(theirs[self.rank] for theirs in headers), strict=True)
         received = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device)
-        self._run("alltoall_base", received, torch.cat(sent), sizes, [len(each) for each in sent])
+        self._run("alltoall_base", received, torch.cat(sent), list(sizes), [len(s) for s in sent])
         pieces = torch.split(received, sizes)
         return [
-            _like(piece, each.reshape(-1)).reshape(each.shape)
-            for piece, each in zip(pieces, like, strict=True)
+            _like(piece, parts[0]).reshape(shape)
+            for piece, shape in zip(pieces, shapes, strict=True)
         ]
 
     def barrier(self, name: str, timeout_s: float) -> None:
@@ -131,7 +130,7 @@ class TorchOperations(Operations):
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         sizes = [int(size[0]) for size in self.all_gather(np.array([len(data)]))]
-        padded = np.frombuffer(data.ljust(max(sizes), b"\0"), np.uint8)
+        padded = np.frombuffer(bytearray(data.ljust(max(sizes), b"\0")), np.uint8)
         gathered = self.all_gather(padded)
         return [each[:size].tobytes() for each, size in zip(gathered, sizes, strict=True)]
 
@@ -170,8 +169,9 @@ class TorchOperations(Operations):
 
     def _tensor(self, flat: Any) -> Any:
         """As torch's group takes it: on its device, over the same memory if that is there."""
-        tensor = torch.from_numpy(flat) if isinstance(flat, np.ndarray) else flat
-        return tensor.to(self._device)
+        if isinstance(flat, np.ndarray):
+            flat = torch.from_numpy(flat if flat.flags.writeable else flat.copy())
+        return flat.to(self._device)
 
     def _all_reduce_as_another(self, flat: Any, op: str, out: Any) -> None:
         if flat.dtype != np.uint64:
@@ -243,9 +243,3 @@ def _like(data: Any, example: Any) -> Any:
     if isinstance(example, np.ndarray):
         return data.cpu().numpy().view(example.dtype)
     return data.view(example.dtype)
-
-
-def _empty(shape: tuple[int, ...], dtype: Any, device: str) -> Any:
-    if isinstance(dtype, torch.dtype):
-        return torch.empty(shape, dtype=dtype, device=device)
-    return np.empty(math.prod(shape), dtype).reshape(shape)

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined, unused-ignore]
 
+from launchpad.collectives import gloo_sockets
+from launchpad.collectives.generation import Generation
 from launchpad.courier import CourierError
 
 _MARGIN_S = 10.0
@@ -110,6 +112,30 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
             raise DistStoreError(str(error)) from error
         self._seen.update(zip(keys, values, strict=True))
         return values
+
+
+class TorchStores:
+    """The stores of one rank in one generation. When that ends, the groups made with them are freed.
+
+    Args:
+        client: Of the rendezvous.
+        generation: The one that they are for.
+    """
+
+    def __init__(self, client: Any, generation: Generation) -> None:
+        self._client, self._generation = client, generation
+        self._stores: list[CourierStore] = []
+        generation.on_end(lambda error: self.shut())
+
+    def new(self, name: str) -> CourierStore:
+        """A store with keys of its own, which has this name in all ranks that are to meet there."""
+        store = CourierStore(self._client, self._generation.number, f"{name}/")
+        self._stores.append(store)  # torch keeps no more than the C++ half of it
+        return store
+
+    def shut(self) -> None:
+        """Ends gloo's connections of all groups that were made with these stores."""
+        gloo_sockets.shut([value for store in self._stores for value in store.seen.values()])
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -9,42 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from launchpad import context
-from launchpad.collectives import gloo_sockets
 from launchpad.collectives.generation import Generation
-from launchpad.collectives.torch_store import CourierStore
 from launchpad.errors import Stopped
 
 T = TypeVar("T")
 
 _VERDICT_S = 1.0
-"""How much later than an error of torch's its cause may be known."""
+"""How much later than such an error its cause may be known."""
 
-
-class TorchStores:
-    """The stores of one rank in one generation. When that ends, the groups made with them are freed.
-
-    Args:
-        client: Of the rendezvous.
-        generation: The one that they are for.
-    """
-
-    def __init__(self, client: Any, generation: Generation) -> None:
-        self._client, self._generation = client, generation
-        self._stores: list[CourierStore] = []
-        generation.on_end(lambda error: self.shut())
-
-    def new(self, name: str) -> CourierStore:
-        """A store with keys of its own, which has this name in all ranks that are to meet there."""
-        store = CourierStore(self._client, self._generation.number, f"{name}/")
-        self._stores.append(store)  # torch keeps no more than the C++ half of it
-        return store
-
-    def shut(self) -> None:
-        """Ends gloo's connections of all groups that were made with these stores."""
-        gloo_sockets.shut([value for store in self._stores for value in store.seen.values()])
+_KINDS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 
 
 def in_thread(generation: Generation, make: Callable[[], T]) -> T:
@@ -75,7 +51,7 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
     generation.on_end(wake)
     me.call_at_stop(wake)
     try:
-        threading.Thread(target=run, name=f"torch-{me.name}", daemon=True).start()
+        threading.Thread(target=run, name=f"{me.name}-connect", daemon=True).start()
         is_over.wait()
     finally:
         me.remove_stop_handler(wake)
@@ -89,24 +65,21 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
 
 
 def cause_of(error: BaseException, generation: Generation) -> BaseException | None:
-    """What an error of torch's comes of: that a rank has failed or has left, or that the program stops.
+    """What an error of torch or jax comes of: that a rank has failed or has left, or that the program stops.
 
     None if it is no such error, or nothing of that kind is known within a second.
     """
-    if not _is_of_torch(error):
+    if not _is_of_connection(error):
         return None
     if generation.wait_end(_VERDICT_S):
         return generation.error
     if context.current().stop_event.is_set():
         return Stopped()
     if generation.returned:
-        return generation.missed(min(generation.returned), "while others wait in torch.distributed")
+        return generation.missed(min(generation.returned), "while others wait for it")
     return None
 
 
-def _is_of_torch(error: BaseException) -> bool:
-    """Whether it says that torch's connections or its store have failed."""
-    import torch.distributed as dist
-
-    kinds = (dist.DistNetworkError, dist.DistBackendError, dist.DistStoreError)
-    return isinstance(error, kinds) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+def _is_of_connection(error: BaseException) -> bool:
+    """Whether it says that a connection of gloo's or nccl's has failed, or torch's store."""
+    return type(error).__name__ in _KINDS or "gloo" in str(error).lower()
