@@ -8,10 +8,12 @@ gloo reduces fewer types than numpy has; the others are reduced as a type that g
     int16, uint16        as int32
     uint32               as int64
     uint64               as int64: sum and prod have the same bits, max and min with the first bit flipped
+    complex, prod        gathered, and multiplied in each rank
 """
 
 from __future__ import annotations
 
+import functools
 import pickle
 import time
 from collections.abc import Sequence
@@ -32,6 +34,9 @@ from launchpad.errors import Stopped
 
 _LOOK_S = 0.2
 """How often a wait in C++ is left to see whether the program stops."""
+
+_LAST_S = 3.0
+"""How long what a rank has sent may be on its way when its function has returned."""
 
 _OPS = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
 _AS = {"int16": np.int32, "uint16": np.int32, "uint32": np.int64}
@@ -71,6 +76,9 @@ class TorchOperations(Operations):
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
         if isinstance(flat, np.ndarray) and (flat.dtype.name in _AS or flat.dtype == np.uint64):
             self._all_reduce_as_another(flat, op, out)
+            return
+        if op == "prod" and isinstance(flat, np.ndarray) and flat.dtype.kind == "c":
+            out[...] = functools.reduce(np.multiply, self.all_gather(flat))
             return
         if out is not flat:
             out[...] = flat
@@ -190,36 +198,42 @@ class TorchOperations(Operations):
         """Begins an operation of torch's and waits for its end, but not when there is no hope."""
         self._generation.check()
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        deadline = time.monotonic() + limit_s
-        work = None
         try:
             work = getattr(self._group, operation)(*arguments)
             if self._backend == "nccl":
                 work.wait()
                 return
-            while True:
-                left_s = deadline - time.monotonic()
-                try:
-                    work.wait(timedelta(seconds=max(0.001, min(_LOOK_S, left_s))))
-                    return
-                except RuntimeError:
-                    if work.is_completed():
-                        raise
-                self._generation.check()
-                if context.current().stop_event.is_set():
-                    raise Stopped
-                if left_s <= 0:
-                    break
+            self._wait(work, what or operation, limit_s)
         except RuntimeError as error:
             if (cause := cause_of(error, self._generation)) is None:
                 raise
             raise cause from error
-        me = self._generation.members[self._generation.rank]
-        self._stores.shut()
-        raise TimeoutError(
-            f"{me.worker} (rank {self.rank}) waited in {what or operation} for {limit_s:g} s: not all ranks"
-            " have come here"
-        )
+
+    def _wait(self, work: Any, what: str, limit_s: float) -> None:
+        """For gloo, whose wait can be left and begun again."""
+        generation, began, returned_at = self._generation, time.monotonic(), None
+        while True:
+            now = time.monotonic()
+            try:
+                left_s = began + limit_s - now
+                work.wait(timedelta(seconds=max(0.001, min(_LOOK_S, left_s))))
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    raise
+            generation.check()
+            if context.current().stop_event.is_set():
+                raise Stopped
+            if returned := generation.returned.intersection(self._ranks):
+                returned_at = returned_at or now
+                if now - returned_at > _LAST_S:
+                    raise generation.missed(min(returned), f"while others wait for it in {what}")
+            if left_s <= 0:
+                me = generation.members[generation.rank].worker
+                self._stores.shut()
+                raise TimeoutError(
+                    f"{me} (rank {self.rank}) waited in {what} for {limit_s:g} s: not all ranks have come"
+                )
 
 
 def _options(options: Any, op: str) -> Any:

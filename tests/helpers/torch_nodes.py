@@ -9,6 +9,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import launchpad as lp
@@ -39,19 +46,28 @@ def weights_of(model: nn.Module) -> Weights:
     return {name: value.detach().clone().numpy() for name, value in model.state_dict().items()}
 
 
-def train(group: lp.Collective, steps: int, deaths: tuple[tuple[int, int], ...] = ()) -> Weights:
-    """Trains with DDP, and goes on where it was. `deaths`: of each generation the step and rank that dies."""
+def train(
+    group: lp.Collective,
+    steps: int,
+    *,
+    is_sharded: bool,
+    deaths: tuple[tuple[int, int], ...] = (),
+) -> Weights:
+    """Trains with DDP or FSDP2, and goes on where it was. `deaths`: step and rank of each generation."""
     group.init_torch()
-    torch.manual_seed(0)
-    model = DistributedDataParallel(Model())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    me = lp.current()
+    model, optimizer = build(group, is_sharded)
+    me, options = lp.current(), StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = group.broadcast_object(me.load() if group.rank == 0 else None)
     begins_at = 0
     if state is not None:
         begins_at, weights, momenta = state
-        model.module.load_state_dict(weights)
-        optimizer.load_state_dict(momenta)
+        set_state_dict(
+            model,
+            optimizer,
+            model_state_dict=weights,
+            optim_state_dict=momenta,
+            options=options,
+        )
     dies = deaths[group.generation - 1] if group.generation <= len(deaths) else None
     for step in range(begins_at, steps):
         x, y = batch(step, group.rank)
@@ -61,9 +77,25 @@ def train(group: lp.Collective, steps: int, deaths: tuple[tuple[int, int], ...] 
             os.kill(os.getpid(), signal.SIGKILL)  # the others wait for its gradients
         loss.backward()
         optimizer.step()
+        states = get_state_dict(model, optimizer, options=options)  # whole, and in rank 0 only
         if group.rank == 0:
-            me.save((step + 1, model.module.state_dict(), optimizer.state_dict()))
-    return weights_of(model.module)
+            me.save((step + 1, *states))
+    return {
+        name: value.numpy()
+        for name, value in get_state_dict(model, optimizer, options=options)[0].items()
+    }
+
+
+def build(group: lp.Collective, is_sharded: bool) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model: Any = Model()
+    if is_sharded:
+        mesh = init_device_mesh("cpu", (group.size,))
+        for layer in [*model.children(), model]:
+            fully_shard(layer, mesh=mesh)
+    else:
+        model = DistributedDataParallel(model)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
 def main(steps: int) -> Weights:
@@ -93,27 +125,6 @@ def main_twice(group: lp.Collective, steps: int) -> tuple[Weights, Weights, dict
         if name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
     }
     return main(steps), main(steps), variables
-
-
-def shard(group: lp.Collective, steps: int) -> Weights:
-    """FSDP2: each rank has a part of each parameter."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    group.init_torch()
-    torch.manual_seed(0)
-    model = Model()
-    mesh = init_device_mesh("cpu", (group.size,))
-    for layer in model.children():
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for step in range(steps):
-        x, y = batch(step, group.rank)
-        optimizer.zero_grad()
-        nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-    return {n: p.full_tensor().detach().numpy() for n, p in model.state_dict().items()}
 
 
 def train_alone(steps: int, size: int) -> Weights:
