@@ -320,6 +320,10 @@ class RunContext:
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
         """Calls `handler` once, when the program stops; at once if it is stopping already."""
         self.handles_stop = True
+        self.call_at_stop(handler)
+
+    def call_at_stop(self, handler: Callable[[], None]) -> None:
+        """The same for what wakes waits of ours: the worker is interrupted as if there were none."""
         with self._stop_lock:
             self._stop_handlers.append(handler)
             is_late = self.stop_event.is_set()

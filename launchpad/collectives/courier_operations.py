@@ -1,0 +1,216 @@
+"""CourierOperations: collective operations over the edges of the graph.
+
+    up to SMALL bytes     all ask rank 0, which reduces in the order of ranks and answers: one round trip
+    more, up to 8 ranks   direct: each rank sends each other its part, reduces what it gets in the order of
+                          ranks, and sends each other the result
+    more ranks            ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
+
+All of them give the same bits on all ranks, since each part is reduced in one place. Direct and ring send
+2(N-1)/N of the array per rank, the least that is possible.
+
+Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms (2009); Thakur, Rabenseifner and Gropp,
+Optimization of collective communication operations in MPICH (2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from launchpad.collectives.operations import Operations
+from launchpad.collectives.port import Edges
+
+SMALL = 16 << 10
+"""Bytes; see benchmarks/collectives.py."""
+
+MANY = 8
+"""Ranks; from more on the ring is used."""
+
+_UFUNCS: dict[str, Any] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+class CourierOperations(Operations):
+    """The operations of one rank.
+
+    Args:
+        edges: Its messages.
+        timeout_s: How long an operation may wait.
+    """
+
+    def __init__(self, edges: Edges, timeout_s: float) -> None:
+        self._edges, self._timeout_s = edges, timeout_s
+        self.rank, self.size = edges.rank, edges.size
+
+    def all_reduce(self, flat: Any, op: str, out: Any) -> None:
+        self._begin(f"all_reduce({op!r}) of {_shown(flat)}")
+        if flat.nbytes <= SMALL or self.size == 1:
+            self._reduce_at_root(flat, op, out)
+            return
+        bounds = even_bounds(flat.size, self.size)
+        if self.size <= MANY:
+            mine = self._reduce_direct(flat, op, bounds, out)
+            self._gather_direct(mine, bounds, out)
+        else:
+            self._reduce_ring(flat, op, bounds, out)
+            self._gather_ring(bounds, out)
+
+    def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
+        self._begin(f"reduce_scatter({op!r}) of {_shown(flat)}")
+        if self.size <= MANY:
+            out = np.empty(flat.size, flat.dtype)
+            return self._reduce_direct(flat, op, bounds, out).copy()
+        out = np.empty_like(flat)
+        self._reduce_ring(flat, op, bounds, out)
+        return out[bounds[self.rank] : bounds[self.rank + 1]].copy()
+
+    def all_gather(self, flat: Any) -> list[Any]:
+        self._begin(f"all_gather of {_shown(flat)}")
+        return self._from_all(flat, 0)
+
+    def broadcast(self, flat: Any, root: int) -> None:
+        self._begin(f"broadcast from rank {root} of {_shown(flat)}")
+        received = self._from_root(flat, root)
+        if self.rank != root:
+            flat[...] = received
+
+    def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
+        self._begin(f"all_to_all of {parts[0].dtype}")
+        return self._swap_with_all(parts, 0)
+
+    def barrier(self, name: str, timeout_s: float) -> None:
+        self._begin(f"barrier {name!r}", timeout_s)
+        self._ask_root(None, lambda parts: None)
+
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
+        self._begin(f"broadcast_object from rank {root}")
+        received: bytes = self._from_root(data, root)
+        return received
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        self._begin("all_gather_object")
+        gathered: list[bytes] = self._ask_root(data, lambda parts: parts)
+        return gathered
+
+    def gather_bytes(self, data: bytes, root: int) -> list[bytes] | None:
+        self._begin(f"gather_object at rank {root}")
+        if self.rank != root:
+            self._edges.send(root, 0, data)
+            return None
+        return [
+            data if rank == root else self._edges.receive(rank, 0) for rank in range(self.size)
+        ]
+
+    def part(self, name: str, ranks: tuple[int, ...]) -> CourierOperations:
+        return CourierOperations(self._edges.part(name, ranks), self._timeout_s)
+
+    def close(self) -> None:
+        self._edges.close()
+
+    def _begin(self, operation: str, timeout_s: float | None = None) -> None:
+        self._edges.begin(operation, self._timeout_s if timeout_s is None else timeout_s)
+
+    def _ask_root(self, data: Any, answer: Any) -> Any:
+        """What rank 0 answers, in all ranks: `answer` of what all have sent."""
+        edges = self._edges
+        if self.rank:
+            return edges.ask(0, 0, data)
+        parts = [data, *(edges.receive(rank, 0) for rank in range(1, self.size))]
+        result = answer(parts)
+        for rank in range(1, self.size):
+            edges.reply(rank, 0, result)
+        return result
+
+    def _reduce_at_root(self, flat: Any, op: str, out: Any) -> None:
+        def reduce(parts: list[Any]) -> Any:
+            total = np.array(parts[0])
+            for part in parts[1:]:
+                _UFUNCS[op](total, part, out=total)
+            return total
+
+        out[...] = self._ask_root(flat, reduce)
+
+    def _from_root(self, data: Any, root: int) -> Any:
+        """Down a binomial tree: in each step, each that has it sends it on."""
+        own = (self.rank - root) % self.size  # the root is 0
+        bit = 1
+        while bit < self.size and not own & bit:
+            bit <<= 1
+        if own:
+            data = self._edges.receive((own - bit + root) % self.size, 0)
+        while bit := bit >> 1:
+            if own + bit < self.size:
+                self._edges.send((own + bit + root) % self.size, 0, data)
+        return data
+
+    def _swap_with_all(self, parts: Sequence[Any], step: int) -> list[Any]:
+        """Sends each rank its part; what each has sent, by rank."""
+        received = list(parts)
+        for distance in range(1, self.size):
+            target = (self.rank + distance) % self.size
+            self._edges.send(target, step, parts[target])
+        for distance in range(1, self.size):
+            source = (self.rank - distance) % self.size
+            received[source] = self._edges.receive(source, step)
+        return received
+
+    def _from_all(self, data: Any, step: int) -> list[Any]:
+        return self._swap_with_all([data] * self.size, step)
+
+    def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> Any:
+        """The view of `out` with this rank's part, reduced."""
+        parts = [flat[bounds[rank] : bounds[rank + 1]] for rank in range(self.size)]
+        received = self._swap_with_all(parts, 0)
+        mine = out[bounds[self.rank] : bounds[self.rank + 1]]
+        reduce = _UFUNCS[op]
+        if self.size == 1:
+            mine[...] = received[0]
+            return mine
+        total = reduce(received[0], received[1], out=received[0] if self.rank else None)
+        for part in received[2:]:
+            total = reduce(total, part, out=total)
+        mine[...] = total
+        return mine
+
+    def _gather_direct(self, mine: Any, bounds: Sequence[int], out: Any) -> None:
+        for rank, part in enumerate(self._from_all(mine, 1)):
+            if rank != self.rank:
+                out[bounds[rank] : bounds[rank + 1]] = part
+
+    def _reduce_ring(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> None:
+        """In `out`, this rank's part is reduced; the others are not."""
+        size, rank = self.size, self.rank
+        index = (rank - 1) % size
+        sent = flat[bounds[index] : bounds[index + 1]]
+        for step in range(size - 1):
+            self._edges.send((rank + 1) % size, step, sent)
+            index = (index - 1) % size
+            received = self._edges.receive((rank - 1) % size, step)
+            own = flat[bounds[index] : bounds[index + 1]]
+            sent = _UFUNCS[op](received, own, out=received)
+        out[bounds[rank] : bounds[rank + 1]] = sent
+
+    def _gather_ring(self, bounds: Sequence[int], out: Any) -> None:
+        size, rank = self.size, self.rank
+        for step in range(size - 1):
+            index = (rank - step) % size
+            self._edges.send((rank + 1) % size, size + step, out[bounds[index] : bounds[index + 1]])
+            index = (index - 1) % size
+            received = self._edges.receive((rank - 1) % size, size + step)
+            out[bounds[index] : bounds[index + 1]] = received
+
+
+def even_bounds(n: int, parts: int) -> list[int]:
+    """Where parts of nearly the same size begin, the first ones larger, and the end: as np.array_split."""
+    size, larger = divmod(n, parts)
+    return [part * size + min(part, larger) for part in range(parts + 1)]
+
+
+def _shown(flat: Any) -> str:
+    return f"{flat.size:,} × {flat.dtype}"

@@ -1,0 +1,258 @@
+"""Port: where a rank receives what other ranks send it, and Edges: what it sends and receives.
+
+    rank 0 ──send──▶ call `put` ───▶ Port of rank 1 ──▶ mailbox ──▶ receive
+           ──ask───▶ call `swap` ──▶ Port of rank 1 ──▶ mailbox ──▶ receive
+           ◀──────── its answer ◀───────────────────◀── mailbox ◀── reply
+
+A call of `put` returns when its message is in the mailbox: the sender may then change what it has sent. One of
+`swap` carries a message in each direction, for the price of one. Arrays of 256 KiB and more go through
+shared memory between processes of one host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from launchpad.address import Address
+from launchpad.collectives.generation import Generation
+from launchpad.collectives.mailbox import Different, Gone, Key, Mailbox
+from launchpad.courier import Client, CourierError, close
+from launchpad.errors import LaunchpadError, PeerFailed
+from launchpad.nodes.courier import CourierHandle
+
+_MARGIN_S = 5.0
+_REPLIES = 1 << 16
+"""Added to the step of a message that is a reply."""
+
+
+class Port:
+    """The served object of one worker; it stays over generations."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._mailboxes: dict[int, Mailbox] = {}
+        self._generation: Generation | None = None
+
+    def put(self, generation: int, key: Key, operation: str, data: Any) -> None:
+        """A message of another rank. One of a generation that is over here is refused."""
+        self._put(self.mailbox(generation), generation, key, operation, data)
+
+    def swap(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
+        """The same; returns the reply, once there is one."""
+        mailbox = self.mailbox(generation)
+        self._put(mailbox, generation, key, operation, data)
+        communicator, number, step, source = key
+        return mailbox.take((communicator, number, _REPLIES + step, -1 - source), timeout_s)
+
+    def progress(self, generation: int, communicator: str) -> int:
+        """The number of the operation that this rank has begun last."""
+        return self.mailbox(generation).number(communicator)
+
+    def mailbox(self, generation: int) -> Mailbox:
+        """That of a generation, which may not have begun here yet."""
+        with self._lock:
+            if self._generation is not None and generation < self._generation.number:
+                raise PeerFailed(f"generation {generation} is over here", generation=generation)
+            if generation not in self._mailboxes:
+                self._mailboxes[generation] = Mailbox()
+            return self._mailboxes[generation]
+
+    def open(self, generation: Generation) -> Mailbox:
+        """That of the generation which begins here; what is left of earlier ones is dropped."""
+        with self._lock:
+            for number in [n for n in self._mailboxes if n < generation.number]:
+                del self._mailboxes[number]
+        mailbox = self.mailbox(generation.number)
+        self._generation = generation
+        mailbox.end_at_stop()
+        generation.on_end(mailbox.end)
+        generation.on_return(mailbox.note_returned)
+        return mailbox
+
+    def _put(
+        self, mailbox: Mailbox, generation: int, key: Key, operation: str, data: Any
+    ) -> None:
+        try:
+            mailbox.put(key, operation, data)
+        except Different as different:
+            now = self._generation
+            if now is None or now.number != generation:
+                raise
+            raise now.mismatch(*different.args) from None
+
+
+class RankHandle(CourierHandle[Port]):
+    """Stands for the port of a rank; in a worker it turns into its place."""
+
+    def dereference(self) -> RankPlace:  # type: ignore[override]
+        return RankPlace(self._address)
+
+
+class RankPlace:
+    """Where the port of a rank is, as this worker sees it."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def connect(self, failure_check: Callable[[], Exception | None]) -> Any:
+        """A client that gives up waiting when the check says so, or the worker has ended."""
+        place = self._address.place()
+
+        def check() -> Exception | None:
+            return failure_check() or place.failure_check()
+
+        return Client(self._address.lookup(), name=place.worker, failure_check=check)
+
+
+class Edges:
+    """Messages between the ranks of one generation, in one communicator: all of them, or a part.
+
+    One operation after another; the caller sees to that.
+
+    Args:
+        ranks: The communicator's, as ranks of the generation.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        places: list[RankPlace],
+        generation: Generation,
+        communicator: str = "",
+        ranks: tuple[int, ...] | None = None,
+        clients: dict[Any, Any] | None = None,
+    ) -> None:
+        self.generation = generation
+        self._port, self._places, self._communicator = port, places, communicator
+        self.ranks = tuple(range(len(generation.members))) if ranks is None else ranks
+        self.rank = self.ranks.index(generation.rank)
+        self._mailbox = port.open(generation) if ranks is None else port.mailbox(generation.number)
+        # By rank; and, with a limit of time, by both.
+        self._clients = {} if clients is None else clients
+        self._number = 0
+        self._operation = ""
+        self._timeout_s = 0.0
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def part(self, name: str, ranks: tuple[int, ...]) -> Edges:
+        """The same for a part of these ranks; `name` is the same in all of them, and in no others."""
+        communicator = f"{self._communicator}/{name}"
+        members = tuple(self.ranks[rank] for rank in ranks)
+        return Edges(
+            self._port, self._places, self.generation, communicator, members, self._clients
+        )
+
+    def begin(self, operation: str, timeout_s: float) -> None:
+        """An operation begins; what it sends and receives belongs to it."""
+        self.generation.check()
+        self._number += 1
+        self._operation, self._timeout_s = operation, timeout_s
+        try:
+            self._mailbox.begin(self._communicator, self._number, operation)
+        except Different as different:
+            raise self.generation.mismatch(*different.args) from None
+
+    def send(self, rank: int, step: int, data: Any) -> None:
+        """Returns when it has arrived.
+
+        Raises:
+            PeerFailed: the generation is over, or that rank does not answer.
+            CollectiveMismatch: that rank does something else.
+        """
+        generation = self.generation
+        key = self._communicator, self._number, step, generation.rank
+        client = self._client(rank)
+        try:
+            client.put(generation.number, key, self._operation, data)
+        except (CourierError, LaunchpadError) as error:
+            raise self._failed(rank, error) from None
+
+    def ask(self, rank: int, step: int, data: Any) -> Any:
+        """Sends, and returns the reply; raises as `send` does, and TimeoutError."""
+        generation = self.generation
+        key = self._communicator, self._number, step, generation.rank
+        client, limit_s = self._client(rank), self._timeout_s
+        try:
+            return client.swap(generation.number, key, self._operation, data, limit_s)
+        except (CourierError, LaunchpadError, TimeoutError) as error:
+            raise self._failed(rank, error) from None
+
+    def receive(self, rank: int, step: int) -> Any:
+        """What that rank has sent, or asks with, once it has come.
+
+        Raises:
+            PeerFailed: the generation is over, or that rank has returned.
+            TimeoutError: it did not come in time.
+        """
+        source, generation = self.ranks[rank], self.generation
+        try:
+            return self._mailbox.take(
+                (self._communicator, self._number, step, source), self._timeout_s
+            )
+        except Gone:
+            raise generation.missed(
+                source, f"while {generation.name_of(generation.rank)} waits for it in {self._operation}"
+            ) from None
+        except TimeoutError:
+            raise self._late() from None
+        except LaunchpadError as error:
+            raise generation.error or error from None
+
+    def reply(self, rank: int, step: int, data: Any) -> None:
+        """Answers what that rank asks in this step. The data must not be changed later."""
+        key = self._communicator, self._number, _REPLIES + step, -1 - self.ranks[rank]
+        self._mailbox.put(key, self._operation, data)
+
+    def exchange(self, rank: int, step: int, data: Any) -> Any:
+        """Both send each other something; the lower of the two ranks asks."""
+        if self.rank < rank:
+            return self.ask(rank, step, data)
+        self.reply(rank, step, data)
+        return self.receive(rank, step)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for client in self._clients.values():
+            close(client)
+        self._clients.clear()
+
+    def _client(self, rank: int) -> Any:
+        key = self.ranks[rank], self._timeout_s
+        client = self._clients.get(key)
+        if client is None:
+            generation = self.generation
+            first = self._clients.get(self.ranks[rank])
+            if first is None:
+                place = self._places[generation.members[self.ranks[rank]].replica]
+                first = place.connect(lambda: generation.error)
+                self._clients[self.ranks[rank]] = first
+            client = self._clients[key] = first.with_options(timeout_s=self._timeout_s + _MARGIN_S)
+        return client
+
+    def _failed(self, rank: int, error: Exception) -> Exception:
+        """What to raise for a call that has failed."""
+        if isinstance(error, TimeoutError):
+            return self._late()
+        return self.generation.failed_call(self.ranks[rank], error)
+
+    def _late(self) -> Exception:
+        """What to raise when the time is up. Asks the others how far they are."""
+        generation, absent = self.generation, []
+        for rank, number in enumerate(self.ranks):
+            with contextlib.suppress(CourierError, LaunchpadError):
+                client = self._client(rank).with_options(timeout_s=_MARGIN_S)
+                if number == generation.rank or (
+                    client.progress(generation.number, self._communicator) >= self._number
+                ):
+                    continue
+            absent.append(generation.name_of(number))
+        return generation.error or generation.late(
+            f"{generation.name_of(generation.rank)} waited in {self._operation} for {self._timeout_s:g} s;"
+            f" absent: {', '.join(absent) or 'none: the others have come only now'}"
+        )
