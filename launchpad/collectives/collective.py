@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import leaves_of, rebuilt
 from launchpad.courier.codec import by_value
 from launchpad.errors import PeerFailed
 
 if TYPE_CHECKING:
+    from launchpad.collectives.default_group import DefaultGroup
     from launchpad.collectives.generation import Generation
+    from launchpad.collectives.jax_runtime import JaxRuntime
     from launchpad.collectives.leaves import Leaf
 
 T = TypeVar("T")
@@ -60,6 +64,7 @@ class Collective:
         self._timeout_s, self._store, self._name = timeout_s, store, name
         self._lock = threading.Lock()
         self._n_splits = 0
+        self._runtimes: list[DefaultGroup | JaxRuntime] = []
         self.rank, self.size = operations.rank, operations.size
         self.generation, self.label = generation.number, generation.label
         hosts = [generation.members[rank].host for rank in ranks]
@@ -212,9 +217,67 @@ class Collective:
             f"{self._name}/{name}",
         )
 
+    def init_torch(self, backend: str | None = None, *, default_group: bool = True) -> None:
+        """Makes these ranks those of torch.distributed in this process, as torchrun does.
+
+        Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and the others, and makes torch's default group: DDP,
+        FSDP and what is built on them run as they are. When the function ends the group is dropped.
+
+        Example:
+            def train(group: lp.Collective):
+              group.init_torch()
+              model = DistributedDataParallel(Model())
+
+        LOCAL_RANK counts the ranks of a host. Where workers have GPUs of their own (`lp.Resources(gpus=1)`)
+        each sees only these, and LOCAL_RANK is 0: `torch.cuda.set_device(LOCAL_RANK)` is right in both.
+
+        Args:
+            backend: As `dist.init_process_group` takes it. By default gloo for CPUs, and nccl for GPUs if
+              there are any.
+            default_group: False for code that calls `dist.init_process_group()` itself, by `env://`.
+
+        Raises:
+            RuntimeError: this worker is a thread: torch has one default group in a process.
+            PeerFailed: another rank has failed.
+        """
+        from launchpad.collectives.default_group import DefaultGroup
+
+        self._refuse_part("init_torch")
+        group = DefaultGroup(self._store, self._generation)
+        self._runtimes.append(group)
+        if default_group:
+            group.make(backend)
+
+    def init_jax(self) -> None:
+        """Calls jax.distributed.initialize for these ranks: `jax.devices()` are then those of all of them.
+
+        Before anything else of jax is used, and once in a process: restart such a group as a whole. If a rank
+        fails, jax cannot go on, and the worker is ended a second later.
+
+        Raises:
+            RuntimeError: this worker is a thread: jax has one runtime in a process.
+            PeerFailed: another rank has failed.
+        """
+        from launchpad.collectives.jax_runtime import JaxRuntime
+
+        self._refuse_part("init_jax")
+        self._runtimes.append(JaxRuntime(self._store, self._generation))
+
     def close(self) -> None:
         """Frees what it has. The library does so when the function has returned."""
+        for runtime in self._runtimes:
+            runtime.close()
         self._operations.close()
+
+    @contextlib.contextmanager
+    def _translating_errors(self) -> Iterator[None]:
+        """Raises what has ended the generation in place of what torch or jax make of it."""
+        try:
+            yield
+        except Exception as error:
+            if (cause := cause_of(error, self._generation)) is None:
+                raise
+            raise cause from error
 
     def _on_failure(self, callback: Callable[[Exception], object]) -> None:
         """Calls back once with the error that ends the generation, from a thread of the library."""
@@ -226,6 +289,10 @@ class Collective:
     def __repr__(self) -> str:
         part = f", part {self._name}" if self._name else ""
         return f"<Collective {self.label!r}{part}: rank {self.rank} of {self.size}, generation {self.generation}>"
+
+    def _refuse_part(self, method: str) -> None:
+        if self._name:
+            raise ValueError(f"{method}() is for all ranks of {self.label!r}, not for a part of them")
 
     def _check_rank(self, rank: int, what: str) -> None:
         if not 0 <= rank < self.size:

@@ -56,6 +56,8 @@ class DefaultGroup:
         os.environ.update(self._variables())
         handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
         handlers["env"] = self._rendezvous
+        c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
+        self._groups = c10d._pg_map = _Groups()
 
     def make(self, backend: str | None) -> None:
         """Makes it. By default for CPUs with gloo, and for GPUs, if it has any, with nccl."""
@@ -73,6 +75,7 @@ class DefaultGroup:
         if dist.is_initialized():
             dist.destroy_process_group()
         self._stores.shut()
+        self._groups.kept.clear()
 
     def _variables(self) -> dict[str, str]:
         me, generation = context.current(), self._generation
@@ -101,6 +104,22 @@ class DefaultGroup:
         size = int(asked.get("world_size", [os.environ["WORLD_SIZE"]])[0])
         self._n_made += 1
         yield self._stores.new(f"torch {self._n_made}"), rank, size
+
+
+class _Groups(dict[Any, Any]):
+    """In place of the table in which torch has its groups: keeps those that have been destroyed, too.
+
+    Where DDP has the last reference to a group of gloo, its end waits for gloo's threads while it holds the
+    interpreter's lock, which one of them needs to drop what it has done last: a deadlock, one time in ten
+    where the group is destroyed just after. From here references are dropped without that lock.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def __setitem__(self, group: Any, value: Any) -> None:
+        self.kept.append(group)
+        super().__setitem__(group, value)
 
 
 def _abort_nccl() -> None:

@@ -62,6 +62,10 @@ class Generation:
             callback(error)
         self._has_ended.set()
 
+    def wait_end(self, timeout_s: float) -> bool:
+        """Waits until it ends, so long at most; whether it has."""
+        return self._has_ended.wait(timeout_s)
+
     def on_end(self, callback: Callable[[Exception], object]) -> None:
         """Calls back once with the error, in a thread of the library; at once if it has ended already."""
         with self._lock:

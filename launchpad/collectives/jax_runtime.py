@@ -20,6 +20,7 @@ from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import Generation
 
 _FIND_S = 300.0
+_SHUTDOWN_S = 30
 _LEAVE_S = 1.0
 """How long the worker may take to end by itself when a rank has failed."""
 
@@ -60,6 +61,7 @@ class JaxRuntime:
                 generation.rank,
                 cluster_detection_method="deactivate",
                 coordinator_bind_address=coordinator,
+                shutdown_timeout_seconds=_SHUTDOWN_S,
             ),
         )
         generation.on_end(lambda error: _end_soon(me.name, error))
@@ -69,7 +71,7 @@ class JaxRuntime:
         import jax
 
         if self._generation.error is None:
-            jax.distributed.shutdown()
+            jax.distributed.shutdown()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _end_soon(name: str, error: Exception) -> None:

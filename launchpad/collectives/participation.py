@@ -90,8 +90,10 @@ class Participation:
         An error that ends the generation is not raised where the group goes on with fewer, or again with all.
         """
         me, end = context.current(), End()
+        assert self._group is not None
         try:
-            yield end
+            with self._group._translating_errors():
+                yield end
         except PeerFailed as error:
             self._leave(f"has left, since {error}")
             if me.restart.min_replicas is None or me.stop_event.is_set():
@@ -122,6 +124,13 @@ class Participation:
             self._server.stop()
 
     def _operations(self, generation: Generation) -> Operations:
+        if self.backend != "courier":
+            from launchpad.collectives.torch_operations import TorchOperations
+            from launchpad.collectives.torch_store import TorchStores
+
+            stores = TorchStores(self.rendezvous, generation)
+            ranks = tuple(range(len(generation.members)))
+            return TorchOperations(self.backend, stores, generation, ranks, self.timeout_s)
         from launchpad.collectives.courier_operations import CourierOperations
 
         return CourierOperations(Edges(self._port, self.places, generation), self.timeout_s)

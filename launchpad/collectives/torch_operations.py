@@ -117,7 +117,7 @@ class TorchOperations(Operations):
         sizes, shapes = zip(*(theirs[self.rank] for theirs in headers), strict=True)
         received = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device)
         self._run("alltoall_base", received, torch.cat(sent), list(sizes), [len(s) for s in sent])
-        pieces = torch.split(received, sizes)
+        pieces = torch.split(received, list(sizes))
         return [
             _like(piece, parts[0]).reshape(shape)
             for piece, shape in zip(pieces, shapes, strict=True)
@@ -170,10 +170,11 @@ class TorchOperations(Operations):
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout
             return dist.ProcessGroupNCCL(store, self.rank, self.size, options)
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+        gloo: Any = dist.ProcessGroupGloo
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname=address)]
         options._timeout = timeout
-        return dist.ProcessGroupGloo(store, self.rank, self.size, options)
+        return gloo(store, self.rank, self.size, options)
 
     def _tensor(self, flat: Any) -> Any:
         """As torch's group takes it: on its device, over the same memory if that is there."""
@@ -214,8 +215,8 @@ class TorchOperations(Operations):
         generation, began, returned_at = self._generation, time.monotonic(), None
         while True:
             now = time.monotonic()
+            left_s = began + limit_s - now
             try:
-                left_s = began + limit_s - now
                 work.wait(timedelta(seconds=max(0.001, min(_LOOK_S, left_s))))
                 return
             except RuntimeError:
@@ -229,10 +230,9 @@ class TorchOperations(Operations):
                 if now - returned_at > _LAST_S:
                     raise generation.missed(min(returned), f"while others wait for it in {what}")
             if left_s <= 0:
-                me = generation.members[generation.rank].worker
-                self._stores.shut()
-                raise TimeoutError(
-                    f"{me} (rank {self.rank}) waited in {what} for {limit_s:g} s: not all ranks have come"
+                me = generation.name_of(generation.rank)
+                raise generation.late(
+                    f"{me} waited in {what} for {limit_s:g} s: not all ranks have come"
                 )
 
 
