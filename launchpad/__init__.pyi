@@ -34,6 +34,7 @@ from launchpad.errors import DefinitionError as DefinitionError
 from launchpad.errors import DoNotRestart as DoNotRestart
 from launchpad.errors import LaunchError as LaunchError
 from launchpad.errors import LaunchpadError as LaunchpadError
+from launchpad.errors import MembersChanged as MembersChanged
 from launchpad.errors import NotRunningError as NotRunningError
 from launchpad.errors import PayloadError as PayloadError
 from launchpad.errors import PeerFailed as PeerFailed
@@ -44,7 +45,6 @@ from launchpad.errors import StaleError as StaleError
 from launchpad.errors import StateError as StateError
 from launchpad.errors import Stopped as Stopped
 from launchpad.executable import Executable as Executable
-from launchpad.errors import MembersChanged as MembersChanged
 from launchpad.flags import LAUNCH_TYPE as LAUNCH_TYPE
 from launchpad.graph import Edge as Edge
 from launchpad.graph import Graph as Graph

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from launchpad import context
 from launchpad.callers import Caller, caller

@@ -50,8 +50,8 @@ class RestartPolicy:
         heartbeat_s: How long a `run()` may go without a call of `lp.heartbeat()`. Past it the worker's stacks
           are written to its log, and it is killed, which counts as a failure. One that only serves is not
           watched.
-        min_replicas: For a group of `lp.CollectiveNode`, with scope `worker`: with so many it goes on. When one
-          is lost the others begin the next generation without it; when it is back, another one with it.
+        min_replicas: For a group of `lp.CollectiveNode`, with scope `worker`: so many go on. When one is lost
+          the others begin the next generation without it; when it is back, another one with it.
     """
 
     mode: str = ON_FAILURE
@@ -90,11 +90,13 @@ class RestartPolicy:
         )
         fewest = self.min_replicas
         is_count = isinstance(fewest, int) and not isinstance(fewest, bool) and fewest > 0
-        refuse_unless(self, (*rules, ("min_replicas", fewest is None or is_count, "1 or more, or None")))
+        refuse_unless(
+            self, (*rules, ("min_replicas", fewest is None or is_count, "1 or more, or None"))
+        )
         if fewest is not None and self.scope != WORKER:
             raise DefinitionError(
-                f"RestartPolicy(scope={self.scope!r}, min_replicas={fewest}): with min_replicas each worker is"
-                " started again by itself, scope='worker'"
+                f"RestartPolicy(scope={self.scope!r}, min_replicas={fewest}): with min_replicas each worker"
+                " is started again by itself, scope='worker'"
             )
 
     def delay_s(self, n_before: int) -> float:

@@ -14,9 +14,10 @@ from launchpad.collectives.membership import (
     Broken,
     Changed,
     Event,
+    Finished,
     Formed,
     Lost,
-    Returned,
+    RankReturned,
 )
 from launchpad.courier import CourierError
 from launchpad.courier.client.stream import Stream
@@ -42,7 +43,7 @@ class Attendance:
         self._me, self._client = context.current(), client
         self._replica, self._label = replica, label
         self._key = os.urandom(8).hex()
-        self._formed = Inbox[str, Generation]()
+        self._formed = Inbox[str, Generation | None]()
         self._generation: Generation | None = None
         self._has_left = False
         me = self._me
@@ -57,8 +58,8 @@ class Attendance:
             )
             self._thread.start()
 
-    def wait_formed(self, timeout_s: float) -> Generation:
-        """The generation that it is a member of.
+    def wait_formed(self, timeout_s: float) -> Generation | None:
+        """The generation that it is a member of; None if there will be none, since the others are done.
 
         Raises:
             TimeoutError: others have not come; it says which.
@@ -107,6 +108,9 @@ class Attendance:
             self._generation.end(failed)
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, Finished):
+            self._formed.put("formed", None)
+            return
         if isinstance(event, Formed):
             rank = next(m.rank for m in event.members if m.replica == self._replica)
             generation = Generation(
@@ -119,7 +123,7 @@ class Attendance:
         if generation_now is None or generation_now.number != event.generation:
             return
         match event:
-            case Returned(member=member):
+            case RankReturned(member=member):
                 generation_now.note_returned(member.rank)
             case Lost(member=member, why=why, has_returned=has_returned):
                 if why == STOPPED and self._me.stop_event.wait(_STOP_S):

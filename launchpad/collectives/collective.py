@@ -11,7 +11,6 @@ from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import leaves_of, rebuilt
 from launchpad.courier.codec import by_value
-from launchpad.errors import PeerFailed
 
 if TYPE_CHECKING:
     from launchpad.collectives.default_group import DefaultGroup
@@ -84,7 +83,7 @@ class Collective:
         def reduce(flat: Any, target: Any) -> Any:
             import numpy as np
 
-            if op == "mean" and flat.dtype.kind in "biu" if isinstance(flat, np.ndarray) else False:
+            if op == "mean" and isinstance(flat, np.ndarray) and flat.dtype.kind in "biu":
                 raise TypeError(f"the mean of {flat.dtype} would have fractions: give floats")
             if target is None:
                 target = np.empty_like(flat) if isinstance(flat, np.ndarray) else flat.clone()
@@ -93,12 +92,13 @@ class Collective:
                 target /= self.size
             return target
 
-        return self._map(x, reduce, out)
+        return self._map(x, reduce, out)  # type: ignore[no-any-return]
 
     def reduce_scatter(self, x: T, op: str = "sum") -> T:
         """This rank's part of what `all_reduce` would return: each array is cut along its first axis.
 
-        As `np.array_split` does: where it cannot be cut evenly, the first parts are longer by one. New arrays.
+        As `np.array_split` does: where it cannot be cut evenly, the first parts are longer by one. New
+        arrays.
         """
         _check_op(op)
         from launchpad.collectives.courier_operations import even_bounds
@@ -122,9 +122,9 @@ class Collective:
         return rebuilt(x, iter(results))  # type: ignore[no-any-return]
 
     def all_gather(self, x: T) -> list[T]:
-        """The values of all ranks, by rank; shapes and types are the same in all. `np.stack` makes one of them.
+        """The values of all ranks, by rank; shapes and types are the same in all.
 
-        For values of different shapes there is `all_gather_object`.
+        `np.stack` makes one array of them. For values of different shapes there is `all_gather_object`.
         """
         leaves = self._leaves(x)
         columns: list[list[Any]] = [[None] * len(leaves) for _ in range(self.size)]
@@ -152,17 +152,22 @@ class Collective:
             self._operations.broadcast(target, root)
             return target
 
-        return self._map(x, spread, out)
+        return self._map(x, spread, out)  # type: ignore[no-any-return]
 
     def all_to_all(self, parts: Sequence[T]) -> list[T]:
         """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r. Shapes may differ."""
         if len(parts) != self.size:
-            raise ValueError(f"all_to_all takes a part for each of {self.size} ranks, got {len(parts)}")
+            raise ValueError(
+                f"all_to_all takes a part for each of {self.size} ranks, got {len(parts)}"
+            )
         leaves = [self._leaves(part)[0] for part in parts]
         with self._lock:
-            received = self._operations.all_to_all([leaf.flat.reshape(leaf.shape) for leaf in leaves])
+            received = self._operations.all_to_all(
+                [leaf.flat.reshape(leaf.shape) for leaf in leaves]
+            )
         return [
-            _new(leaf, part.reshape(-1), tuple(part.shape)) for leaf, part in zip(leaves, received, strict=True)
+            _new(leaf, part.reshape(-1), tuple(part.shape))
+            for leaf, part in zip(leaves, received, strict=True)
         ]
 
     def barrier(self, name: str = "", timeout_s: float | None = None) -> None:
@@ -175,7 +180,7 @@ class Collective:
             self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)
 
     def broadcast_object(self, x: Any = None, root: int = 0) -> Any:
-        """The root's object, anything that can be pickled, in all ranks; what the others give is not looked at."""
+        """The root's object, anything that can be pickled, in all ranks; the others need give none."""
         self._check_rank(root, "root")
         data = _dumped(x) if self.rank == root else b""
         with self._lock:
@@ -206,7 +211,9 @@ class Collective:
         colors = list(dict.fromkeys(c for c, _ in given))
         if color is None:
             return None
-        ranks = sorted((r for r, (c, _) in enumerate(given) if c == color), key=lambda r: (given[r][1], r))
+        ranks = sorted(
+            (r for r, (c, _) in enumerate(given) if c == color), key=lambda r: (given[r][1], r)
+        )
         name = f"{self._n_splits}.{colors.index(color)}"
         return Collective(
             self._generation,
@@ -284,11 +291,14 @@ class Collective:
         self._generation.on_end(callback)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Collective belongs to the worker that it was given to, and cannot be sent")
+        raise TypeError(
+            "a Collective belongs to the worker that it was given to, and cannot be sent"
+        )
 
     def __repr__(self) -> str:
         part = f", part {self._name}" if self._name else ""
-        return f"<Collective {self.label!r}{part}: rank {self.rank} of {self.size}, generation {self.generation}>"
+        rank = f"rank {self.rank} of {self.size}, generation {self.generation}"
+        return f"<Collective {self.label!r}{part}: {rank}>"
 
     def _refuse_part(self, method: str) -> None:
         if self._name:
@@ -325,10 +335,7 @@ class Collective:
         results: list[Any] = [None] * len(leaves)
         with self._lock:
             for bucket, flat, bounds in self._buckets(leaves):
-                if len(bucket) == 1:
-                    target = leaves[bucket[0]].target
-                else:
-                    target = flat
+                target = leaves[bucket[0]].target if len(bucket) == 1 else flat
                 result = operate(flat, target)
                 for number, (begin, end) in zip(bucket, bounds, strict=True):
                     part = result if len(bucket) == 1 else result[begin:end]
@@ -350,7 +357,9 @@ def _checked_out(out: Any, leaves: list[Leaf]) -> Any:
         and out.flags.c_contiguous
     )
     if not fits:
-        raise ValueError("out= takes a contiguous array of the shape and type of x, where x is one array")
+        raise ValueError(
+            "out= takes a contiguous array of the shape and type of x, where x is one array"
+        )
     return out.reshape(-1)
 
 

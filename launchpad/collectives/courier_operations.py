@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from launchpad.collectives.operations import Operations
-from launchpad.collectives.port import Edges
+from launchpad.collectives.port import RankEdges
 
 SMALL = 16 << 10
 """Bytes; see benchmarks/collectives.py."""
@@ -44,7 +44,7 @@ class CourierOperations(Operations):
         timeout_s: How long an operation may wait.
     """
 
-    def __init__(self, edges: Edges, timeout_s: float) -> None:
+    def __init__(self, edges: RankEdges, timeout_s: float) -> None:
         self._edges, self._timeout_s = edges, timeout_s
         self.rank, self.size = edges.rank, edges.size
 
@@ -103,9 +103,7 @@ class CourierOperations(Operations):
         if self.rank != root:
             self._edges.send(root, 0, data)
             return None
-        return [
-            data if rank == root else self._edges.receive(rank, 0) for rank in range(self.size)
-        ]
+        return [data if rank == root else self._edges.receive(rank, 0) for rank in range(self.size)]
 
     def part(self, name: str, ranks: tuple[int, ...]) -> CourierOperations:
         return CourierOperations(self._edges.part(name, ranks), self._timeout_s)

@@ -94,7 +94,7 @@ class Generation:
         return self.error or self.lost(member, "has returned", has_returned=True)
 
     def failed_call(self, rank: int, cause: Exception) -> Exception:
-        """The error to raise for a call of this rank that has failed: what the rendezvous says, if it does."""
+        """The error for a call of this rank that has failed: what the rendezvous says, if it does."""
         self._has_ended.wait(_NOTICE_S)
         return self.error or self.lost(self.members[rank], f"does not answer: {cause}")
 

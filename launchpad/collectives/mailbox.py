@@ -1,7 +1,7 @@
 """Mailbox: the messages of other ranks, until this rank's operation takes them.
 
-Not an `lp.Inbox`, since an operation's wait has to end for more reasons (the generation ends, the rank that it
-waits for has returned), what arrives is compared with what this rank does, and each microsecond counts.
+Not an `lp.Inbox`, since an operation's wait has to end for more reasons (the generation ends, the rank that
+it waits for has returned), what arrives is compared with what this rank does, and each microsecond counts.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ ends. Sessions without a generation wait for the next one, which is formed
                   absent has been there and was lost: at the very beginning they wait for all
 
 A generation ends for its members when one of them is lost (`Lost`), when ranks do different things or
-do not come in time (`Broken`), and, if it is elastic, when a replica that it lacks has come back (`Changed`). Those that go on
-join again. A member that leaves because its function has returned ends nothing (`Returned`): only one that
-waits for it must fail, and reports so.
+do not come in time (`Broken`), and, if it is elastic, when a replica that it lacks has come back
+(`Changed`). Those that go on join again. A member that leaves because its function has returned ends nothing
+(`RankReturned`): only one that waits for it must fail, and reports so.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Returned:
+class RankReturned:
     """The function of this member has returned: it takes part in nothing more."""
 
     generation: int
@@ -73,7 +73,14 @@ class Broken:
     is_late: bool
 
 
-Event = Formed | Lost | Returned | Changed | Broken
+@dataclass(frozen=True)
+class Finished:
+    """There will be no other generation: all that are absent have returned, and too few are left."""
+
+    generation: int
+
+
+Event = Finished | Formed | Lost | RankReturned | Changed | Broken
 
 
 @dataclass(eq=False)
@@ -99,16 +106,23 @@ class Membership:
         self._size, self.min_replicas = size, min_replicas
         self._sessions: list[Session] = []
         self._lost: set[int] = set()
+        self._done: set[int] = set()
         self._is_over = True
         self.generation = 0
 
     def join(self, newcomer: Session) -> list[tuple[Session, Event]]:
-        """A session begins. An earlier one of the same replica has ended, known to us or not."""
+        """A session begins. It takes the place of an earlier one of the same replica.
+
+        One of the same attempt goes on to the next generation; one of an earlier attempt has died.
+        """
         events: list[tuple[Session, Event]] = []
         for earlier in [s for s in self._sessions if s.replica == newcomer.replica]:
-            events += self.leave(earlier, "was started again")
+            self._sessions.remove(earlier)
+            if earlier.member is not None:
+                events += self._end(Lost(self.generation, earlier.member, "was started again"))
         self._sessions.append(newcomer)
         self._lost.discard(newcomer.replica)
+        self._done.discard(newcomer.replica)
         if self.min_replicas is not None:
             events += self._end(Changed(self.generation, newcomer.worker))
         return [*events, *self._form()]
@@ -121,10 +135,12 @@ class Membership:
             return []
         self._sessions.remove(session)
         self._lost.add(session.replica)
+        if has_returned:
+            self._done.add(session.replica)
         events: list[tuple[Session, Event]] = []
         if (member := session.member) is not None:
             if has_returned:
-                events = [(s, Returned(self.generation, member)) for s in self._members()]
+                events = [(s, RankReturned(self.generation, member)) for s in self._members()]
             else:
                 events = self._end(Lost(self.generation, member, why))
         return [*events, *self._form()]
@@ -160,8 +176,11 @@ class Membership:
         if not waiting or self._members():
             return []
         lost = self._lost if self.min_replicas is not None else ()
-        if len(waiting) + len(lost) < self._size or len(waiting) < (self.min_replicas or self._size):
+        if len(waiting) + len(lost) < self._size:
             return []
+        if len(waiting) < (self.min_replicas or self._size):
+            is_vain = self._done.issuperset(self.absent())
+            return [(session, Finished(self.generation)) for session in waiting if is_vain]
         self.generation += 1
         self._is_over = False
         waiting.sort(key=lambda session: session.replica)

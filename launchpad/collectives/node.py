@@ -155,13 +155,13 @@ class RunRank(Calling):
 
     def _run(self) -> Any:
         assert self._loop is not None
-        while True:
-            group = self.participation.join()
+        while (group := self.participation.join()) is not None:
             call = functools.partial(self.function, group, *self.args, **self.kwargs)
             with self.participation.ends() as end:
                 end.result = user_code.until_done(call, self._loop)()
             if not end.goes_on:
                 return end.result
+        return None
 
     def abandon(self) -> None:
         self.participation.abandon()
@@ -179,29 +179,33 @@ class ServeRank(ServeObject):
 
     def open(self) -> Run | None:
         self.participation.open()
-        given = self.args
-        self.args = (self.participation.join(), *given)
+        given, group = self.args, self.participation.join()
+        if group is None:
+            return lambda: None
+        self.args = group, *given
         run = super().open()
         self.args = given
         return None if run is None else functools.partial(self._run, run)
 
-    def _run(self, run: Run) -> Any:
-        while True:
+    def _run(self, first: Run) -> Any:
+        run: Run | None = first
+        while run is not None:
             with self.participation.ends() as end:
                 end.result = run()
             if not end.goes_on:
                 return end.result
             run = self._built_again()
+        return None
 
-    def _built_again(self) -> Run:
-        """Another object, of the next generation, in place of the one that was served."""
-        group = self.participation.join()
+    def _built_again(self) -> Run | None:
+        """What runs another object, of the next generation, in place of the one that was served."""
+        if (group := self.participation.join()) is None:
+            return None
         self._built = self.function(group, *self.args, **self.kwargs)
-        assert self._server is not None and self._loop is not None
+        assert self._server is not None
+        assert self._loop is not None
         self._server.bind_object(self._built)
-        again = self.run_on(self._loop)
-        assert again is not None
-        return again
+        return self.run_on(self._loop)
 
     def abandon(self) -> None:
         self.participation.abandon()

@@ -5,7 +5,7 @@
     CourierOperations    over the edges of the graph         backend="courier"
     TorchOperations      by torch.distributed                backend="gloo" and "nccl"
 
-One operation at a time: `Collective` has a lock. All of them raise what `Generation.error` is once there is one.
+One operation at a time: `Collective` has a lock. All raise what `Generation.error` is once there is one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Participation: how a worker takes part in the collective of its group, over all of its generations.
 
-    open ──▶ join ──▶ (its function or object runs) ──▶ leave ──▶ close
-               ▲                                          │
-               └──── elastic: another rank is lost ◀──────┘
+open ──▶ join ──▶ (its function or object runs) ──▶ leave ──▶ close
+           ▲                                          │
+           └──── elastic: another rank is lost ◀──────┘
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from launchpad.address import Address
 from launchpad.collectives.attendance import STOPPED, Attendance
 from launchpad.collectives.collective import Collective
 from launchpad.collectives.generation import Generation
-from launchpad.collectives.port import Edges, Port
+from launchpad.collectives.port import Port, RankEdges
 from launchpad.courier import Server
 from launchpad.errors import PeerFailed, Stopped
 from launchpad.nodes.courier import new_server, start
@@ -66,21 +66,27 @@ class Participation:
             self._server.bind_object(self._port)
             start(self._server, self.address)
 
-    def join(self) -> Collective:
-        """The collective of the next generation, once all have come.
+    def join(self) -> Collective | None:
+        """The collective of the next generation, once all have come; None if the others are done for good.
 
         Raises:
             TimeoutError: others have not come.
             Stopped: the program stops.
         """
         replica = next(i for i, place in enumerate(self.places) if place is None)
+        before, group = self._attendance, self._group
         attendance = self._attendance = Attendance(self.rendezvous, replica, self.label)
+        if before is not None:  # the rendezvous has put the new one in its place
+            before.abandon()
+        if group is not None:
+            group.close()
         generation = attendance.wait_formed(self.timeout_s)
+        if generation is None:
+            self._group = None
+            return None
         operations = self._operations(generation)
         ranks = tuple(range(len(generation.members)))
-        self._group = Collective(
-            generation, operations, ranks, self.timeout_s, self.rendezvous
-        )
+        self._group = Collective(generation, operations, ranks, self.timeout_s, self.rendezvous)
         return self._group
 
     @contextlib.contextmanager
@@ -95,10 +101,10 @@ class Participation:
             with self._group._translating_errors():
                 yield end
         except PeerFailed as error:
-            self._leave(f"has left, since {error}")
-            if me.restart.min_replicas is None or me.stop_event.is_set():
+            end.goes_on = me.restart.min_replicas is not None and not me.stop_event.is_set()
+            if not end.goes_on:
+                self._leave(f"has left, since {error}")
                 raise
-            end.goes_on = True
         except Stopped:
             self._leave(STOPPED)
             raise
@@ -133,7 +139,7 @@ class Participation:
             return TorchOperations(self.backend, stores, generation, ranks, self.timeout_s)
         from launchpad.collectives.courier_operations import CourierOperations
 
-        return CourierOperations(Edges(self._port, self.places, generation), self.timeout_s)
+        return CourierOperations(RankEdges(self._port, self.places, generation), self.timeout_s)
 
     def _leave(self, why: str, *, has_returned: bool = False) -> None:
         """The second time does nothing."""

@@ -1,11 +1,11 @@
-"""Port: where a rank receives what other ranks send it, and Edges: what it sends and receives.
+"""Port: where a rank receives what other ranks send it, and RankEdges: what it sends and receives.
 
     rank 0 ──send──▶ call `put` ───▶ Port of rank 1 ──▶ mailbox ──▶ receive
            ──ask───▶ call `swap` ──▶ Port of rank 1 ──▶ mailbox ──▶ receive
            ◀──────── its answer ◀───────────────────◀── mailbox ◀── reply
 
-A call of `put` returns when its message is in the mailbox: the sender may then change what it has sent. One of
-`swap` carries a message in each direction, for the price of one. Arrays of 256 KiB and more go through
+A call of `put` returns when its message is in the mailbox: the sender may then change what it has sent.
+One of `swap` carries a message in each direction, for the price of one. Arrays of 256 KiB and more go through
 shared memory between processes of one host.
 """
 
@@ -72,9 +72,7 @@ class Port:
         generation.on_return(mailbox.note_returned)
         return mailbox
 
-    def _put(
-        self, mailbox: Mailbox, generation: int, key: Key, operation: str, data: Any
-    ) -> None:
+    def _put(self, mailbox: Mailbox, generation: int, key: Key, operation: str, data: Any) -> None:
         try:
             mailbox.put(key, operation, data)
         except Different as different:
@@ -107,7 +105,7 @@ class RankPlace:
         return Client(self._address.lookup(), name=place.worker, failure_check=check)
 
 
-class Edges:
+class RankEdges:
     """Messages between the ranks of one generation, in one communicator: all of them, or a part.
 
     One operation after another; the caller sees to that.
@@ -140,11 +138,11 @@ class Edges:
     def size(self) -> int:
         return len(self.ranks)
 
-    def part(self, name: str, ranks: tuple[int, ...]) -> Edges:
+    def part(self, name: str, ranks: tuple[int, ...]) -> RankEdges:
         """The same for a part of these ranks; `name` is the same in all of them, and in no others."""
         communicator = f"{self._communicator}/{name}"
         members = tuple(self.ranks[rank] for rank in ranks)
-        return Edges(
+        return RankEdges(
             self._port, self._places, self.generation, communicator, members, self._clients
         )
 
@@ -170,8 +168,10 @@ class Edges:
         client = self._client(rank)
         try:
             client.put(generation.number, key, self._operation, data)
+            return
         except (CourierError, LaunchpadError) as error:
-            raise self._failed(rank, error) from None
+            failed = error
+        raise self._failed(rank, failed)
 
     def ask(self, rank: int, step: int, data: Any) -> Any:
         """Sends, and returns the reply; raises as `send` does, and TimeoutError."""
@@ -181,7 +181,8 @@ class Edges:
         try:
             return client.swap(generation.number, key, self._operation, data, limit_s)
         except (CourierError, LaunchpadError, TimeoutError) as error:
-            raise self._failed(rank, error) from None
+            failed = error
+        raise self._failed(rank, failed)
 
     def receive(self, rank: int, step: int) -> Any:
         """What that rank has sent, or asks with, once it has come.
@@ -191,18 +192,15 @@ class Edges:
             TimeoutError: it did not come in time.
         """
         source, generation = self.ranks[rank], self.generation
+        key = self._communicator, self._number, step, source
         try:
-            return self._mailbox.take(
-                (self._communicator, self._number, step, source), self._timeout_s
-            )
-        except Gone:
-            raise generation.missed(
-                source, f"while {generation.name_of(generation.rank)} waits for it in {self._operation}"
-            ) from None
-        except TimeoutError:
-            raise self._late() from None
-        except LaunchpadError as error:
-            raise generation.error or error from None
+            return self._mailbox.take(key, self._timeout_s)
+        except (Gone, TimeoutError, LaunchpadError) as error:
+            failed = error
+        if isinstance(failed, Gone):
+            me = generation.name_of(generation.rank)
+            raise generation.missed(source, f"while {me} waits for it in {self._operation}")
+        raise self._failed(rank, failed)
 
     def reply(self, rank: int, step: int, data: Any) -> None:
         """Answers what that rank asks in this step. The data must not be changed later."""
@@ -236,8 +234,8 @@ class Edges:
         return client
 
     def _failed(self, rank: int, error: Exception) -> Exception:
-        """What to raise for a call that has failed."""
-        if isinstance(error, TimeoutError):
+        """What to raise for a call, or a wait, that has failed."""
+        if self.generation.error is None and isinstance(error, TimeoutError):
             return self._late()
         return self.generation.failed_call(self.ranks[rank], error)
 
@@ -245,11 +243,11 @@ class Edges:
         """What to raise when the time is up. Asks the others how far they are."""
         generation, absent = self.generation, []
         for rank, number in enumerate(self.ranks):
+            if rank == self.rank:
+                continue
             with contextlib.suppress(CourierError, LaunchpadError):
                 client = self._client(rank).with_options(timeout_s=_MARGIN_S)
-                if number == generation.rank or (
-                    client.progress(generation.number, self._communicator) >= self._number
-                ):
+                if client.progress(generation.number, self._communicator) >= self._number:
                     continue
             absent.append(generation.name_of(number))
         return generation.error or generation.late(

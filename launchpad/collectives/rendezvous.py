@@ -1,11 +1,11 @@
 """The rendezvous: a courier server by which the ranks of a group find each other, and notice who is lost.
 
-    rank ══attend()══▶ rendezvous      a stream that stays open: Formed, then Lost, Returned, Changed, Broken
+    rank ══attend()══▶ rendezvous      a stream that stays open, of Formed and what follows it
          ──leave()───▶                 it has returned, or raised
          ──report()──▶                 it has found that the generation cannot go on
 
-The end of a rank's stream is the end of that rank, whatever it died of: the kernel closes the connections of a
-process that is killed. It outlives generations, and the workers of its group; it ends with the program.
+The end of a rank's stream is the end of that rank, whatever it died of: the kernel closes the connections of
+a process that is killed. It outlives generations, and the workers of its group; it ends with the program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from launchpad import context
 from launchpad.address import COURIER, Address
-from launchpad.collectives.membership import Event, Lost, Membership, Broken, Session
+from launchpad.collectives.membership import Broken, Event, Lost, Membership, Session
 from launchpad.collectives.store import StoreServer
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
