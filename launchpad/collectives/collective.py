@@ -244,7 +244,7 @@ class Collective:
             default_group: False for code that calls `dist.init_process_group()` itself, by `env://`.
 
         Raises:
-            RuntimeError: this worker is a thread: torch has one default group in a process.
+            DoNotRestart: this worker is a thread: torch has one default group in a process.
             PeerFailed: another rank has failed.
         """
         from launchpad.collectives.default_group import DefaultGroup
@@ -262,7 +262,7 @@ class Collective:
         fails, jax cannot go on, and the worker is ended a second later.
 
         Raises:
-            RuntimeError: this worker is a thread: jax has one runtime in a process.
+            DoNotRestart: this worker is a thread: jax has one runtime in a process.
             PeerFailed: another rank has failed.
         """
         from launchpad.collectives.jax_runtime import JaxRuntime

@@ -22,6 +22,7 @@ from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.torch_environment import TorchRank, variables
 from launchpad.collectives.torch_store import TorchStores
+from launchpad.errors import DoNotRestart
 
 
 class DefaultGroup:
@@ -32,7 +33,8 @@ class DefaultGroup:
         generation: The one whose ranks it is of.
 
     Raises:
-        RuntimeError: this worker is a thread, or there is a default group already.
+        DoNotRestart: this worker is a thread.
+        RuntimeError: there is a default group already.
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
@@ -40,7 +42,7 @@ class DefaultGroup:
 
         me = context.current()
         if not context.is_a_process(me):
-            raise RuntimeError(
+            raise DoNotRestart(
                 f"{me.name} is a thread, and torch has one default group in a process, which all threads"
                 " would share. Launch with --lp_launch_type=local_mp to use init_torch(); on threads use the"
                 " collective's own operations, lp.CollectiveNode(…, backend='gloo')"

@@ -18,6 +18,7 @@ from launchpad import context
 from launchpad.collectives import network
 from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import Generation
+from launchpad.errors import DoNotRestart
 
 _FIND_S = 300.0
 _SHUTDOWN_S = 30
@@ -33,7 +34,7 @@ class JaxRuntime:
         generation: The one whose ranks it is of.
 
     Raises:
-        RuntimeError: this worker is a thread.
+        DoNotRestart: this worker is a thread.
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
@@ -41,7 +42,7 @@ class JaxRuntime:
 
         me = context.current()
         if not context.is_a_process(me):
-            raise RuntimeError(
+            raise DoNotRestart(
                 f"{me.name} is a thread, and jax.distributed has one runtime in a process, which all threads"
                 " would share. Launch with --lp_launch_type=local_mp to use init_jax()"
             )
