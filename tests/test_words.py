@@ -14,7 +14,8 @@ import launchpad
 PACKAGE = Path(launchpad.__file__).parent
 ROOT = Path(__file__).parents[1]
 
-# Metaphors and coined words (a ring is none: so the field calls an all-reduce from neighbour to neighbour), as a part of an identifier or of a file name; docs/glossary.md has what to use.
+# Metaphors and coined words, as a part of an identifier or of a file name; docs/glossary.md has what to use.
+# A ring is none: so the field calls an all-reduce that goes from neighbour to neighbour.
 BANNED = set(
     """
     abroad acquaintance admit adopt away baggage behalf bell birth borrower borrowers born briefing bury bye

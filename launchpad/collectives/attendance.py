@@ -91,6 +91,10 @@ class Attendance:
         self._has_left = True
         self._stream.close()
 
+    def _report(self, event: Event) -> None:
+        with contextlib.suppress(CourierError):  # the others see the end of this one
+            self._client.with_options(timeout_s=_STOP_S).report(event)
+
     def _listen(self) -> None:
         """Runs in a thread of its own."""
         try:
@@ -114,7 +118,7 @@ class Attendance:
         if isinstance(event, Formed):
             rank = next(m.rank for m in event.members if m.replica == self._replica)
             generation = Generation(
-                event.generation, event.members, rank, self._label, self._client.futures.report
+                event.generation, event.members, rank, self._label, self._report
             )
             self._generation = generation
             self._formed.put("formed", generation)

@@ -1,6 +1,6 @@
 """CourierOperations: collective operations over the edges of the graph.
 
-    up to SMALL bytes     all ask rank 0, which reduces in the order of ranks and answers: one round trip
+    up to SMALL bytes     all send theirs to rank 0, which reduces in the order of ranks, and answers: one call
     more, up to 8 ranks   direct: each rank sends each other its part, reduces what it gets in the order of
                           ranks, and sends each other the result
     more ranks            ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
@@ -22,8 +22,8 @@ import numpy as np
 from launchpad.collectives.operations import Operations
 from launchpad.collectives.port import RankEdges
 
-SMALL = 16 << 10
-"""Bytes; see benchmarks/collectives.py."""
+SMALL, AT_ROOT = 1 << 20, 4 << 20
+"""Bytes: of the array, and of all that rank 0 receives. Above either it is cut; see benchmarks/collectives.py."""
 
 MANY = 8
 """Ranks; from more on the ring is used."""
@@ -50,29 +50,38 @@ class CourierOperations(Operations):
 
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
         self._begin(f"all_reduce({op!r}) of {_shown(flat)}")
-        if flat.nbytes <= SMALL or self.size == 1:
+        is_small = flat.nbytes <= SMALL and flat.nbytes * (self.size - 1) <= AT_ROOT
+        if is_small or self.size == 1:
             self._reduce_at_root(flat, op, out)
             return
         bounds = even_bounds(flat.size, self.size)
         if self.size <= MANY:
-            mine = self._reduce_direct(flat, op, bounds, out)
-            self._gather_direct(mine, bounds, out)
+            mine = out[bounds[self.rank] : bounds[self.rank + 1]]
+            self._reduce_direct(flat, op, bounds, mine)
+            for rank, part in enumerate(self._edges.swap_with_all([mine] * self.size, 1)):
+                if rank != self.rank:
+                    out[bounds[rank] : bounds[rank + 1]] = part
+            self._edges.finish()
         else:
             self._reduce_ring(flat, op, bounds, out)
             self._gather_ring(bounds, out)
 
     def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
         self._begin(f"reduce_scatter({op!r}) of {_shown(flat)}")
+        if self.size == 1:
+            return flat.copy()
         if self.size <= MANY:
-            out = np.empty(flat.size, flat.dtype)
-            return self._reduce_direct(flat, op, bounds, out).copy()
+            mine = np.empty(bounds[self.rank + 1] - bounds[self.rank], flat.dtype)
+            self._reduce_direct(flat, op, bounds, mine)
+            self._edges.finish()
+            return mine
         out = np.empty_like(flat)
         self._reduce_ring(flat, op, bounds, out)
         return out[bounds[self.rank] : bounds[self.rank + 1]].copy()
 
     def all_gather(self, flat: Any) -> list[Any]:
         self._begin(f"all_gather of {_shown(flat)}")
-        return self._from_all(flat, 0)
+        return self._swap([flat] * self.size)
 
     def broadcast(self, flat: Any, root: int) -> None:
         self._begin(f"broadcast from rank {root} of {_shown(flat)}")
@@ -82,11 +91,11 @@ class CourierOperations(Operations):
 
     def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
         self._begin(f"all_to_all of {parts[0].dtype}")
-        return self._swap_with_all(parts, 0)
+        return self._swap(parts)
 
     def barrier(self, name: str, timeout_s: float) -> None:
         self._begin(f"barrier {name!r}", timeout_s)
-        self._ask_root(None, lambda parts: None)
+        self._edges.meet(None, lambda parts: None)
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         self._begin(f"broadcast_object from rank {root}")
@@ -95,7 +104,7 @@ class CourierOperations(Operations):
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         self._begin("all_gather_object")
-        gathered: list[bytes] = self._ask_root(data, lambda parts: parts)
+        gathered: list[bytes] = self._edges.meet(data, lambda parts: parts)
         return gathered
 
     def gather_bytes(self, data: bytes, root: int) -> list[bytes] | None:
@@ -114,25 +123,23 @@ class CourierOperations(Operations):
     def _begin(self, operation: str, timeout_s: float | None = None) -> None:
         self._edges.begin(operation, self._timeout_s if timeout_s is None else timeout_s)
 
-    def _ask_root(self, data: Any, answer: Any) -> Any:
-        """What rank 0 answers, in all ranks: `answer` of what all have sent."""
-        edges = self._edges
-        if self.rank:
-            return edges.ask(0, 0, data)
-        parts = [data, *(edges.receive(rank, 0) for rank in range(1, self.size))]
-        result = answer(parts)
-        for rank in range(1, self.size):
-            edges.reply(rank, 0, result)
-        return result
+    def _swap(self, parts: Sequence[Any]) -> list[Any]:
+        received = self._edges.swap_with_all(parts, 0)
+        self._edges.finish()
+        return received
 
     def _reduce_at_root(self, flat: Any, op: str, out: Any) -> None:
+        ufunc = _UFUNCS[op]
+
         def reduce(parts: list[Any]) -> Any:
-            total = np.array(parts[0])
-            for part in parts[1:]:
-                _UFUNCS[op](total, part, out=total)
+            if len(parts) == 1:
+                return parts[0]
+            total = ufunc(parts[0], parts[1])
+            for part in parts[2:]:
+                ufunc(total, part, out=total)
             return total
 
-        out[...] = self._ask_root(flat, reduce)
+        out[...] = self._edges.meet(flat, reduce)
 
     def _from_root(self, data: Any, root: int) -> Any:
         """Down a binomial tree: in each step, each that has it sends it on."""
@@ -147,39 +154,14 @@ class CourierOperations(Operations):
                 self._edges.send((own + bit + root) % self.size, 0, data)
         return data
 
-    def _swap_with_all(self, parts: Sequence[Any], step: int) -> list[Any]:
-        """Sends each rank its part; what each has sent, by rank."""
-        received = list(parts)
-        for distance in range(1, self.size):
-            target = (self.rank + distance) % self.size
-            self._edges.send(target, step, parts[target])
-        for distance in range(1, self.size):
-            source = (self.rank - distance) % self.size
-            received[source] = self._edges.receive(source, step)
-        return received
-
-    def _from_all(self, data: Any, step: int) -> list[Any]:
-        return self._swap_with_all([data] * self.size, step)
-
-    def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> Any:
-        """The view of `out` with this rank's part, reduced."""
+    def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], mine: Any) -> None:
+        """Reduces this rank's part into `mine`, in the order of ranks."""
         parts = [flat[bounds[rank] : bounds[rank + 1]] for rank in range(self.size)]
-        received = self._swap_with_all(parts, 0)
-        mine = out[bounds[self.rank] : bounds[self.rank + 1]]
+        received = self._edges.swap_with_all(parts, 0)
         reduce = _UFUNCS[op]
-        if self.size == 1:
-            mine[...] = received[0]
-            return mine
-        total = reduce(received[0], received[1], out=received[0] if self.rank else None)
-        for part in received[2:]:
-            total = reduce(total, part, out=total)
-        mine[...] = total
-        return mine
-
-    def _gather_direct(self, mine: Any, bounds: Sequence[int], out: Any) -> None:
-        for rank, part in enumerate(self._from_all(mine, 1)):
-            if rank != self.rank:
-                out[bounds[rank] : bounds[rank + 1]] = part
+        total, ours = received[0], received[0 if self.rank else 1]  # which nothing else refers to
+        for rank in range(1, self.size):
+            total = reduce(total, received[rank], out=mine if rank == self.size - 1 else ours)
 
     def _reduce_ring(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> None:
         """In `out`, this rank's part is reduced; the others are not."""

@@ -7,6 +7,8 @@ it waits for has returned), what arrives is compared with what this rank does, a
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad import context
@@ -17,7 +19,7 @@ Key = tuple[str, int, int, int]
 
 
 class Gone(Exception):
-    """The rank that is waited for has returned."""
+    """The rank that is waited for, its argument, has returned."""
 
 
 class Different(Exception):
@@ -32,6 +34,7 @@ class Mailbox:
         self._messages: dict[Key, tuple[str, Any]] = {}
         self._waits: dict[Key, _Wait] = {}
         self._operations: dict[str, tuple[int, str]] = {}
+        self._meetings: dict[tuple[str, int], _Meeting] = {}
         self._gone: set[int] = set()
         self._error: BaseException | None = None
 
@@ -42,19 +45,16 @@ class Mailbox:
             for key, (theirs, _) in self._messages.items():
                 if theirs != operation and key[:2] == (communicator, number):
                     raise Different(operation, key[3], theirs)
+            if (meeting := self._meetings.get((communicator, number))) is not None:
+                if meeting.operation != operation:
+                    raise Different(operation, min(meeting.parts), meeting.operation)
 
     def put(self, key: Key, operation: str, data: Any) -> None:
         """A message has come. Raises Different if this rank does something else."""
         with self._lock:
-            if self._error is not None:
-                raise self._error
-            number, ours = self._operations.get(key[0], (0, ""))
-            if key[1] < number or (key[1] == number and operation != ours):
-                raise Different(ours, key[3], operation)
+            self._check(key, operation)
             if (wait := self._waits.pop(key, None)) is not None:
-                wait.data = data
-                wait.is_over = True
-                wait.lock.release()
+                wait.succeed(data)
             else:
                 self._messages[key] = operation, data
 
@@ -75,13 +75,72 @@ class Mailbox:
             if self._error is not None:
                 raise self._error
             if key[3] in self._gone:
-                raise Gone
+                raise Gone(key[3])
             wait = self._waits[key] = _Wait()
+        return self._wait(wait, key, timeout_s)
+
+    def meet(
+        self,
+        key: Key,
+        operation: str,
+        data: Any,
+        timeout_s: float,
+        ranks: Sequence[int] = (),
+        answer: Callable[[list[Any]], Any] | None = None,
+    ) -> Any:
+        """What is answered to all, once all have come: worked out by the thread that comes last.
+
+        So those that were waiting for an answer are not woken one after the other.
+
+        Args:
+            ranks, answer: Given by this rank itself: those that come, and what makes the answer of their data.
+
+        Raises:
+            Gone: one that has not come has returned.
+            TimeoutError: one did not come in time.
+        """
+        with self._lock:
+            self._check(key, operation)
+            meeting = self._meetings.setdefault(key[:2], _Meeting(operation))
+            if meeting.operation != operation:
+                raise Different(meeting.operation, key[3], operation)
+            meeting.parts[key[3]] = data
+            if answer is not None:
+                meeting.ranks, meeting.answer = ranks, answer
+            is_complete = len(meeting.parts) == len(meeting.ranks)
+            if is_complete:
+                del self._meetings[key[:2]]
+            else:
+                for rank in meeting.ranks:
+                    if rank in self._gone and rank not in meeting.parts:
+                        raise Gone(rank)
+                wait = self._waits[key] = _Wait()
+                meeting.waits[key] = wait
+        if not is_complete:
+            return self._wait(wait, key, timeout_s)
+        assert meeting.answer is not None
+        result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
+        with self._lock:
+            for waiting, wait in meeting.waits.items():
+                if self._waits.pop(waiting, None) is wait:
+                    wait.succeed(result)
+        return result
+
+    def _check(self, key: Key, operation: str) -> None:
+        """A message can be taken in: nothing has ended, and it fits to what this rank does."""
+        if self._error is not None:
+            raise self._error
+        number, ours = self._operations.get(key[0], (0, ""))
+        if key[1] < number or (key[1] == number and operation != ours):
+            raise Different(ours, key[3], operation)
+
+    def _wait(self, wait: _Wait, key: Key, timeout_s: float) -> Any:
         try:
             wait.lock.acquire(timeout=timeout_s)
         finally:
-            with self._lock:
-                self._waits.pop(key, None)
+            if not wait.is_over:
+                with self._lock:
+                    self._waits.pop(key, None)
         if wait.error is not None:
             raise wait.error
         if not wait.is_over:
@@ -102,7 +161,12 @@ class Mailbox:
         with self._lock:
             self._gone.add(rank)
             for key in [key for key in self._waits if key[3] == rank]:
-                self._waits.pop(key).fail(Gone())
+                self._waits.pop(key).fail(Gone(rank))
+            for meeting in self._meetings.values():
+                if rank in meeting.ranks and rank not in meeting.parts:
+                    for key in meeting.waits:
+                        if (wait := self._waits.pop(key, None)) is not None:
+                            wait.fail(Gone(rank))
 
     def end_at_stop(self) -> None:
         """Has the program's stop end all waits, in threads as well."""
@@ -122,6 +186,21 @@ class _Wait:
         self.lock = threading.Lock()
         self.lock.acquire()
 
+    def succeed(self, data: Any) -> None:
+        self.data, self.is_over = data, True
+        self.lock.release()
+
     def fail(self, error: BaseException) -> None:
         self.error = error
         self.lock.release()
+
+
+@dataclass
+class _Meeting:
+    """An operation for which data of all ranks come together here; without ranks until ours has come."""
+
+    operation: str
+    ranks: Sequence[int] = ()
+    answer: Callable[[list[Any]], Any] | None = None
+    parts: dict[int, Any] = field(default_factory=dict)
+    waits: dict[Key, _Wait] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from launchpad.collectives.attendance import STOPPED, Attendance
 from launchpad.collectives.collective import Collective
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.port import Port, RankEdges
-from launchpad.courier import Server
+from launchpad.courier import Server, close
 from launchpad.errors import PeerFailed, Stopped
 from launchpad.nodes.courier import new_server, start
 
@@ -126,6 +126,7 @@ class Participation:
     def close(self) -> None:
         """Leaves, and serves no more."""
         self._leave(STOPPED if context.current().stop_event.is_set() else "has ended")
+        close(self.rendezvous)
         if self._server is not None:
             self._server.stop()
 

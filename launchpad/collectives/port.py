@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from launchpad.address import Address
@@ -24,6 +25,7 @@ from launchpad.errors import LaunchpadError, PeerFailed
 from launchpad.nodes.courier import CourierHandle
 
 _MARGIN_S = 5.0
+_LOOK_S = 0.2
 _REPLIES = 1 << 16
 """Added to the step of a message that is a reply."""
 
@@ -46,6 +48,14 @@ class Port:
         self._put(mailbox, generation, key, operation, data)
         communicator, number, step, source = key
         return mailbox.take((communicator, number, _REPLIES + step, -1 - source), timeout_s)
+
+    def meet(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
+        """A message of another rank for an operation that all send to this one; returns the answer."""
+        mailbox = self.mailbox(generation)
+        try:
+            return mailbox.meet(key, operation, data, timeout_s)
+        except Different as different:
+            raise self._mismatch(generation, different) from None
 
     def progress(self, generation: int, communicator: str) -> int:
         """The number of the operation that this rank has begun last."""
@@ -76,10 +86,12 @@ class Port:
         try:
             mailbox.put(key, operation, data)
         except Different as different:
-            now = self._generation
-            if now is None or now.number != generation:
-                raise
-            raise now.mismatch(*different.args) from None
+            raise self._mismatch(generation, different) from None
+
+    def _mismatch(self, generation: int, different: Different) -> Exception:
+        now = self._generation
+        is_now = now is not None and now.number == generation
+        return now.mismatch(*different.args) if now is not None and is_now else different
 
 
 class RankHandle(CourierHandle[Port]):
@@ -131,6 +143,7 @@ class RankEdges:
         # By rank; and, with a limit of time, by both.
         self._clients = {} if clients is None else clients
         self._number = 0
+        self._unsent: list[threading.Lock] = []
         self._operation = ""
         self._timeout_s = 0.0
 
@@ -184,6 +197,25 @@ class RankEdges:
             failed = error
         raise self._failed(rank, failed)
 
+    def meet(self, data: Any, answer: Callable[[list[Any]], Any]) -> Any:
+        """What rank 0 answers, in all ranks: `answer` of what all have given, by rank.
+
+        The answer must not be changed; what has been given may be.
+        """
+        generation = self.generation
+        key = self._communicator, self._number, 0, generation.rank
+        limit_s = self._timeout_s
+        try:
+            if self.rank:
+                client = self._client(0)
+                return client.meet(generation.number, key, self._operation, data, limit_s)
+            return self._mailbox.meet(key, self._operation, data, limit_s, self.ranks, answer)
+        except Different as different:
+            failed = generation.mismatch(*different.args)
+        except (Gone, CourierError, LaunchpadError, TimeoutError) as error:
+            failed = error
+        raise self._failed(0, failed)
+
     def receive(self, rank: int, step: int) -> Any:
         """What that rank has sent, or asks with, once it has come.
 
@@ -191,28 +223,44 @@ class RankEdges:
             PeerFailed: the generation is over, or that rank has returned.
             TimeoutError: it did not come in time.
         """
-        source, generation = self.ranks[rank], self.generation
-        key = self._communicator, self._number, step, source
+        key = self._communicator, self._number, step, self.ranks[rank]
         try:
             return self._mailbox.take(key, self._timeout_s)
         except (Gone, TimeoutError, LaunchpadError) as error:
             failed = error
-        if isinstance(failed, Gone):
-            me = generation.name_of(generation.rank)
-            raise generation.missed(source, f"while {me} waits for it in {self._operation}")
         raise self._failed(rank, failed)
 
     def reply(self, rank: int, step: int, data: Any) -> None:
-        """Answers what that rank asks in this step. The data must not be changed later."""
+        """Answers what that rank asks in this step. The data must not be changed before `finish` returns."""
         key = self._communicator, self._number, _REPLIES + step, -1 - self.ranks[rank]
+        if hasattr(data, "__array__"):
+            # The server's thread has the only reference to this view, and drops it when it has sent it.
+            data, is_sent = data[...], threading.Lock()
+            is_sent.acquire()
+            weakref.finalize(data, is_sent.release).atexit = False
+            self._unsent.append(is_sent)
         self._mailbox.put(key, self._operation, data)
 
-    def exchange(self, rank: int, step: int, data: Any) -> Any:
-        """Both send each other something; the lower of the two ranks asks."""
-        if self.rank < rank:
-            return self.ask(rank, step, data)
-        self.reply(rank, step, data)
-        return self.receive(rank, step)
+    def swap_with_all(self, parts: Sequence[Any], step: int) -> list[Any]:
+        """Sends each rank its part; what each has sent, by rank. Of two ranks the lower one asks.
+
+        The parts must not be changed before `finish` returns.
+        """
+        received = list(parts)
+        for rank in range(self.rank):
+            self.reply(rank, step, parts[rank])
+        for rank in range(self.rank + 1, self.size):
+            received[rank] = self.ask(rank, step, parts[rank])
+        for rank in range(self.rank):
+            received[rank] = self.receive(rank, step)
+        return received
+
+    def finish(self) -> None:
+        """Returns when what this rank has replied was sent: it may be changed from then on."""
+        unsent, self._unsent = self._unsent, []
+        for is_sent in unsent:
+            while not is_sent.acquire(timeout=_LOOK_S):
+                self.generation.check()
 
     def close(self) -> None:
         """Closes the connections."""
@@ -235,8 +283,16 @@ class RankEdges:
 
     def _failed(self, rank: int, error: Exception) -> Exception:
         """What to raise for a call, or a wait, that has failed."""
-        if self.generation.error is None and isinstance(error, TimeoutError):
+        generation = self.generation
+        if generation.error is not None:
+            return generation.error
+        if isinstance(error, TimeoutError):
             return self._late()
+        if isinstance(error, Gone):
+            me = generation.name_of(generation.rank)
+            return generation.missed(
+                error.args[0], f"while {me} waits for it in {self._operation}"
+            )
         return self.generation.failed_call(self.ranks[rank], error)
 
     def _late(self) -> Exception:

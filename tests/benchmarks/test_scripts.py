@@ -75,6 +75,7 @@ def test_every_script_runs_quickly_and_says_where_it_was_measured(
     ("command", "printed"),
     [
         ("saves.py --kills=5 --resumes=2", "resumed "),
+        ("collectives.py --quick", "data that two ranks swap"),
         ("edges.py --workers=3 --calls=3000 --samples=3", "3,000 calls on 6 edges"),
         ("heartbeats.py --beats=20", "silent       in C"),
         ("preload.py --module=json --workers=2 --rounds=1", "multiprocessing, forkserver "),
