@@ -144,8 +144,9 @@ class Participation:
 
     def _leave(self, why: str, *, has_returned: bool = False) -> None:
         """The second time does nothing."""
-        if self._attendance is not None:
-            self._attendance.leave(why, has_returned=has_returned)
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+        with context.current().interruption.forbidden():
+            if self._attendance is not None:
+                self._attendance.leave(why, has_returned=has_returned)
+            if self._group is not None:
+                self._group.close()
+                self._group = None
