@@ -2,10 +2,10 @@
 
     python benchmarks/collectives.py --ranks 2 4
 
-Ours and gloo's take turns, round by round; a round counts with the time of its slowest rank, and of all rounds
-the median. gloo is torch.distributed's, in processes of their own for each rank, as ours; without torch there is
-only ours. What is promised is at the end: at most 1.3 times gloo's time below 1 MB, at most its time from
-4 MB on. On a busy machine single lines say little: the last lines are medians over the sizes.
+Ours and gloo's, that of torch.distributed, take turns, round by round; a round counts with the time of its
+slowest rank, and of all rounds the median. Without torch there is only ours. What is promised is at the end:
+at most 1.3 times gloo's time below 1 MB, at most its time from 4 MB on. On a busy machine single lines say
+little: the last lines are medians over the sizes.
 """
 
 from __future__ import annotations

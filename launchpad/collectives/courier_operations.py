@@ -1,6 +1,6 @@
 """CourierOperations: collective operations over the edges of the graph.
 
-    up to SMALL bytes     all send theirs to rank 0, which reduces in the order of ranks, and answers: one call
+    up to SMALL bytes     all send theirs to rank 0, which reduces in the order of ranks and answers
     more, up to 8 ranks   direct: each rank sends each other its part, reduces what it gets in the order of
                           ranks, and sends each other the result
     more ranks            ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
@@ -23,7 +23,7 @@ from launchpad.collectives.operations import Operations
 from launchpad.collectives.port import RankEdges
 
 SMALL, AT_ROOT = 1 << 20, 4 << 20
-"""Bytes: of the array, and of all that rank 0 receives. Above either it is cut; see benchmarks/collectives.py."""
+"""Bytes: of the array, and of all that rank 0 gets. What is larger is cut: see benchmarks/collectives.py."""
 
 MANY = 8
 """Ranks; from more on the ring is used."""

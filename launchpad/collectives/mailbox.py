@@ -45,9 +45,9 @@ class Mailbox:
             for key, (theirs, _) in self._messages.items():
                 if theirs != operation and key[:2] == (communicator, number):
                     raise Different(operation, key[3], theirs)
-            if (meeting := self._meetings.get((communicator, number))) is not None:
-                if meeting.operation != operation:
-                    raise Different(operation, min(meeting.parts), meeting.operation)
+            meeting = self._meetings.get((communicator, number))
+            if meeting is not None and meeting.operation != operation:
+                raise Different(operation, min(meeting.parts), meeting.operation)
 
     def put(self, key: Key, operation: str, data: Any) -> None:
         """A message has come. Raises Different if this rank does something else."""
@@ -93,7 +93,7 @@ class Mailbox:
         So those that were waiting for an answer are not woken one after the other.
 
         Args:
-            ranks, answer: Given by this rank itself: those that come, and what makes the answer of their data.
+            ranks, answer: Given by this rank itself: those that come, and what answers them.
 
         Raises:
             Gone: one that has not come has returned.
@@ -107,23 +107,22 @@ class Mailbox:
             meeting.parts[key[3]] = data
             if answer is not None:
                 meeting.ranks, meeting.answer = ranks, answer
-            is_complete = len(meeting.parts) == len(meeting.ranks)
-            if is_complete:
+            wait = None
+            if len(meeting.parts) == len(meeting.ranks):
                 del self._meetings[key[:2]]
             else:
                 for rank in meeting.ranks:
                     if rank in self._gone and rank not in meeting.parts:
                         raise Gone(rank)
-                wait = self._waits[key] = _Wait()
-                meeting.waits[key] = wait
-        if not is_complete:
+                wait = self._waits[key] = meeting.waits[key] = _Wait()
+        if wait is not None:
             return self._wait(wait, key, timeout_s)
         assert meeting.answer is not None
         result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
         with self._lock:
-            for waiting, wait in meeting.waits.items():
-                if self._waits.pop(waiting, None) is wait:
-                    wait.succeed(result)
+            for waiting, other in meeting.waits.items():
+                if self._waits.pop(waiting, None) is other:
+                    other.succeed(result)
         return result
 
     def _check(self, key: Key, operation: str) -> None:

@@ -290,9 +290,7 @@ class RankEdges:
             return self._late()
         if isinstance(error, Gone):
             me = generation.name_of(generation.rank)
-            return generation.missed(
-                error.args[0], f"while {me} waits for it in {self._operation}"
-            )
+            return generation.missed(error.args[0], f"while {me} waits for it in {self._operation}")
         return self.generation.failed_call(self.ranks[rank], error)
 
     def _late(self) -> Exception:

@@ -114,7 +114,7 @@ def test_an_elastic_group_waits_for_all_at_first_and_for_enough_later() -> None:
 
 def test_one_that_comes_back_when_the_others_are_done_is_done_too() -> None:
     membership = Membership(3, min_replicas=2)
-    zero, one, two = formed(membership, 3)
+    _, one, _ = formed(membership, 3)
     membership.leave(one, "has died")
     survivors = session(0), session(2)
     for each in survivors:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +18,13 @@ UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minim
 
 
 @pytest.fixture(params=["at root", "direct", "ring"])
-def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whatever the size, this one."""
     if request.param != "at root":
         monkeypatch.setattr(courier_operations, "SMALL", -1)
     if request.param == "ring":
         monkeypatch.setattr(courier_operations, "MANY", 1)
-    yield request.param
+    return str(request.param)
 
 
 def reduce_all(group: lp.Collective, sizes: list[int]) -> dict[Any, Any]:
@@ -114,7 +113,11 @@ def reduce_trees(group: lp.Collective) -> list[Any]:
     model = Model(np.ones((2, 2), np.float32) * rank, 0.5 * rank)
     tree = {"b": (model, None), "a": [rank, Pair(True, np.int8(rank))]}
     other_order = dict(reversed(tree.items())) if rank else tree
-    return [group.all_reduce(other_order), group.all_reduce([1.0, 2.0], "mean"), group.all_reduce(0.5)]
+    return [
+        group.all_reduce(other_order),
+        group.all_reduce([1.0, 2.0], "mean"),
+        group.all_reduce(0.5),
+    ]
 
 
 def test_trees_keep_their_structure_and_numbers_their_types() -> None:

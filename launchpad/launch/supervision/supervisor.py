@@ -294,9 +294,7 @@ class Supervisor:
         restarts = [at for at, _ in history]
         others = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
         n_left = sum(w is not worker and not w.has_failed for w in others)
-        decision = decide(
-            policy, ended, restarts, now, is_stopping=self.is_stopping, n_left=n_left
-        )
+        decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping, n_left=n_left)
         if decision.action is RestartAction.RESTART:
             return self._restart(worker, ended, decision, history, now)
         if decision.action is RestartAction.GIVE_UP:
