@@ -302,7 +302,9 @@ class Collective:
 
     def _refuse_part(self, method: str) -> None:
         if self._name:
-            raise ValueError(f"{method}() is for all ranks of {self.label!r}, not for a part of them")
+            raise ValueError(
+                f"{method}() is for all ranks of {self.label!r}, not for a part of them"
+            )
 
     def _check_rank(self, rank: int, what: str) -> None:
         if not 0 <= rank < self.size:

@@ -20,8 +20,6 @@ T = TypeVar("T")
 _VERDICT_S = 1.0
 """How much later than such an error its cause may be known."""
 
-_LOOKS = 5
-
 _KINDS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 
 
@@ -73,12 +71,10 @@ def cause_of(error: BaseException, generation: Generation) -> BaseException | No
     """
     if not _is_of_connection(error):
         return None
-    is_asked_to_stop = context.current().stop_event.is_set
-    for _ in range(_LOOKS):
-        if generation.wait_end(_VERDICT_S / _LOOKS):
-            return generation.error
-        if is_asked_to_stop():
-            return Stopped()
+    if generation.wait_end(_VERDICT_S):
+        return generation.error
+    if context.current().stop_event.is_set():
+        return Stopped()
     if generation.returned:
         return generation.missed(min(generation.returned), "while others wait for it")
     return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
+from launchpad import context
 from launchpad.collectives.membership import Broken, Event, Lost, Member
 from launchpad.errors import CollectiveMismatch, MembersChanged, PeerFailed
 
+_LOOK_S = 0.1
 _NOTICE_S = 2.0
 """How long the rendezvous may take to notice that a rank has died, of which a call has failed."""
 
@@ -63,8 +66,12 @@ class Generation:
         self._has_ended.set()
 
     def wait_end(self, timeout_s: float) -> bool:
-        """Waits until it ends, so long at most; whether it has."""
-        return self._has_ended.wait(timeout_s)
+        """Waits until it ends, so long at most, or until this worker is asked to stop; whether it has."""
+        deadline, me = time.monotonic() + timeout_s, context.try_current()
+        while not self._has_ended.wait(_LOOK_S):
+            if time.monotonic() > deadline or (me is not None and me.stop_event.is_set()):
+                return False
+        return True
 
     def on_end(self, callback: Callable[[Exception], object]) -> None:
         """Calls back once with the error, in a thread of the library; at once if it has ended already."""
@@ -90,12 +97,12 @@ class Generation:
         """The error of waiting for a rank that has returned; the others are told as well."""
         member = self.members[rank]
         self._report(Lost(self.number, member, f"has returned, {while_in}", has_returned=True))
-        self._has_ended.wait(_NOTICE_S)
+        self.wait_end(_NOTICE_S)
         return self.error or self.lost(member, "has returned", has_returned=True)
 
     def failed_call(self, rank: int, cause: Exception) -> Exception:
         """The error for a call of this rank that has failed: what the rendezvous says, if it does."""
-        self._has_ended.wait(_NOTICE_S)
+        self.wait_end(_NOTICE_S)
         return self.error or self.lost(self.members[rank], f"does not answer: {cause}")
 
     def mismatch(self, ours: str, rank: int, theirs: str) -> Exception:

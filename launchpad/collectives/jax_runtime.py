@@ -3,8 +3,8 @@
     rank 0   listens at a port that was free, and puts its address into the store
     others   find it there
 
-jax has one runtime in a process, and no second one after it: where a rank has failed, all processes of the
-gang have to end. What waits in it would do so for minutes, so they are ended soon after.
+jax has one runtime in a process, and no second one after it: where a rank has failed, the processes of all
+ranks have to end. What waits in it would do so for minutes, so they are ended soon after.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _DEFAULT_S = 300.0
 class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without torch
     """A `torch.distributed.Store` over a client of `StoreServer`. One per rank; torch's threads may share it.
 
-    torch keeps only its C++ half alive: whoever makes a group of it keeps the object as long as the group.
+    torch keeps only its C++ half alive: keep this object as long as the group that is made with it.
 
     Args:
         client: Of a server that inherits `StoreServer`.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,12 @@ import pytest
 import launchpad as lp
 
 pytest.importorskip("torch")
-from tests.helpers import torch_nodes
+from tests.docs import pages
+from tests.helpers import scripts, torch_nodes
+
+HAS_JAX = (
+    importlib.util.find_spec("jax") is not None
+)  # which must not be imported where processes fork
 
 PRELOAD = ["tests.helpers.torch_nodes", "torch._dynamo"]
 AT_ONCE = lp.RestartPolicy(scope="group", backoff=0)
@@ -132,8 +139,36 @@ def test_threads_are_told_why_they_have_no_default_group() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
 def test_jax_computes_over_all_ranks_and_begins_anew_when_one_has_died() -> None:
     program = program_of(torch_nodes.compute_with_jax, 2, restart=AT_ONCE)
 
     assert run(program) == [[2, 2, [1.0, 2.0]]] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        ("docs/snippets/on_torch/ddp.py", "\n[[3.0, 1.0], [3.0, 1.0]]\n"),
+        ("docs/snippets/on_torch/script.py", "[2.0, 2.0]\n"),
+        pytest.param(
+            "docs/snippets/on_torch/with_jax.py",
+            "[1.0, 1.0]\n",
+            marks=pytest.mark.skipif(not HAS_JAX, reason="jax is not installed"),
+        ),
+        ("benchmarks/torch_training.py --quick", "1 kills: equal bits"),
+    ],
+)
+def test_what_the_page_shows_runs(script: str, printed: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *script.split()],
+        cwd=pages.ROOT,
+        env=scripts.environment(),
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert printed in done.stdout
