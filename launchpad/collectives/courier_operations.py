@@ -1,6 +1,7 @@
 """CourierOperations: collective operations over the edges of the graph.
 
     up to SMALL bytes     all send theirs to rank 0, which reduces in the order of ranks and answers
+    more, 2 ranks         both send the other theirs, and reduce
     more, up to 8 ranks   direct: each rank sends each other its part, reduces what it gets in the order of
                           ranks, and sends each other the result
     more ranks            ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
@@ -14,6 +15,7 @@ Optimization of collective communication operations in MPICH (2005).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +26,9 @@ from launchpad.collectives.port import RankEdges
 
 SMALL, AT_ROOT = 1 << 20, 4 << 20
 """Bytes: of the array, and of all that rank 0 gets. What is larger is cut: see benchmarks/collectives.py."""
+
+TINY = 56 << 10
+"""Bytes; so much is copied into the message: quicker than to send it beside."""
 
 MANY = 8
 """Ranks; from more on the ring is used."""
@@ -55,7 +60,11 @@ class CourierOperations(Operations):
             self._reduce_at_root(flat, op, out)
             return
         bounds = even_bounds(flat.size, self.size)
-        if self.size <= MANY:
+        if self.size == 2:
+            self._edges.send(1 - self.rank, 0, flat)
+            theirs = self._edges.receive(1 - self.rank, 0)
+            _UFUNCS[op](*((theirs, flat) if self.rank else (flat, theirs)), out=out)
+        elif self.size <= MANY:
             mine = out[bounds[self.rank] : bounds[self.rank + 1]]
             self._reduce_direct(flat, op, bounds, mine)
             for rank, part in enumerate(self._edges.swap_with_all([mine] * self.size, 1)):
@@ -129,17 +138,19 @@ class CourierOperations(Operations):
         return received
 
     def _reduce_at_root(self, flat: Any, op: str, out: Any) -> None:
-        ufunc = _UFUNCS[op]
+        ufunc, is_tiny = _UFUNCS[op], flat.nbytes <= TINY
 
         def reduce(parts: list[Any]) -> Any:
-            if len(parts) == 1:
-                return parts[0]
-            total = ufunc(parts[0], parts[1])
-            for part in parts[2:]:
-                ufunc(total, part, out=total)
-            return total
+            arrays = [np.frombuffer(part, flat.dtype) for part in parts] if is_tiny else parts
+            total = arrays[0]
+            if len(arrays) > 1:
+                total = ufunc(arrays[0], arrays[1])
+            for array in arrays[2:]:
+                ufunc(total, array, out=total)
+            return total.tobytes() if is_tiny else total
 
-        out[...] = self._edges.meet(flat, reduce)
+        total = self._edges.meet(flat.tobytes() if is_tiny else flat, reduce)
+        out[...] = np.frombuffer(total, flat.dtype) if is_tiny else total
 
     def _from_root(self, data: Any, root: int) -> Any:
         """Down a binomial tree: in each step, each that has it sends it on."""
@@ -192,5 +203,10 @@ def even_bounds(n: int, parts: int) -> list[int]:
     return [part * size + min(part, larger) for part in range(parts + 1)]
 
 
+@functools.cache
+def _name(dtype: Any) -> str:
+    return str(dtype)
+
+
 def _shown(flat: Any) -> str:
-    return f"{flat.size:,} × {flat.dtype}"
+    return f"{flat.size:,} × {_name(flat.dtype)}"
