@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,26 @@ def test_ranks_that_wait_in_gloo_for_each_other_raise_peer_failed_when_a_third_o
     for name in ("rank-1", "rank-2"):
         assert "PeerFailed" in others[name].error_type
         assert "rank-0 (rank 0 of 3 in 'rank', generation 1)" in others[name].cause
+
+
+@pytest.mark.slow
+def test_a_script_ends_well_after_threads_were_freed_from_gloo(tmp_path: Path) -> None:
+    command = scripts.write(
+        tmp_path,
+        "import launchpad as lp\n"
+        "from tests.helpers import torch_nodes\n"
+        "program = lp.Program('threads')\n"
+        "with program.group('rank', restart=lp.RestartPolicy(scope='group', backoff=0)):\n"
+        "    for _ in range(3):\n"
+        "        node = lp.CollectiveNode(torch_nodes.fail_once, backend='gloo')\n"
+        "        program.add_node(node)\n"
+        "print(lp.run(program, 'local_mt')['rank'])\n",
+    )
+
+    done = scripts.run(command, env=scripts.environment())
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[6, 6, 6]" in done.stdout
 
 
 @pytest.mark.slow

@@ -248,3 +248,20 @@ def compute_with_jax(group: lp.Collective) -> list[Any]:
         os.kill(os.getpid(), signal.SIGKILL)
     gathered = multihost_utils.process_allgather(np.array([group.rank + 1.0]))
     return [group.generation, jax.process_count(), np.asarray(gathered).ravel().tolist()]
+
+
+def fail_once(group: lp.Collective) -> int:
+    """In the first generation one rank fails while the others wait in gloo."""
+    group.barrier()
+    if group.generation == 1 and group.rank == 0:
+        raise ValueError("told to fail")
+    return int(group.all_reduce(1)) * group.generation
+
+
+def meet_everywhere(group: lp.Collective) -> list[Any]:
+    """By operations of gloo, and in torch's default group."""
+    group.init_torch()
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GLOO_SOCKET_IFNAME")
+    return [group.all_reduce(group.rank), total.item(), *(os.environ.get(name) for name in names)]
