@@ -264,4 +264,4 @@ def meet_everywhere(group: lp.Collective) -> list[Any]:
     total = torch.ones(1)
     dist.all_reduce(total)
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GLOO_SOCKET_IFNAME")
-    return [group.all_reduce(group.rank), total.item(), *(os.environ.get(name) for name in names)]
+    return [group.all_reduce(group.rank), total.item(), {name: os.environ[name] for name in names}]
