@@ -96,16 +96,18 @@ class Attendance:
             self._client.with_options(timeout_s=_STOP_S).report(event)
 
     def _listen(self) -> None:
-        """Runs in a thread of its own."""
+        """Runs in a thread of its own. However it ends, no rank goes on without it."""
+        error: BaseException | None = None
         try:
             for event in self._stream:
                 self._take(event)
-            error = None
-        except CourierError as lost:
+        except (
+            BaseException
+        ) as lost:  # also what closing the stream, or the stop of a server, makes of it
             error = lost
         if self._has_left or self._me.stop_event.is_set():
             return
-        text = f"the rendezvous of {self._label!r} is lost: {error or 'its stream has ended'}"
+        text = f"the rendezvous of {self._label!r} is lost: {error or 'its stream has ended'!r}"
         failed = PeerFailed(text, f"{self._label}.rendezvous-0")
         self._formed.close(failed)
         if self._generation is not None:

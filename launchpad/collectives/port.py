@@ -21,7 +21,7 @@ from launchpad.address import Address
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.mailbox import Different, Gone, Key, Mailbox
 from launchpad.courier import Client, CourierError, close
-from launchpad.errors import LaunchpadError, PeerFailed
+from launchpad.errors import LaunchpadError, PeerFailed, Stopped
 from launchpad.nodes.courier import CourierHandle
 
 _MARGIN_S = 5.0
@@ -40,14 +40,20 @@ class Port:
 
     def put(self, generation: int, key: Key, operation: str, data: Any) -> None:
         """A message of another rank. One of a generation that is over here is refused."""
-        self._put(self.mailbox(generation), generation, key, operation, data)
+        try:
+            self._put(self.mailbox(generation), generation, key, operation, data)
+        except Stopped:
+            raise _stopping(generation) from None
 
     def swap(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
         """The same; returns the reply, once there is one."""
         mailbox = self.mailbox(generation)
-        self._put(mailbox, generation, key, operation, data)
         communicator, number, step, source = key
-        return mailbox.take((communicator, number, _REPLIES + step, -1 - source), timeout_s)
+        try:
+            self._put(mailbox, generation, key, operation, data)
+            return mailbox.take((communicator, number, _REPLIES + step, -1 - source), timeout_s)
+        except Stopped:
+            raise _stopping(generation) from None
 
     def meet(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
         """A message of another rank for an operation that all send to this one; returns the answer."""
@@ -56,6 +62,8 @@ class Port:
             return mailbox.meet(key, operation, data, timeout_s)
         except Different as different:
             raise self._mismatch(generation, different) from None
+        except Stopped:
+            raise _stopping(generation) from None
 
     def progress(self, generation: int, communicator: str) -> int:
         """The number of the operation that this rank has begun last."""
@@ -92,6 +100,11 @@ class Port:
         now = self._generation
         is_now = now is not None and now.number == generation
         return now.mismatch(*different.args) if now is not None and is_now else different
+
+
+def _stopping(generation: int) -> PeerFailed:
+    """For the caller: it is this worker that is asked to stop, not that of the caller."""
+    return PeerFailed("that rank is asked to stop", generation=generation)
 
 
 class RankHandle(CourierHandle[Port]):
