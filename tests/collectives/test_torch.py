@@ -46,6 +46,20 @@ def run(program: lp.Program, launch_type: str = "test_mp") -> list[Any]:
     return list(lp.run(program, launch_type, preload=preload)["rank"])
 
 
+def printed_by(command: list[str]) -> str:
+    """What it prints; its exit code is 0."""
+    done = subprocess.run(
+        command,
+        cwd=pages.ROOT,
+        env=scripts.environment(),
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def are_equal(a: torch_nodes.Weights, b: torch_nodes.Weights) -> bool:
     """Bit for bit."""
     return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
@@ -92,10 +106,7 @@ def test_a_script_ends_well_after_threads_were_freed_from_gloo(tmp_path: Path) -
         "print(lp.run(program, 'local_mt')['rank'])\n",
     )
 
-    done = scripts.run(command, env=scripts.environment())
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "[6, 6, 6]" in done.stdout
+    assert "[6, 6, 6]" in printed_by(command)
 
 
 @pytest.mark.slow
@@ -182,14 +193,4 @@ def test_jax_computes_over_all_ranks_and_begins_anew_when_one_has_died() -> None
     ],
 )
 def test_what_the_page_shows_runs(script: str, printed: str) -> None:
-    done = subprocess.run(
-        [sys.executable, *script.split()],
-        cwd=pages.ROOT,
-        env=scripts.environment(),
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert printed in done.stdout
+    assert printed in printed_by([sys.executable, *script.split()])
