@@ -7,6 +7,7 @@ it waits for has returned), what arrives is compared with what this rank does, a
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,8 +170,13 @@ class Mailbox:
 
     def end_at_stop(self) -> None:
         """Has the program's stop end all waits, in threads as well."""
-        me = context.current()
-        me.call_at_stop(lambda: self.end(Stopped()))
+        mailbox = weakref.ref(self)
+
+        def end() -> None:
+            if (it := mailbox()) is not None:
+                it.end(Stopped())
+
+        context.current().call_at_stop(end)
 
 
 class _Wait:
