@@ -133,6 +133,7 @@ class Attendance:
                 generation_now.note_returned(member.rank)
             case Lost(member=member, why=why, has_returned=has_returned):
                 if why == STOPPED and self._me.stop_event.wait(_STOP_S):
+                    generation_now.note_stop()
                     return
                 generation_now.end(generation_now.lost(member, why, has_returned=has_returned))
             case Changed(worker=worker):

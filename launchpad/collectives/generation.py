@@ -42,6 +42,7 @@ class Generation:
         self._callbacks: list[Callable[[Exception], object]] = []
         self.returned: set[int] = set()
         self._on_return: list[Callable[[int], None]] = []
+        self._on_stop: list[Callable[[], object]] = []
 
     @property
     def error(self) -> Exception | None:
@@ -80,6 +81,15 @@ class Generation:
                 self._callbacks.append(callback)
                 return
         callback(self._error)
+
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Calls back when a member has left, and this worker is asked to stop as well."""
+        self._on_stop.append(callback)
+
+    def note_stop(self) -> None:
+        """A member has left since the program stops, or the group is started again: none waits for it."""
+        for callback in tuple(self._on_stop):
+            callback()
 
     def on_return(self, callback: Callable[[int], None]) -> None:
         """Calls back with each rank whose function returns."""

@@ -126,6 +126,7 @@ class TorchStores:
         self._client, self._generation = client, generation
         self._stores: list[CourierStore] = []
         generation.on_end(lambda error: self.shut())
+        generation.on_stop(self.shut)
 
     def new(self, name: str) -> CourierStore:
         """A store with keys of its own, which has this name in all ranks that are to meet there."""
