@@ -22,6 +22,7 @@ def program_of(n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = N
     return program
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_rank_that_is_killed_is_known_to_the_others_within_a_second(busy: bool) -> None:
     policy = lp.RestartPolicy(backoff=0)  # each by itself: no rank learns of it from the supervisor
