@@ -10,6 +10,8 @@ from launchpad.address import get_port_from_address as get_port_from_address
 from launchpad.barriers import barrier as barrier
 from launchpad.callers import Caller as Caller
 from launchpad.callers import caller as caller
+from launchpad.collectives.collective import Collective as Collective
+from launchpad.collectives.node import CollectiveNode as CollectiveNode
 from launchpad.compat import AbstractAddressBuilder as AbstractAddressBuilder
 from launchpad.compat import LaunchContext as LaunchContext
 from launchpad.compat import SimpleLocalAddressBuilder as SimpleLocalAddressBuilder
@@ -35,12 +37,15 @@ from launchpad.courier.server.decorators import idempotent as idempotent
 from launchpad.courier.server.decorators import priority as priority
 from launchpad.courier.server.decorators import serves as serves
 from launchpad.errors import BarrierBroken as BarrierBroken
+from launchpad.errors import CollectiveMismatch as CollectiveMismatch
 from launchpad.errors import DefinitionError as DefinitionError
 from launchpad.errors import DoNotRestart as DoNotRestart
 from launchpad.errors import LaunchError as LaunchError
 from launchpad.errors import LaunchpadError as LaunchpadError
+from launchpad.errors import MembersChanged as MembersChanged
 from launchpad.errors import NotRunningError as NotRunningError
 from launchpad.errors import PayloadError as PayloadError
+from launchpad.errors import PeerFailed as PeerFailed
 from launchpad.errors import ProgramFailed as ProgramFailed
 from launchpad.errors import QueueClosed as QueueClosed
 from launchpad.errors import QueueEmpty as QueueEmpty
@@ -59,6 +64,7 @@ from launchpad.handle import Deferred as Deferred
 from launchpad.handle import Dereferenceable as Dereferenceable
 from launchpad.handle import Handle as Handle
 from launchpad.handle import maybe_dereference as maybe_dereference
+from launchpad.inbox import Inbox as Inbox
 from launchpad.launch.backends.backend import Backend as Backend
 from launchpad.launch.backends.backend import Workers as Workers
 from launchpad.launch.detached import Detached as Detached

@@ -320,6 +320,10 @@ class RunContext:
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
         """Calls `handler` once, when the program stops; at once if it is stopping already."""
         self.handles_stop = True
+        self.call_at_stop(handler)
+
+    def call_at_stop(self, handler: Callable[[], None]) -> None:
+        """The same for what wakes waits of ours: the worker is interrupted as if there were none."""
         with self._stop_lock:
             self._stop_handlers.append(handler)
             is_late = self.stop_event.is_set()
@@ -422,6 +426,11 @@ def enter_process(context: RunContext) -> None:
     global _process
     _process = context
     caller.provide(_peer)
+
+
+def is_a_process(context: RunContext) -> bool:
+    """Whether this worker has its process to itself, but for threads of its own."""
+    return _process is not None and (context.parent or context) is _process
 
 
 def _peer() -> Peer | None:

@@ -12,6 +12,9 @@
     ├── QueueFull, QueueEmpty (TimeoutError)    a queue had no room, or no item, within the time
     ├── QueueClosed (also an EOFError)          nothing comes out of a queue any more, or may go in
     ├── QueueLost                               a queue's worker was started again, and what waited is lost
+    ├── PeerFailed                              another rank of a collective has died, or has left
+    │   └── MembersChanged                      others have come: the next generation begins
+    ├── CollectiveMismatch (also a ValueError)  ranks of a collective did different things
     ├── StateError                              what a worker saves cannot be written or read
     ├── DoNotRestart                            a worker failed and would fail again if it were restarted
     └── StaleError                              a CacherNode has no answer that is fresh enough
@@ -117,6 +120,45 @@ class QueueLost(LaunchpadError):
 
     Raised once in each thread that used the queue before; then the new one can be used.
     """
+
+
+class PeerFailed(LaunchpadError):
+    """Another rank of a collective has died or left, so that this generation of it is over.
+
+    Every operation of that generation raises it from then on.
+
+    Attributes:
+        worker: The worker of that rank, `trainer-2`; the failure report takes it for the cause.
+        rank: Its rank in that generation; -1 where it is none of the ranks.
+        generation: The number of the generation.
+        has_returned: Whether it has not died: its function has returned while others waited for it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        worker: str = "",
+        rank: int = -1,
+        generation: int = 0,
+        has_returned: bool = False,
+    ) -> None:
+        super().__init__(message, worker, rank, generation, has_returned)
+        self.worker, self.rank, self.generation = worker, rank, generation
+        self.has_returned = has_returned
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class MembersChanged(PeerFailed):
+    """A worker has come to an elastic collective: the next generation begins, with it.
+
+    A PeerFailed, so that one `except` serves both.
+    """
+
+
+class CollectiveMismatch(LaunchpadError, ValueError):
+    """Ranks of a collective did different things at the same point; the text names two of them, and both."""
 
 
 class StateError(LaunchpadError):

@@ -182,7 +182,11 @@ class Program(Opaque):
             each.added_at, each.added_to = added_at, owner
             for address in each.addresses:
                 address.owner = f"{each!r} in {owner}"
+        siblings = [m for n in self._nodes[label] for m in (n, *n.members())]
         self._nodes[label].append(node)
+        for each in members:
+            each.joined(label, siblings, self._add_worker)
+            siblings.append(each)
         return node.create_handle()
 
     def edges(self) -> list[Edge]:
@@ -202,6 +206,14 @@ class Program(Opaque):
 
     def __repr__(self) -> str:
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
+
+    def _add_worker(self, node: Node[HandleT], label: str) -> HandleT:
+        """Adds what serves the nodes of a group, while that may be open."""
+        current, self._current = self._current, None
+        try:
+            return self.add_node(node, label)
+        finally:
+            self._current = current
 
     def _open_group(self, options: Group) -> None:
         label, known = options.label, self._groups.get(options.label)

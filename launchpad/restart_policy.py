@@ -50,6 +50,8 @@ class RestartPolicy:
         heartbeat_s: How long a `run()` may go without a call of `lp.heartbeat()`. Past it the worker's stacks
           are written to its log, and it is killed, which counts as a failure. One that only serves is not
           watched.
+        min_replicas: For a group of `lp.CollectiveNode`, with scope `worker`: so many go on. When one is lost
+          the others begin the next generation without it; when it is back, another one with it.
     """
 
     mode: str = ON_FAILURE
@@ -61,6 +63,7 @@ class RestartPolicy:
     stop_grace_s: float | None = None
     save_every_s: float | None = None
     heartbeat_s: float | None = None
+    min_replicas: int | None = None
 
     def __post_init__(self) -> None:
         timeout_s, grace_s = self.start_timeout_s, self.stop_grace_s
@@ -85,7 +88,16 @@ class RestartPolicy:
                 )
             ),
         )
-        refuse_unless(self, rules)
+        fewest = self.min_replicas
+        is_count = isinstance(fewest, int) and not isinstance(fewest, bool) and fewest > 0
+        refuse_unless(
+            self, (*rules, ("min_replicas", fewest is None or is_count, "1 or more, or None"))
+        )
+        if fewest is not None and self.scope != WORKER:
+            raise DefinitionError(
+                f"RestartPolicy(scope={self.scope!r}, min_replicas={fewest}): with min_replicas each worker"
+                " is started again by itself, scope='worker'"
+            )
 
     def delay_s(self, n_before: int) -> float:
         """How long a restart waits that has had `n_before` others before it within the window."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from launchpad.address import Address
@@ -68,6 +69,22 @@ class Node(abc.ABC, Generic[HandleT]):
             )
         self.addresses.append(address)
         return address
+
+    def joined(
+        self,
+        label: str,
+        siblings: Sequence[Node[Any]],
+        add_worker: Callable[[Node[Any], str], Handle[Any]],
+    ) -> None:
+        """Called once, when it has been added to a group, by itself or in a colocation.
+
+        For kinds whose replicas know each other, or need a worker that serves all of them.
+
+        Args:
+            siblings: The nodes that the group had before, those in colocations as well.
+            add_worker: Adds a node to the program, in a group of its own, and returns its handle.
+        """
+        return
 
     def members(self) -> tuple[Node[Any], ...]:
         """The nodes inside this one; none, unless it is a colocation."""

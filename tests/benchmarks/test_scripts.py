@@ -76,6 +76,7 @@ def test_every_script_runs_quickly_and_says_where_it_was_measured(
     [
         ("saves.py --kills=5 --resumes=2", "resumed "),
         ("pool.py --quick", "all results, in order: yes; twice: 0"),
+        ("collectives.py --quick", "data that two ranks swap"),
         ("edges.py --workers=3 --calls=3000 --samples=3", "3,000 calls on 6 edges"),
         ("queues.py --quick", "0 of these unnoticed"),
         ("streams.py --quick", "argument, lists of rows"),

@@ -30,11 +30,11 @@ KNOWN_COMMANDS = [
     r"kubectl config (use-context|set-context --current) \S+",
     r'echo "image: \S+" > settings\.yaml',
 ]
-ON_CLUSTERS = ("on_ray", "on_kubernetes")
+ELSEWHERE = ("on_ray", "on_kubernetes", "on_torch")  # run where there is one
 SCRIPTS = sorted(
     p
     for p in SNIPPETS.rglob("*.py")
-    if not p.name.startswith("test_") and p.parent.name not in ON_CLUSTERS
+    if not p.name.startswith("test_") and p.parent.name not in ELSEWHERE
 )
 CODE = ("python", "toml", "yaml", "dockerfile")
 EXIT_CODES = {"failing.py": 1}

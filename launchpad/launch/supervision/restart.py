@@ -38,6 +38,7 @@ class Reason(StrEnum):
     OPTED_OUT = "it asked not to be started again"
     CANNOT_IMPORT = "its code cannot be imported, and another start would not change that"
     TOO_OFTEN = "it was started again too often"
+    ENOUGH_LEFT = "its group goes on with min_replicas or more"
     FAILED = "it failed"
     ALWAYS = "its policy says always"
 
@@ -62,8 +63,13 @@ def decide(
     now: float,
     *,
     is_stopping: bool = False,
+    n_left: int = 0,
 ) -> Decision:
-    """What to do about a worker that has ended, whose scope was restarted before at these times."""
+    """What to do about a worker that has ended, whose scope was restarted before at these times.
+
+    Args:
+        n_left: How many others of its group have not ended for good by a failure.
+    """
     if ended.kind == STOPPED:
         return Decision(RestartAction.LEAVE, Reason.REQUESTED)
     if ended.kind == SUCCEEDED and (policy.mode != ALWAYS or is_stopping):
@@ -78,10 +84,15 @@ def decide(
         refusal = Reason.CANNOT_IMPORT
     if is_stopping:  # a failure that the policy covers does not make the program fail at its end
         return Decision(RestartAction.GIVE_UP if refusal else RestartAction.LEAVE, Reason.STOPPING)
+    goes_on = policy.min_replicas is not None and n_left >= policy.min_replicas
     if refusal:
+        if goes_on and refusal is Reason.NO_POLICY:
+            return Decision(RestartAction.LEAVE, Reason.ENOUGH_LEFT)
         return Decision(RestartAction.GIVE_UP, refusal)
     n_before = sum(now - at < policy.within_s for at in restarts)
     if n_before >= policy.max_restarts:
+        if goes_on:
+            return Decision(RestartAction.LEAVE, Reason.ENOUGH_LEFT, n_before=n_before)
         return Decision(RestartAction.GIVE_UP, Reason.TOO_OFTEN, n_before=n_before)
     reason = Reason.ALWAYS if ended.kind == SUCCEEDED else Reason.FAILED
     return Decision(RestartAction.RESTART, reason, policy.delay_s(n_before), n_before)

@@ -19,6 +19,7 @@ from launchpad.launch.supervision.restart import (
     SILENT,
     START_TIMEOUT,
     Decision,
+    Reason,
     RestartAction,
     decide,
     given_up,
@@ -293,13 +294,18 @@ class Supervisor:
         counted_as = scopes.get(policy.scope, "program")
         history = self._restart_history.setdefault(counted_as, [])
         restarts = [at for at, _ in history]
-        decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping)
+        others = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
+        n_left = sum(w is not worker and not w.has_failed for w in others)
+        decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping, n_left=n_left)
         if decision.action is RestartAction.RESTART:
             return self._restart(worker, ended, decision, history, now)
         if decision.action is RestartAction.GIVE_UP:
             earlier = [failure for at, failure in history if now - at < policy.within_s]
             return self._fail(given_up(worker, ended, decision.reason, earlier), now)
-        commands = self._stop_if_done(now)
+        commands: list[Command] = []
+        if decision.reason is Reason.ENOUGH_LEFT:
+            commands = [PrintNote(f"{ended.headline()}; not started again: {decision.reason}")]
+        commands += self._stop_if_done(now)
         if self.is_stopping or not worker.plan.endpoints:
             return commands
         # A call to a server that has ended would wait for ever.

@@ -137,6 +137,11 @@ class WorkerState:
         """Whether something of it runs."""
         return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended by a failure, and is not started again."""
+        return self.state is State.ENDED and self.outcome is not None and self.outcome.is_failure
+
     def move(self, event: str) -> bool:
         """Goes to the next state of the table; False, and nothing changes, if it has none."""
         next_state = TRANSITIONS.get((self.state, event))

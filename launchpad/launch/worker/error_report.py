@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import launchpad
 from launchpad import courier, outcome
-from launchpad.errors import DoNotRestart
+from launchpad.errors import DoNotRestart, PeerFailed
 from launchpad.launch.planning import payload
 from launchpad.outcome import Outcome
 
@@ -64,7 +64,11 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
             " install the module there, or launch from its folder"
         )
     absent = (courier.WorkerFailed, courier.OutcomeUnknown, courier.NotSent)
-    blamed = (cause.server for cause in _causes(error) if isinstance(cause, absent))
+    blamed = (
+        cause.worker if isinstance(cause, PeerFailed) else cause.server
+        for cause in _causes(error)
+        if isinstance(cause, (PeerFailed, *absent))
+    )
     return replace(
         failed,
         error_type=payload.qualified(type(error)),

@@ -1,0 +1,186 @@
+"""Kills ranks that train with torch.distributed, at random moments: `python benchmarks/torch_training.py`.
+
+A group of processes trains with DDP, then with FSDP2, over gloo. After each step rank 0 saves all state.
+Again and again one of them is killed (SIGKILL): the others raise PeerFailed, all are started again, and go on
+where rank 0 had saved. In the end the weights must be those of a group that nobody disturbed, bit for bit.
+
+first step     from the kill to the end of the first step of the next generation, in all ranks
+PeerFailed     from the kill until a rank that waited in gloo has raised it; those that
+               waited for nothing are not counted
+
+    python benchmarks/torch_training.py --kills 20
+
+Exits with 1 if the weights differ. Needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import launchpad as lp
+
+PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp"]
+PRELOAD += ["torch.distributed.checkpoint.state_dict"]
+AT_ONCE = lp.RestartPolicy(scope="group", backoff=0, max_restarts=10**9)
+DEADLINE_S = 60.0
+KINDS = ("DDP", "FSDP2")
+
+
+def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: str) -> Any:
+    """Trains, and goes on where rank 0 has saved. What happens is noted, a line for each event."""
+    import torch
+    from torch import nn
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_state_dict,
+        set_state_dict,
+    )
+
+    lp.stop_event()  # which says that it ends by itself: it is not interrupted where it waits in gloo
+    group.init_torch()
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8))
+    if kind == "DDP":
+        # Else it builds its buckets anew after the first step, and three ranks add in another order.
+        model = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    else:
+        from torch.distributed.fsdp import fully_shard
+
+        for part in (model[0], model[2], model):
+            fully_shard(part, mesh=torch.distributed.init_device_mesh("cpu", (group.size,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    me, options = lp.current(), StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = group.broadcast_object(me.load() if group.rank == 0 else None)
+    first = 0
+    if state is not None:
+        first, weights, momenta = state
+        set_state_dict(
+            model, optimizer, model_state_dict=weights, optim_state_dict=momenta, options=options
+        )
+    try:
+        for step in range(first, steps):
+            rng = torch.Generator().manual_seed(1000 * step + group.rank)
+            x, y = torch.randn(16, 64, generator=rng), torch.randn(16, 8, generator=rng)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            states = get_state_dict(model, optimizer, options=options)
+            if group.rank == 0:
+                me.save((step + 1, *states))
+            if step == first:
+                note(notes, "step", group)
+            time.sleep(pause_s)
+        states = get_state_dict(model, optimizer, options=options)
+    except RuntimeError:
+        try:
+            group.barrier()  # what has ended the generation
+        except lp.PeerFailed:
+            note(notes, "PeerFailed", group)
+            raise
+        raise
+    return {name: value.numpy().tobytes() for name, value in states[0].items()}
+
+
+def note(notes: str, what: str, group: lp.Collective) -> None:
+    """Adds a line, in one write."""
+    line = f"{what} {group.generation} {group.rank} {time.monotonic()}\n"
+    descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+def noted(notes: Path, what: str, generation: int) -> list[float]:
+    """When ranks have noted it in that generation."""
+    lines = [line.split() for line in notes.read_text().splitlines()] if notes.exists() else []
+    return [float(line[3]) for line in lines if line[:2] == [what, str(generation)]]
+
+
+def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
+    """A group that nobody disturbs, and one with kills: whether their weights are equal, and the times."""
+    weights: list[Any] = []
+    n_killed, first_step_s, peer_failed_s = 0, [], []
+    chance, steps = random.Random(seed), 20 * kills + 20
+    for disturbed in (False, True):
+        program = lp.Program("training")
+        with tempfile.TemporaryDirectory() as folder:
+            notes = Path(folder) / "notes"
+            pause_s = 0.02 if disturbed else 0.0
+            with program.group("rank", restart=AT_ONCE):
+                for _ in range(ranks):
+                    program.add_node(lp.CollectiveNode(train, kind, steps, pause_s, str(notes)))
+            terminal = "output_to_files"
+            with lp.launch(program, "local_mp", preload=PRELOAD, terminal=terminal) as running:
+                for generation in range(1, kills + 1 if disturbed else 0):
+                    wait_for(notes, generation, ranks)
+                    time.sleep(chance.uniform(0, 0.2))
+                    victims = [s.pid for s in running.status() if s.label == "rank" and s.pid]
+                    killed_at = time.monotonic()
+                    os.kill(chance.choice(victims), signal.SIGKILL)
+                    n_killed += 1
+                    wait_for(notes, generation + 1, ranks)
+                    first_step_s.append(max(noted(notes, "step", generation + 1)) - killed_at)
+                    peer_failed_s += [t - killed_at for t in noted(notes, "PeerFailed", generation)]
+                weights.append(running.results("rank", 10 * DEADLINE_S)[0])
+    return {
+        "kind": kind,
+        "ranks": ranks,
+        "kills": n_killed,
+        "bits_equal": weights[0] == weights[1],
+        "first_step_s": sorted(first_step_s),
+        "peer_failed_s": sorted(peer_failed_s),
+    }
+
+
+def wait_for(notes: Path, generation: int, ranks: int) -> None:
+    """Until all ranks have done a step in that generation."""
+    deadline = time.monotonic() + DEADLINE_S
+    while len(noted(notes, "step", generation)) < ranks:
+        if time.monotonic() > deadline:
+            sys.exit(f"FAILED: generation {generation} does not begin")
+        time.sleep(0.002)
+
+
+def shown(seconds: list[float]) -> str:
+    if not seconds:
+        return "none"
+    return (
+        f"median {statistics.median(seconds):.3f} s, at most {max(seconds):.3f} s ({len(seconds)})"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="one kill of DDP")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    kinds, kills = (KINDS[:1], 1) if asked.quick else (KINDS, asked.kills)
+    found = []
+    for kind in kinds:
+        result = measured(kind, asked.ranks, kills, asked.seed)
+        found.append(result)
+        bits = "equal bits" if result["bits_equal"] else "OTHER BITS"
+        print(f"{kind:6} {asked.ranks} ranks, {kills} kills: {bits}", flush=True)
+        print(f"       first step of the next generation: {shown(result['first_step_s'])}")
+        print(f"       PeerFailed: {shown(result['peer_failed_s'])}", flush=True)
+    if asked.json:
+        asked.json.write_text(json.dumps({"torch_training": found}, indent=2))
+    return 0 if all(each["bits_equal"] for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

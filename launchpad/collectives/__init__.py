@@ -1,0 +1,1 @@
+"""Collectives: groups of workers with ranks, that compute together."""

@@ -1,0 +1,142 @@
+"""Attendance: what keeps a rank in touch with the rendezvous, from joining to leaving."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from typing import Any
+
+from launchpad import context
+from launchpad.collectives.generation import Generation
+from launchpad.collectives.membership import (
+    Broken,
+    Changed,
+    Event,
+    Finished,
+    Formed,
+    Lost,
+    RankReturned,
+)
+from launchpad.courier import CourierError
+from launchpad.courier.client.stream import Stream
+from launchpad.errors import CollectiveMismatch, PeerFailed
+from launchpad.inbox import Inbox
+
+_STOP_S = 2.0
+"""A member that was asked to stop: so long until this one is, too, or it counts as lost."""
+
+STOPPED = "was asked to stop"
+
+
+class Attendance:
+    """One session at the rendezvous. Takes part from the construction on; `leave` ends it.
+
+    Args:
+        client: Of the rendezvous.
+        replica: This one's number in the group.
+        label: The group.
+    """
+
+    def __init__(self, client: Any, replica: int, label: str) -> None:
+        self._me, self._client = context.current(), client
+        self._replica, self._label = replica, label
+        self._key = os.urandom(8).hex()
+        self._formed = Inbox[str, Generation | None]()
+        self._generation: Generation | None = None
+        self._has_left = False
+        me = self._me
+        with me.interruption.forbidden():
+            here = socket.gethostname()
+            self._stream: Stream = client.attend(
+                self._key, replica, me.name, me.attempt, here, me.restart.min_replicas
+            )
+            context.inherit()
+            self._thread = threading.Thread(
+                target=self._listen, name=f"collective-{me.name}", daemon=True
+            )
+            self._thread.start()
+
+    def wait_formed(self, timeout_s: float) -> Generation | None:
+        """The generation that it is a member of; None if there will be none, since the others are done.
+
+        Raises:
+            TimeoutError: others have not come; it says which.
+            PeerFailed: the rendezvous is lost.
+            Stopped: the program stops.
+        """
+        try:
+            return self._formed.take("formed", timeout_s)
+        except TimeoutError:
+            absent = ", ".join(f"{self._label}-{replica}" for replica in self._client.absent())
+            raise TimeoutError(
+                f"{self._me.name} waited for the others of collective {self._label!r} for {timeout_s:g} s;"
+                f" absent: {absent or 'none now'}"
+            ) from None
+
+    def leave(self, why: str, *, has_returned: bool = False) -> None:
+        """Ends it, and says why. The second time does nothing."""
+        if self._has_left:
+            return
+        self._has_left = True
+        with contextlib.suppress(CourierError):  # the rendezvous sees the end of the stream as well
+            self._client.with_options(timeout_s=_STOP_S).leave(self._key, why, has_returned)
+        self._stream.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_STOP_S)
+
+    def abandon(self) -> None:
+        """Ends it without a word, as if this worker had died."""
+        self._has_left = True
+        self._stream.close()
+
+    def _report(self, event: Event) -> None:
+        with contextlib.suppress(CourierError):  # the others see the end of this one
+            self._client.with_options(timeout_s=_STOP_S).report(event)
+
+    def _listen(self) -> None:
+        """Runs in a thread of its own. However it ends, no rank goes on without it."""
+        error: BaseException | None = None
+        try:
+            for event in self._stream:
+                self._take(event)
+        except (
+            BaseException
+        ) as lost:  # also what closing the stream, or the stop of a server, makes of it
+            error = lost
+        if self._has_left or self._me.stop_event.is_set():
+            return
+        text = f"the rendezvous of {self._label!r} is lost: {error or 'its stream has ended'!r}"
+        failed = PeerFailed(text, f"{self._label}.rendezvous-0")
+        self._formed.close(failed)
+        if self._generation is not None:
+            self._generation.end(failed)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Finished):
+            self._formed.put("formed", None)
+            return
+        if isinstance(event, Formed):
+            rank = next(m.rank for m in event.members if m.replica == self._replica)
+            generation = Generation(
+                event.generation, event.members, rank, self._label, self._report
+            )
+            self._generation = generation
+            self._formed.put("formed", generation)
+            return
+        generation_now = self._generation
+        if generation_now is None or generation_now.number != event.generation:
+            return
+        match event:
+            case RankReturned(member=member):
+                generation_now.note_returned(member.rank)
+            case Lost(member=member, why=why, has_returned=has_returned):
+                if why == STOPPED and self._me.stop_event.wait(_STOP_S):
+                    generation_now.note_stop()
+                    return
+                generation_now.end(generation_now.lost(member, why, has_returned=has_returned))
+            case Changed(worker=worker):
+                generation_now.end(generation_now.changed(worker))
+            case Broken(text=text, is_late=is_late):
+                generation_now.end(TimeoutError(text) if is_late else CollectiveMismatch(text))

@@ -1,0 +1,381 @@
+"""Collective: what the ranks of a group do together."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from launchpad.collectives.freeing import cause_of
+from launchpad.collectives.operations import OPS, Operations
+from launchpad.collectives.trees import leaves_of, rebuilt
+from launchpad.courier.codec import by_value
+
+if TYPE_CHECKING:
+    from launchpad.collectives.default_group import DefaultGroup
+    from launchpad.collectives.generation import Generation
+    from launchpad.collectives.jax_runtime import JaxRuntime
+    from launchpad.collectives.leaves import Leaf
+
+T = TypeVar("T")
+
+
+class Collective:
+    """The ranks of a group, in one generation: the first argument of what a `CollectiveNode` runs.
+
+    Example:
+        def train(group: lp.Collective, data):
+          weights = group.broadcast(initial_weights())          # of rank 0
+          for batch in data[group.rank :: group.size]:
+            gradients = group.all_reduce(gradients_of(weights, batch), op="mean")
+            weights = update(weights, gradients)
+
+    Values are numpy's arrays, numbers, and trees of these (dicts, lists, tuples, named tuples, dataclasses):
+    results have the same structure, and are new; `out=` reuses memory. Tensors of torch are changed in
+    place, and returned, by `all_reduce` and `broadcast`, as torch.distributed does. All values of one type in
+    a tree go as one array. After an operation all ranks have equal bits.
+
+    All ranks make the same calls in the same order, each from one thread at a time. If one does something
+    else, all raise `CollectiveMismatch`; if one dies or returns, the others raise `PeerFailed`, whether they
+    wait or make a call later; if one does not come within `timeout_s`, they raise TimeoutError. All of these
+    end the generation: none of its operations works afterwards.
+
+    Attributes:
+        rank: This one's number, from 0.
+        size: How many there are.
+        generation: 1, and one more each time that the group has begun anew after a failure.
+        local_rank: The number among the ranks of the same host.
+        local_size: How many ranks are on this host.
+        label: The group.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        operations: Operations,
+        ranks: tuple[int, ...],
+        timeout_s: float,
+        store: Any,
+        name: str = "",
+    ) -> None:
+        self._generation, self._operations, self._ranks = generation, operations, ranks
+        self._timeout_s, self._store, self._name = timeout_s, store, name
+        self._lock = threading.Lock()
+        self._n_splits = 0
+        self._runtimes: list[DefaultGroup | JaxRuntime] = []
+        self.rank, self.size = operations.rank, operations.size
+        self.generation, self.label = generation.number, generation.label
+        hosts = [generation.members[rank].host for rank in ranks]
+        self.local_rank = hosts[: self.rank].count(hosts[self.rank])
+        self.local_size = hosts.count(hosts[self.rank])
+
+    def all_reduce(self, x: T, op: str = "sum", *, out: Any = None) -> T:
+        """The sum, mean, greatest, least or product over all ranks, element by element, in all ranks.
+
+        Args:
+            x: The same structure, shapes and types in all ranks.
+            op: `sum`, `mean`, `max`, `min`, `prod`. `mean` of numbers and arrays with fractions only.
+            out: For one array: where the result is put; may be `x` itself.
+        """
+        _check_op(op)
+
+        def reduce(flat: Any, target: Any) -> Any:
+            import numpy as np
+
+            if op == "mean" and isinstance(flat, np.ndarray) and flat.dtype.kind in "biu":
+                raise TypeError(f"the mean of {flat.dtype} would have fractions: give floats")
+            if target is None:
+                target = np.empty_like(flat) if isinstance(flat, np.ndarray) else flat.clone()
+            self._operations.all_reduce(flat, "sum" if op == "mean" else op, target)
+            if op == "mean":
+                target /= self.size
+            return target
+
+        return self._map(x, reduce, out)  # type: ignore[no-any-return]
+
+    def reduce_scatter(self, x: T, op: str = "sum") -> T:
+        """This rank's part of what `all_reduce` would return: each array is cut along its first axis.
+
+        As `np.array_split` does: where it cannot be cut evenly, the first parts are longer by one. New
+        arrays.
+        """
+        _check_op(op)
+        from launchpad.collectives.courier_operations import even_bounds
+
+        leaves = self._leaves(x)
+        results = []
+        with self._lock:
+            for leaf in leaves:
+                if not leaf.shape:
+                    raise ValueError("reduce_scatter takes arrays with an axis to cut along")
+                rows = even_bounds(leaf.shape[0], self.size)
+                width = leaf.flat.size // leaf.shape[0] if leaf.shape[0] else 0
+                bounds = [row * width for row in rows]
+                part = self._operations.reduce_scatter(
+                    leaf.flat, "sum" if op == "mean" else op, bounds
+                )
+                if op == "mean":
+                    part = part / self.size
+                shape = (rows[self.rank + 1] - rows[self.rank], *leaf.shape[1:])
+                results.append(leaf.restored(part, shape))
+        return rebuilt(x, iter(results))  # type: ignore[no-any-return]
+
+    def all_gather(self, x: T) -> list[T]:
+        """The values of all ranks, by rank; shapes and types are the same in all.
+
+        `np.stack` makes one array of them. For values of different shapes there is `all_gather_object`.
+        """
+        leaves = self._leaves(x)
+        columns: list[list[Any]] = [[None] * len(leaves) for _ in range(self.size)]
+        with self._lock:
+            for bucket, flat, bounds in self._buckets(leaves):
+                for rank, gathered in enumerate(self._operations.all_gather(flat)):
+                    for number, (begin, end) in zip(bucket, bounds, strict=True):
+                        part = gathered[begin:end]
+                        own = part.copy() if rank == self.rank and gathered is flat else part
+                        columns[rank][number] = _new(leaves[number], own)
+        return [rebuilt(x, iter(column)) for column in columns]
+
+    def broadcast(self, x: T, root: int = 0, *, out: Any = None) -> T:
+        """The root's values, in all ranks; the others give values of the same shapes and types.
+
+        For what the others do not know beforehand there is `broadcast_object`.
+        """
+        self._check_rank(root, "root")
+
+        def spread(flat: Any, target: Any) -> Any:
+            if target is None:
+                target = flat.copy() if hasattr(flat, "copy") else flat.clone()
+            elif target is not flat:
+                target[...] = flat
+            self._operations.broadcast(target, root)
+            return target
+
+        return self._map(x, spread, out)  # type: ignore[no-any-return]
+
+    def all_to_all(self, parts: Sequence[T]) -> list[T]:
+        """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r. Shapes may differ."""
+        if len(parts) != self.size:
+            raise ValueError(
+                f"all_to_all takes a part for each of {self.size} ranks, got {len(parts)}"
+            )
+        leaves = [self._leaves(part)[0] for part in parts]
+        with self._lock:
+            received = self._operations.all_to_all(
+                [leaf.flat.reshape(leaf.shape) for leaf in leaves]
+            )
+        return [
+            _new(leaf, part.reshape(-1), tuple(part.shape))
+            for leaf, part in zip(leaves, received, strict=True)
+        ]
+
+    def barrier(self, name: str = "", timeout_s: float | None = None) -> None:
+        """Returns when all ranks have come here. All give the same name.
+
+        Raises:
+            TimeoutError: some did not come in time; it says which.
+        """
+        with self._lock:
+            self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)
+
+    def broadcast_object(self, x: Any = None, root: int = 0) -> Any:
+        """The root's object, anything that can be pickled, in all ranks; the others need give none."""
+        self._check_rank(root, "root")
+        data = _dumped(x) if self.rank == root else b""
+        with self._lock:
+            received = self._operations.broadcast_bytes(data, root)
+        return x if self.rank == root else _loaded(received)
+
+    def all_gather_object(self, x: Any) -> list[Any]:
+        """The objects of all ranks, by rank."""
+        with self._lock:
+            return [_loaded(each) for each in self._operations.all_gather_bytes(_dumped(x))]
+
+    def gather_object(self, x: Any, root: int = 0) -> list[Any] | None:
+        """The objects of all ranks, by rank, in the root; None in the others."""
+        self._check_rank(root, "root")
+        with self._lock:
+            gathered = self._operations.gather_bytes(_dumped(x), root)
+        return None if gathered is None else [_loaded(each) for each in gathered]
+
+    def split(self, color: Any, key: int | None = None) -> Collective | None:
+        """The ranks that give the same color, as a collective of their own: rows and columns of a mesh, say.
+
+        Args:
+            color: Anything that can be compared and pickled; None for a rank that is to be in none.
+            key: What ranks are sorted by; by default their rank here.
+        """
+        given = self.all_gather_object((color, self.rank if key is None else key))
+        self._n_splits += 1
+        colors = list(dict.fromkeys(c for c, _ in given))
+        if color is None:
+            return None
+        ranks = sorted(
+            (r for r, (c, _) in enumerate(given) if c == color), key=lambda r: (given[r][1], r)
+        )
+        name = f"{self._n_splits}.{colors.index(color)}"
+        return Collective(
+            self._generation,
+            self._operations.part(name, tuple(ranks)),
+            tuple(self._ranks[rank] for rank in ranks),
+            self._timeout_s,
+            self._store,
+            f"{self._name}/{name}",
+        )
+
+    def init_torch(self, backend: str | None = None, *, default_group: bool = True) -> None:
+        """Makes these ranks those of torch.distributed in this process, as torchrun does.
+
+        Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and the others, and makes torch's default group: DDP,
+        FSDP and what is built on them run as they are. When the function ends the group is dropped.
+
+        Example:
+            def train(group: lp.Collective):
+              group.init_torch()
+              model = DistributedDataParallel(Model())
+
+        LOCAL_RANK counts the ranks of a host. Where workers have GPUs of their own (`lp.Resources(gpus=1)`)
+        each sees only these, and LOCAL_RANK is 0: `torch.cuda.set_device(LOCAL_RANK)` is right in both.
+
+        Args:
+            backend: As `dist.init_process_group` takes it. By default gloo for CPUs, and nccl for GPUs if
+              there are any.
+            default_group: False for code that calls `dist.init_process_group()` itself, by `env://`.
+
+        Raises:
+            DoNotRestart: this worker is a thread: torch has one default group in a process.
+            PeerFailed: another rank has failed.
+        """
+        from launchpad.collectives.default_group import DefaultGroup
+
+        self._refuse_part("init_torch")
+        group = DefaultGroup(self._store, self._generation)
+        self._runtimes.append(group)
+        if default_group:
+            group.make(backend)
+
+    def init_jax(self) -> None:
+        """Calls jax.distributed.initialize for these ranks: `jax.devices()` are then those of all of them.
+
+        Before anything else of jax is used, and once in a process: restart such a group as a whole. If a rank
+        fails, jax cannot go on, and the worker is ended a second later.
+
+        Raises:
+            DoNotRestart: this worker is a thread: jax has one runtime in a process.
+            PeerFailed: another rank has failed.
+        """
+        from launchpad.collectives.jax_runtime import JaxRuntime
+
+        self._refuse_part("init_jax")
+        self._runtimes.append(JaxRuntime(self._store, self._generation))
+
+    def close(self) -> None:
+        """Frees what it has. The library does so when the function has returned."""
+        for runtime in self._runtimes:
+            runtime.close()
+        self._operations.close()
+
+    @contextlib.contextmanager
+    def _translating_errors(self) -> Iterator[None]:
+        """Raises what has ended the generation in place of what torch or jax make of it."""
+        try:
+            yield
+        except Exception as error:
+            if (cause := cause_of(error, self._generation)) is None:
+                raise
+            raise cause from error
+
+    def _on_failure(self, callback: Callable[[Exception], object]) -> None:
+        """Calls back once with the error that ends the generation, from a thread of the library."""
+        self._generation.on_end(callback)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Collective belongs to the worker that it was given to, and cannot be sent"
+        )
+
+    def __repr__(self) -> str:
+        part = f", part {self._name}" if self._name else ""
+        rank = f"rank {self.rank} of {self.size}, generation {self.generation}"
+        return f"<Collective {self.label!r}{part}: {rank}>"
+
+    def _refuse_part(self, method: str) -> None:
+        if self._name:
+            raise ValueError(
+                f"{method}() is for all ranks of {self.label!r}, not for a part of them"
+            )
+
+    def _check_rank(self, rank: int, what: str) -> None:
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{what}={rank!r}: expected a rank from 0 to {self.size - 1}")
+
+    def _leaves(self, x: Any) -> list[Leaf]:
+        from launchpad.collectives.leaves import leaf_of
+
+        return [leaf_of(value, self._operations.takes_tensors) for value in leaves_of(x)]
+
+    def _buckets(self, leaves: list[Leaf]) -> list[tuple[list[int], Any, list[tuple[int, int]]]]:
+        """(numbers of leaves, one flat array of them, where each of them is in it)."""
+        from launchpad.collectives.leaves import buckets_of, joined
+
+        found = []
+        for bucket in buckets_of(leaves):
+            flats = [leaves[number].flat for number in bucket]
+            bounds, end = [], 0
+            for flat in flats:
+                bounds.append((end, end + len(flat)))
+                end += len(flat)
+            found.append((bucket, flats[0] if len(flats) == 1 else joined(flats), bounds))
+        return found
+
+    def _map(self, x: Any, operate: Callable[[Any, Any], Any], out: Any) -> Any:
+        """A tree of what the operation makes of each flat array, given where to put it if that is known."""
+        leaves = self._leaves(x)
+        if out is not None:
+            leaves[0].target = _checked_out(out, leaves)
+        results: list[Any] = [None] * len(leaves)
+        with self._lock:
+            for bucket, flat, bounds in self._buckets(leaves):
+                target = leaves[bucket[0]].target if len(bucket) == 1 else flat
+                result = operate(flat, target)
+                for number, (begin, end) in zip(bucket, bounds, strict=True):
+                    part = result if len(bucket) == 1 else result[begin:end]
+                    results[number] = leaves[number].restored(part)
+        return out if out is not None else rebuilt(x, iter(results))
+
+
+def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
+    new = getattr(leaf, "new", leaf.restored)
+    return new(flat, shape)
+
+
+def _checked_out(out: Any, leaves: list[Leaf]) -> Any:
+    leaf = leaves[0]
+    fits = (
+        len(leaves) == 1
+        and getattr(out, "shape", None) == leaf.shape
+        and getattr(getattr(out, "dtype", None), "str", "") == leaf.kind
+        and out.flags.c_contiguous
+    )
+    if not fits:
+        raise ValueError(
+            "out= takes a contiguous array of the shape and type of x, where x is one array"
+        )
+    return out.reshape(-1)
+
+
+def _check_op(op: str) -> None:
+    if op not in OPS:
+        raise ValueError(f"op={op!r}: expected one of {', '.join(OPS)}")
+
+
+def _dumped(x: Any) -> bytes:
+    data: bytes = by_value.dumps(x, 5)
+    return data
+
+
+def _loaded(data: bytes) -> Any:
+    import pickle
+
+    return pickle.loads(data)

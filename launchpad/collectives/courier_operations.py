@@ -1,0 +1,212 @@
+"""CourierOperations: collective operations over the edges of the graph.
+
+    up to SMALL bytes     all send theirs to rank 0, which reduces in the order of ranks and answers
+    more, 2 ranks         both send the other theirs, and reduce
+    more, up to 8 ranks   direct: each rank sends each other its part, reduces what it gets in the order of
+                          ranks, and sends each other the result
+    more ranks            ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
+
+All of them give the same bits on all ranks, since each part is reduced in one place. Direct and ring send
+2(N-1)/N of the array per rank, the least that is possible.
+
+Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms (2009); Thakur, Rabenseifner and Gropp,
+Optimization of collective communication operations in MPICH (2005).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from launchpad.collectives.operations import Operations
+from launchpad.collectives.port import RankEdges
+
+SMALL, AT_ROOT = 1 << 20, 4 << 20
+"""Bytes: of the array, and of all that rank 0 gets. What is larger is cut: see benchmarks/collectives.py."""
+
+TINY = 56 << 10
+"""Bytes; so much is copied into the message: quicker than to send it beside."""
+
+MANY = 8
+"""Ranks; from more on the ring is used."""
+
+_UFUNCS: dict[str, Any] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+class CourierOperations(Operations):
+    """The operations of one rank.
+
+    Args:
+        edges: Its messages.
+        timeout_s: How long an operation may wait.
+    """
+
+    def __init__(self, edges: RankEdges, timeout_s: float) -> None:
+        self._edges, self._timeout_s = edges, timeout_s
+        self.rank, self.size = edges.rank, edges.size
+
+    def all_reduce(self, flat: Any, op: str, out: Any) -> None:
+        self._begin(f"all_reduce({op!r}) of {_shown(flat)}")
+        is_small = flat.nbytes <= SMALL and flat.nbytes * (self.size - 1) <= AT_ROOT
+        if is_small or self.size == 1:
+            self._reduce_at_root(flat, op, out)
+            return
+        bounds = even_bounds(flat.size, self.size)
+        if self.size == 2:
+            self._edges.send(1 - self.rank, 0, flat)
+            theirs = self._edges.receive(1 - self.rank, 0)
+            _UFUNCS[op](*((theirs, flat) if self.rank else (flat, theirs)), out=out)
+        elif self.size <= MANY:
+            mine = out[bounds[self.rank] : bounds[self.rank + 1]]
+            self._reduce_direct(flat, op, bounds, mine)
+            for rank, part in enumerate(self._edges.swap_with_all([mine] * self.size, 1)):
+                if rank != self.rank:
+                    out[bounds[rank] : bounds[rank + 1]] = part
+            self._edges.finish()
+        else:
+            self._reduce_ring(flat, op, bounds, out)
+            self._gather_ring(bounds, out)
+
+    def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
+        self._begin(f"reduce_scatter({op!r}) of {_shown(flat)}")
+        if self.size == 1:
+            return flat.copy()
+        if self.size <= MANY:
+            mine = np.empty(bounds[self.rank + 1] - bounds[self.rank], flat.dtype)
+            self._reduce_direct(flat, op, bounds, mine)
+            self._edges.finish()
+            return mine
+        out = np.empty_like(flat)
+        self._reduce_ring(flat, op, bounds, out)
+        return out[bounds[self.rank] : bounds[self.rank + 1]].copy()
+
+    def all_gather(self, flat: Any) -> list[Any]:
+        self._begin(f"all_gather of {_shown(flat)}")
+        return self._swap([flat] * self.size)
+
+    def broadcast(self, flat: Any, root: int) -> None:
+        self._begin(f"broadcast from rank {root} of {_shown(flat)}")
+        received = self._from_root(flat, root)
+        if self.rank != root:
+            flat[...] = received
+
+    def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
+        self._begin(f"all_to_all of {parts[0].dtype}")
+        return self._swap(parts)
+
+    def barrier(self, name: str, timeout_s: float) -> None:
+        self._begin(f"barrier {name!r}", timeout_s)
+        self._edges.meet(None, lambda parts: None)
+
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
+        self._begin(f"broadcast_object from rank {root}")
+        received: bytes = self._from_root(data, root)
+        return received
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        self._begin("all_gather_object")
+        gathered: list[bytes] = self._edges.meet(data, lambda parts: parts)
+        return gathered
+
+    def gather_bytes(self, data: bytes, root: int) -> list[bytes] | None:
+        self._begin(f"gather_object at rank {root}")
+        if self.rank != root:
+            self._edges.send(root, 0, data)
+            return None
+        return [data if rank == root else self._edges.receive(rank, 0) for rank in range(self.size)]
+
+    def part(self, name: str, ranks: tuple[int, ...]) -> CourierOperations:
+        return CourierOperations(self._edges.part(name, ranks), self._timeout_s)
+
+    def close(self) -> None:
+        self._edges.close()
+
+    def _begin(self, operation: str, timeout_s: float | None = None) -> None:
+        self._edges.begin(operation, self._timeout_s if timeout_s is None else timeout_s)
+
+    def _swap(self, parts: Sequence[Any]) -> list[Any]:
+        received = self._edges.swap_with_all(parts, 0)
+        self._edges.finish()
+        return received
+
+    def _reduce_at_root(self, flat: Any, op: str, out: Any) -> None:
+        ufunc, is_tiny = _UFUNCS[op], flat.nbytes <= TINY
+
+        def reduce(parts: list[Any]) -> Any:
+            arrays = [np.frombuffer(part, flat.dtype) for part in parts] if is_tiny else parts
+            total = arrays[0]
+            if len(arrays) > 1:
+                total = ufunc(arrays[0], arrays[1])
+            for array in arrays[2:]:
+                ufunc(total, array, out=total)
+            return total.tobytes() if is_tiny else total
+
+        total = self._edges.meet(flat.tobytes() if is_tiny else flat, reduce)
+        out[...] = np.frombuffer(total, flat.dtype) if is_tiny else total
+
+    def _from_root(self, data: Any, root: int) -> Any:
+        """Down a binomial tree: in each step, each that has it sends it on."""
+        own = (self.rank - root) % self.size  # the root is 0
+        bit = 1
+        while bit < self.size and not own & bit:
+            bit <<= 1
+        if own:
+            data = self._edges.receive((own - bit + root) % self.size, 0)
+        while bit := bit >> 1:
+            if own + bit < self.size:
+                self._edges.send((own + bit + root) % self.size, 0, data)
+        return data
+
+    def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], mine: Any) -> None:
+        """Reduces this rank's part into `mine`, in the order of ranks."""
+        parts = [flat[bounds[rank] : bounds[rank + 1]] for rank in range(self.size)]
+        received = self._edges.swap_with_all(parts, 0)
+        reduce = _UFUNCS[op]
+        total, ours = received[0], received[0 if self.rank else 1]  # which nothing else refers to
+        for rank in range(1, self.size):
+            total = reduce(total, received[rank], out=mine if rank == self.size - 1 else ours)
+
+    def _reduce_ring(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> None:
+        """In `out`, this rank's part is reduced; the others are not."""
+        size, rank = self.size, self.rank
+        index = (rank - 1) % size
+        sent = flat[bounds[index] : bounds[index + 1]]
+        for step in range(size - 1):
+            self._edges.send((rank + 1) % size, step, sent)
+            index = (index - 1) % size
+            received = self._edges.receive((rank - 1) % size, step)
+            own = flat[bounds[index] : bounds[index + 1]]
+            sent = _UFUNCS[op](received, own, out=received)
+        out[bounds[rank] : bounds[rank + 1]] = sent
+
+    def _gather_ring(self, bounds: Sequence[int], out: Any) -> None:
+        size, rank = self.size, self.rank
+        for step in range(size - 1):
+            index = (rank - step) % size
+            self._edges.send((rank + 1) % size, size + step, out[bounds[index] : bounds[index + 1]])
+            index = (index - 1) % size
+            received = self._edges.receive((rank - 1) % size, size + step)
+            out[bounds[index] : bounds[index + 1]] = received
+
+
+def even_bounds(n: int, parts: int) -> list[int]:
+    """Where parts of nearly the same size begin, the first ones larger, and the end: as np.array_split."""
+    size, larger = divmod(n, parts)
+    return [part * size + min(part, larger) for part in range(parts + 1)]
+
+
+@functools.cache
+def _name(dtype: Any) -> str:
+    return str(dtype)
+
+
+def _shown(flat: Any) -> str:
+    return f"{flat.size:,} × {_name(flat.dtype)}"

@@ -1,0 +1,85 @@
+"""What of torch.distributed belongs to one rank in one generation, so that it is freed and dropped in time.
+
+the generation ends  ──▶ gloo's connections are shut, nccl is aborted: what waits in C++ raises at once
+torch raises         ──▶ `cause_of`: what has ended the generation, PeerFailed with the name of the rank
+the function ends    ──▶ the groups are dropped: no thread of torch's is left
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from launchpad import context
+from launchpad.collectives.generation import Generation
+from launchpad.errors import Stopped
+
+T = TypeVar("T")
+
+_VERDICT_S = 1.0
+"""How much later than such an error its cause may be known."""
+
+_KINDS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
+
+
+def in_thread(generation: Generation, make: Callable[[], T]) -> T:
+    """Calls `make`, which may wait in C++, in another thread, and waits for that in Python.
+
+    A group of gloo is connected in its constructor. If a rank dies after all have found each other there, it
+    waits for that one until its timeout, and has no connection yet that could be ended.
+
+    Raises:
+        PeerFailed: the generation has ended.
+        Stopped: the program stops.
+    """
+    outcomes: list[tuple[T | None, BaseException | None]] = []
+    is_over = threading.Event()
+
+    def run() -> None:
+        try:
+            outcomes.append((make(), None))
+        except BaseException as error:
+            outcomes.append((None, error))
+        is_over.set()
+
+    def wake(*_: object) -> None:
+        is_over.set()
+
+    me = context.current()
+    context.inherit()
+    generation.on_end(wake)
+    me.call_at_stop(wake)
+    try:
+        threading.Thread(target=run, name=f"{me.name}-connect", daemon=True).start()
+        is_over.wait()
+    finally:
+        me.remove_stop_handler(wake)
+    generation.check()
+    if not outcomes:
+        raise Stopped
+    result, error = outcomes[0]
+    if error is not None:
+        raise cause_of(error, generation) or error
+    return result  # type: ignore[return-value]
+
+
+def cause_of(error: BaseException, generation: Generation) -> BaseException | None:
+    """What an error of torch or jax comes of: that a rank has failed or has left, or that the program stops.
+
+    None if it is no such error, or nothing of that kind is known within a second.
+    """
+    if not _is_of_connection(error):
+        return None
+    if generation.wait_end(_VERDICT_S):
+        return generation.error
+    if context.current().stop_event.is_set():
+        return Stopped()
+    if generation.returned:
+        return generation.missed(min(generation.returned), "while others wait for it")
+    return None
+
+
+def _is_of_connection(error: BaseException) -> bool:
+    """Whether it says that a connection of gloo's or nccl's has failed, or torch's store."""
+    return type(error).__name__ in _KINDS or "gloo" in str(error).lower()

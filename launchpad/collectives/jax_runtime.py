@@ -1,0 +1,86 @@
+"""jax.distributed among the ranks of a collective: `jax.devices()` are those of all of them.
+
+    rank 0   listens at a port that was free, and puts its address into the store
+    others   find it there
+
+jax has one runtime in a process, and no second one after it: where a rank has failed, the processes of all
+ranks have to end. What waits in it would do so for minutes, so they are ended soon after.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+from launchpad import context
+from launchpad.collectives import network
+from launchpad.collectives.freeing import in_thread
+from launchpad.collectives.generation import Generation
+from launchpad.errors import DoNotRestart
+
+_FIND_S = 300.0
+_SHUTDOWN_S = 30
+_LEAVE_S = 1.0
+"""How long the worker may take to end by itself when a rank has failed."""
+
+
+class JaxRuntime:
+    """jax.distributed in this process, in one generation.
+
+    Args:
+        client: Of the rendezvous.
+        generation: The one whose ranks it is of.
+
+    Raises:
+        DoNotRestart: this worker is a thread.
+    """
+
+    def __init__(self, client: Any, generation: Generation) -> None:
+        import jax
+
+        me = context.current()
+        if not context.is_a_process(me):
+            raise DoNotRestart(
+                f"{me.name} is a thread, and jax.distributed has one runtime in a process, which all threads"
+                " would share. Launch with --lp_launch_type=local_mp to use init_jax()"
+            )
+        self._generation = generation
+        address = network.own_address(me)
+        if generation.rank == 0:
+            host = f"[{address}]" if ":" in address else address
+            here = f"{host}:{network.free_port(address)}"
+            client.store_set(generation.number, "jax", here.encode())
+        (found,) = client.store_get(generation.number, ["jax"], _FIND_S)
+        coordinator = found.decode()
+        in_thread(
+            generation,
+            lambda: jax.distributed.initialize(
+                coordinator,
+                len(generation.members),
+                generation.rank,
+                cluster_detection_method="deactivate",
+                coordinator_bind_address=coordinator,
+                shutdown_timeout_seconds=_SHUTDOWN_S,
+            ),
+        )
+        generation.on_end(lambda error: _end_soon(me.name, error))
+
+    def close(self) -> None:
+        """Ends it together with the other ranks."""
+        import jax
+
+        if self._generation.error is None:
+            jax.distributed.shutdown()  # type: ignore[no-untyped-call, unused-ignore]
+
+
+def _end_soon(name: str, error: Exception) -> None:
+    def end() -> None:
+        print(f"{name} leaves: {error}; jax.distributed cannot go on without it", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(_LEAVE_S, end)
+    timer.daemon = True
+    timer.start()

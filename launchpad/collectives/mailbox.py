@@ -1,0 +1,211 @@
+"""Mailbox: the messages of other ranks, until this rank's operation takes them.
+
+Not an `lp.Inbox`, since an operation's wait has to end for more reasons (the generation ends, the rank that
+it waits for has returned), what arrives is compared with what this rank does, and each microsecond counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad import context
+from launchpad.errors import Stopped
+
+Key = tuple[str, int, int, int]
+"""(communicator, number of the operation in it, step of its algorithm, rank of the sender)."""
+
+
+class Gone(Exception):
+    """The rank that is waited for, its argument, has returned."""
+
+
+class Different(Exception):
+    """A message belongs to another operation than this rank's at the same point: ours, the rank, theirs."""
+
+
+class Mailbox:
+    """The messages of one generation. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: dict[Key, tuple[str, Any]] = {}
+        self._waits: dict[Key, _Wait] = {}
+        self._operations: dict[str, tuple[int, str]] = {}
+        self._meetings: dict[tuple[str, int], _Meeting] = {}
+        self._gone: set[int] = set()
+        self._error: BaseException | None = None
+
+    def begin(self, communicator: str, number: int, operation: str) -> None:
+        """This rank's operation begins. Raises Different for messages of another one."""
+        with self._lock:
+            self._operations[communicator] = number, operation
+            for key, (theirs, _) in self._messages.items():
+                if theirs != operation and key[:2] == (communicator, number):
+                    raise Different(operation, key[3], theirs)
+            meeting = self._meetings.get((communicator, number))
+            if meeting is not None and meeting.operation != operation:
+                raise Different(operation, min(meeting.parts), meeting.operation)
+
+    def put(self, key: Key, operation: str, data: Any) -> None:
+        """A message has come. Raises Different if this rank does something else."""
+        with self._lock:
+            self._check(key, operation)
+            if (wait := self._waits.pop(key, None)) is not None:
+                wait.succeed(data)
+            else:
+                self._messages[key] = operation, data
+
+    def number(self, communicator: str) -> int:
+        """Of the operation that this rank has begun last."""
+        return self._operations.get(communicator, (0, ""))[0]
+
+    def take(self, key: Key, timeout_s: float) -> Any:
+        """The message, once it has come.
+
+        Raises:
+            Gone: its sender has returned.
+            TimeoutError: it did not come in time.
+        """
+        with self._lock:
+            if (message := self._messages.pop(key, None)) is not None:
+                return message[1]
+            if self._error is not None:
+                raise self._error
+            if key[3] in self._gone:
+                raise Gone(key[3])
+            wait = self._waits[key] = _Wait()
+        return self._wait(wait, key, timeout_s)
+
+    def meet(
+        self,
+        key: Key,
+        operation: str,
+        data: Any,
+        timeout_s: float,
+        ranks: Sequence[int] = (),
+        answer: Callable[[list[Any]], Any] | None = None,
+    ) -> Any:
+        """What is answered to all, once all have come: worked out by the thread that comes last.
+
+        So those that were waiting for an answer are not woken one after the other.
+
+        Args:
+            ranks, answer: Given by this rank itself: those that come, and what answers them.
+
+        Raises:
+            Gone: one that has not come has returned.
+            TimeoutError: one did not come in time.
+        """
+        with self._lock:
+            self._check(key, operation)
+            meeting = self._meetings.setdefault(key[:2], _Meeting(operation))
+            if meeting.operation != operation:
+                raise Different(meeting.operation, key[3], operation)
+            meeting.parts[key[3]] = data
+            if answer is not None:
+                meeting.ranks, meeting.answer = ranks, answer
+            wait = None
+            if len(meeting.parts) == len(meeting.ranks):
+                del self._meetings[key[:2]]
+            else:
+                for rank in meeting.ranks:
+                    if rank in self._gone and rank not in meeting.parts:
+                        raise Gone(rank)
+                wait = self._waits[key] = meeting.waits[key] = _Wait()
+        if wait is not None:
+            return self._wait(wait, key, timeout_s)
+        assert meeting.answer is not None
+        result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
+        with self._lock:
+            for waiting, other in meeting.waits.items():
+                if self._waits.pop(waiting, None) is other:
+                    other.succeed(result)
+        return result
+
+    def _check(self, key: Key, operation: str) -> None:
+        """A message can be taken in: nothing has ended, and it fits to what this rank does."""
+        if self._error is not None:
+            raise self._error
+        number, ours = self._operations.get(key[0], (0, ""))
+        if key[1] < number or (key[1] == number and operation != ours):
+            raise Different(ours, key[3], operation)
+
+    def _wait(self, wait: _Wait, key: Key, timeout_s: float) -> Any:
+        try:
+            wait.lock.acquire(timeout=timeout_s)
+        finally:
+            if not wait.is_over:
+                with self._lock:
+                    self._waits.pop(key, None)
+        if wait.error is not None:
+            raise wait.error
+        if not wait.is_over:
+            raise TimeoutError
+        return wait.data
+
+    def end(self, error: BaseException) -> None:
+        """All waits end with this error, now and later."""
+        with self._lock:
+            self._error = self._error or error
+            waits = list(self._waits.values())
+            self._waits.clear()
+            for wait in waits:
+                wait.fail(self._error)
+
+    def note_returned(self, rank: int) -> None:
+        """This rank sends nothing more."""
+        with self._lock:
+            self._gone.add(rank)
+            for key in [key for key in self._waits if key[3] == rank]:
+                self._waits.pop(key).fail(Gone(rank))
+            for meeting in self._meetings.values():
+                if rank in meeting.ranks and rank not in meeting.parts:
+                    for key in meeting.waits:
+                        if (wait := self._waits.pop(key, None)) is not None:
+                            wait.fail(Gone(rank))
+
+    def end_at_stop(self) -> None:
+        """Has the program's stop end all waits, in threads as well."""
+        mailbox = weakref.ref(self)
+
+        def end() -> None:
+            if (it := mailbox()) is not None:
+                it.end(Stopped())
+
+        context.current().call_at_stop(end)
+
+
+class _Wait:
+    """A thread that waits for one message."""
+
+    __slots__ = ("data", "error", "is_over", "lock")
+
+    def __init__(self) -> None:
+        self.data: Any = None
+        self.error: BaseException | None = None
+        self.is_over = False
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def succeed(self, data: Any) -> None:
+        self.data, self.is_over = data, True
+        self.lock.release()
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.lock.release()
+
+
+@dataclass
+class _Meeting:
+    """An operation for which data of all ranks come together here; without ranks until ours has come."""
+
+    operation: str
+    ranks: Sequence[int] = ()
+    answer: Callable[[list[Any]], Any] | None = None
+    parts: dict[int, Any] = field(default_factory=dict)
+    waits: dict[Key, _Wait] = field(default_factory=dict)

@@ -1,0 +1,197 @@
+"""Which workers form which generation of a collective. Pure: who comes and goes goes in, events come out.
+
+A session is one attempt of one replica to take part: from when it joins until it leaves, or its connection
+ends. Sessions without a generation wait for the next one, which is formed
+
+    of all        as soon as each replica of the group waits
+    of fewer      elastic ones only: as soon as all that live wait, `min_replicas` at least, and each that is
+                  absent has been there and was lost: at the very beginning they wait for all
+
+A generation ends for its members when one of them is lost (`Lost`), when ranks do different things or
+do not come in time (`Broken`), and, if it is elastic, when a replica that it lacks has come back
+(`Changed`). Those that go on join again. A member that leaves because its function has returned ends nothing
+(`RankReturned`): only one that waits for it must fail, and reports so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank of a generation: which worker it is, and where."""
+
+    rank: int
+    replica: int
+    worker: str
+    attempt: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A generation has begun; `members` by rank."""
+
+    generation: int
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The generation is over: this member has died, or has returned while others waited for it."""
+
+    generation: int
+    member: Member
+    why: str
+    has_returned: bool = False
+
+
+@dataclass(frozen=True)
+class RankReturned:
+    """The function of this member has returned: it takes part in nothing more."""
+
+    generation: int
+    member: Member
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The generation is over: this worker has come, and takes part in the next one."""
+
+    generation: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The generation is over: its ranks did different things, or some did not come in time."""
+
+    generation: int
+    text: str
+    is_late: bool
+
+
+@dataclass(frozen=True)
+class Finished:
+    """There will be no other generation: all that are absent have returned, and too few are left."""
+
+    generation: int
+
+
+Event = Finished | Formed | Lost | RankReturned | Changed | Broken
+
+
+@dataclass(eq=False)
+class Session:
+    """One attempt of a replica to take part; `member` is what it is in the present generation, if it is."""
+
+    replica: int
+    worker: str
+    attempt: int
+    host: str
+    member: Member | None = None
+
+
+class Membership:
+    """The sessions of one group.
+
+    Args:
+        size: How many replicas the group has.
+        min_replicas: How few may go on; None: it goes on with all or not at all.
+    """
+
+    def __init__(self, size: int, min_replicas: int | None = None) -> None:
+        self._size, self.min_replicas = size, min_replicas
+        self._sessions: list[Session] = []
+        self._lost: set[int] = set()
+        self._done: set[int] = set()
+        self._is_over = True
+        self.generation = 0
+
+    def join(self, newcomer: Session) -> list[tuple[Session, Event]]:
+        """A session begins. It takes the place of an earlier one of the same replica.
+
+        One of the same attempt goes on to the next generation; one of an earlier attempt has died.
+        """
+        events: list[tuple[Session, Event]] = []
+        for earlier in [s for s in self._sessions if s.replica == newcomer.replica]:
+            self._sessions.remove(earlier)
+            if earlier.member is not None:
+                events += self._end(Lost(self.generation, earlier.member, "was started again"))
+        self._sessions.append(newcomer)
+        self._lost.discard(newcomer.replica)
+        self._done.discard(newcomer.replica)
+        if self.min_replicas is not None:
+            events += self._end(Changed(self.generation, newcomer.worker))
+        return [*events, *self._form()]
+
+    def leave(
+        self, session: Session, why: str, *, has_returned: bool = False
+    ) -> list[tuple[Session, Event]]:
+        """A session has ended. The second time changes nothing."""
+        if session not in self._sessions:
+            return []
+        self._sessions.remove(session)
+        self._lost.add(session.replica)
+        if has_returned:
+            self._done.add(session.replica)
+        events: list[tuple[Session, Event]] = []
+        if (member := session.member) is not None:
+            if has_returned:
+                events = [(s, RankReturned(self.generation, member)) for s in self._members()]
+            else:
+                events = self._end(Lost(self.generation, member, why))
+        return [*events, *self._form()]
+
+    def report(self, event: Lost | Broken) -> list[tuple[Session, Event]]:
+        """A member has found that its generation cannot go on."""
+        return self._end(event) if event.generation == self.generation else []
+
+    @property
+    def last_ended(self) -> int:
+        """The number of the last generation that is over."""
+        return self.generation - (not self._is_over)
+
+    def absent(self) -> list[int]:
+        """The replicas that do not wait for the next generation."""
+        return sorted(set(range(self._size)) - {s.replica for s in self._waiting()})
+
+    def _members(self) -> list[Session]:
+        return [session for session in self._sessions if session.member is not None]
+
+    def _waiting(self) -> list[Session]:
+        return [session for session in self._sessions if session.member is None]
+
+    def _end(self, event: Event) -> list[tuple[Session, Event]]:
+        """Tells all members, once: the first reason counts."""
+        if self._is_over:
+            return []
+        self._is_over = True
+        return [(session, event) for session in self._members()]
+
+    def _form(self) -> list[tuple[Session, Event]]:
+        waiting = self._waiting()
+        if not waiting or self._members():
+            return []
+        lost = self._lost if self.min_replicas is not None else ()
+        if len(waiting) + len(lost) < self._size:
+            return []
+        if len(waiting) < (self.min_replicas or self._size):
+            is_vain = self._done.issuperset(self.absent())
+            return [(session, Finished(self.generation)) for session in waiting if is_vain]
+        self.generation += 1
+        self._is_over = False
+        waiting.sort(key=lambda session: session.replica)
+        for rank, session in enumerate(waiting):
+            session.member = Member(
+                rank, session.replica, session.worker, session.attempt, session.host
+            )
+        formed = Formed(self.generation, members_of(waiting))
+        return [(session, formed) for session in waiting]
+
+
+def members_of(sessions: Sequence[Session]) -> tuple[Member, ...]:
+    """Their members, by rank."""
+    return tuple(session.member for session in sessions if session.member is not None)

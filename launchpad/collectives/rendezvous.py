@@ -1,0 +1,114 @@
+"""The rendezvous: a courier server by which the ranks of a group find each other, and notice who is lost.
+
+    rank ══attend()══▶ rendezvous      a stream that stays open, of Formed and what follows it
+         ──leave()───▶                 it has returned, or raised
+         ──report()──▶                 it has found that the generation cannot go on
+
+The end of a rank's stream is the end of that rank, whatever it died of: the kernel closes the connections of
+a process that is killed. It outlives generations, and the workers of its group; it ends with the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from launchpad import context
+from launchpad.address import COURIER, Address
+from launchpad.collectives.membership import Broken, Event, Lost, Membership, Session
+from launchpad.collectives.store import StoreServer
+from launchpad.executable import Executable
+from launchpad.nodes.base import Node
+from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
+
+
+class Rendezvous(StoreServer):
+    """What is served. All of it runs on the event loop of its server, so that it needs no locks."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._membership = Membership(size)
+        self._queues: dict[Session, asyncio.Queue[Event]] = {}
+        self._sessions: dict[str, Session] = {}
+
+    async def attend(
+        self,
+        key: str,
+        replica: int,
+        worker: str,
+        attempt: int,
+        host: str,
+        min_replicas: int | None,
+    ) -> AsyncIterator[Event]:
+        """Takes part, until the stream is closed: what happens, one event after another.
+
+        Args:
+            key: Names this session in `leave`; random.
+            min_replicas: Of the group's policy.
+        """
+        session = Session(replica, worker, attempt, host)
+        queue = self._queues[session] = asyncio.Queue[Event]()
+        self._sessions[key] = session
+        self._membership.min_replicas = min_replicas
+        try:
+            self._publish(self._membership.join(session))
+            while True:
+                yield await queue.get()
+        finally:
+            del self._queues[session], self._sessions[key]
+            self._publish(self._membership.leave(session, "has died"))
+
+    async def leave(self, key: str, why: str, has_returned: bool) -> None:
+        """The function of this session's worker has ended."""
+        if (session := self._sessions.get(key)) is not None:
+            self._publish(self._membership.leave(session, why, has_returned=has_returned))
+
+    async def report(self, event: Lost | Broken) -> None:
+        """A rank has found that the generation cannot go on."""
+        self._publish(self._membership.report(event))
+
+    async def absent(self) -> list[int]:
+        """The replicas that the next generation waits for."""
+        return self._membership.absent()
+
+    def _publish(self, events: list[tuple[Session, Event]]) -> None:
+        for session, event in events:
+            if (queue := self._queues.get(session)) is not None:
+                queue.put_nowait(event)
+        self._end_store(self._membership.last_ended)
+
+
+class RendezvousNode(Node[CourierHandle[Rendezvous]]):
+    """The worker that serves the rendezvous of one group; added with the group's first node."""
+
+    stops_last = True
+
+    def __init__(self, members: list[Any]) -> None:
+        super().__init__()
+        self._members = members  # grows as nodes are added
+        self._address = self.allocate_address(Address("courier", kind=COURIER))
+
+    def create_handle(self) -> CourierHandle[Rendezvous]:
+        return CourierHandle(self, self._address)
+
+    def to_executable(self) -> Executable:
+        return ServeRendezvous(self._address, len(self._members))
+
+    def __repr__(self) -> str:
+        return "Rendezvous"
+
+
+@dataclass
+class ServeRendezvous(Serving):
+    """Serves a rendezvous until the program stops."""
+
+    address: Address
+    size: int
+
+    def open(self) -> None:
+        with context.current().interruption.forbidden():
+            self._server = new_server(self.address)
+            self._server.bind_object(Rendezvous(self.size))
+            start(self._server, self.address)

@@ -1,0 +1,68 @@
+"""The variables that torchrun sets for each process, here for the ranks of a collective.
+
+                      RANK  WORLD_SIZE  LOCAL_RANK  LOCAL_WORLD_SIZE  GROUP_RANK
+    host a, CPUs        0       3            0              2              0
+    host a, CPUs        1       3            1              2              0
+    host b, CPUs        2       3            0              1              1
+
+    host a, its own GPU 0       2            0              1              0
+    host a, its own GPU 1       2            0              1              1
+
+LOCAL_RANK is what scripts give to `torch.cuda.set_device`. A worker sees the GPUs that it was given, and no
+others (CUDA_VISIBLE_DEVICES), counted from 0. So each that has GPUs is a node of its own, as on Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TorchRank:
+    """What torch has to know of a rank, as all ranks tell each other.
+
+    Attributes:
+        host: The name of the host that it is on.
+        address: At which the other ranks reach that host.
+        port: One that was free there.
+        has_own_gpus: Whether it sees GPUs, which no other worker does.
+    """
+
+    host: str
+    address: str
+    port: int
+    has_own_gpus: bool
+
+
+def variables(
+    places: Sequence[TorchRank],
+    rank: int,
+    *,
+    run_id: str,
+    role: str,
+    generation: int,
+    max_restarts: int,
+) -> dict[str, str]:
+    """What torchrun would set for this rank; `places` by rank, `generation` from 1."""
+    nodes = [f"{p.host}/{r}" if p.has_own_gpus else p.host for r, p in enumerate(places)]
+    order = list(dict.fromkeys(nodes))
+    size = len(places)
+    values = {
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": nodes[:rank].count(nodes[rank]),
+        "LOCAL_WORLD_SIZE": nodes.count(nodes[rank]),
+        "GROUP_RANK": order.index(nodes[rank]),
+        "GROUP_WORLD_SIZE": len(order),
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": size,
+        "ROLE_NAME": role,
+        "MASTER_ADDR": places[0].address,
+        "MASTER_PORT": places[0].port,
+        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_RESTART_COUNT": generation - 1,
+        "TORCHELASTIC_MAX_RESTARTS": max_restarts,
+        "TORCHELASTIC_USE_AGENT_STORE": False,
+    }
+    return {name: str(value) for name, value in values.items()}

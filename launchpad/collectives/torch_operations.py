@@ -1,0 +1,259 @@
+"""TorchOperations: collective operations by torch.distributed, with gloo on CPUs and nccl on GPUs.
+
+A group of torch's for each rank, not torch's default group, of which a process has one: so they work where
+workers are threads, too. This object has the only reference to it: when it is closed, so are its threads.
+
+gloo reduces fewer types than numpy has; the others are reduced as a type that gives the same bits:
+
+    int16, uint16        as int32
+    uint32               as int64
+    uint64               as int64: sum and prod have the same bits, max and min with the first bit flipped
+    complex, prod        gathered, and multiplied in each rank
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from launchpad import context
+from launchpad.collectives import network
+from launchpad.collectives.freeing import cause_of, in_thread
+from launchpad.collectives.generation import Generation
+from launchpad.collectives.operations import Operations
+from launchpad.collectives.torch_store import TorchStores
+from launchpad.errors import Stopped
+
+_LOOK_S = 0.2
+"""How often a wait in C++ is left to see whether the program stops."""
+
+_LAST_S = 3.0
+"""How long what a rank has sent may be on its way when its function has returned."""
+
+_OPS = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
+_AS = {"int16": np.int32, "uint16": np.int32, "uint32": np.int64}
+_FLIP = np.uint64(1 << 63)
+
+
+class TorchOperations(Operations):
+    """The operations of one rank.
+
+    Args:
+        backend: `gloo` or `nccl`.
+        stores: Where the ranks find each other.
+        generation: The one that they are of.
+        ranks: Those that take part, by their rank in the generation.
+        timeout_s: How long an operation may wait.
+        name: Tells the groups of one generation apart.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        stores: TorchStores,
+        generation: Generation,
+        ranks: tuple[int, ...],
+        timeout_s: float,
+        name: str = "operations",
+    ) -> None:
+        self._backend, self._stores, self._generation = backend, stores, generation
+        self._ranks, self._timeout_s, self._name = ranks, timeout_s, name
+        self.rank, self.size = ranks.index(generation.rank), len(ranks)
+        self.takes_tensors = backend == "nccl"
+        self._device = "cuda" if backend == "nccl" else "cpu"
+        address = network.own_address(context.current())
+        self._group: Any = in_thread(generation, lambda: self._connect(address))
+        self._parts: list[TorchOperations] = []
+
+    def all_reduce(self, flat: Any, op: str, out: Any) -> None:
+        if isinstance(flat, np.ndarray) and (flat.dtype.name in _AS or flat.dtype == np.uint64):
+            self._all_reduce_as_another(flat, op, out)
+            return
+        if op == "prod" and isinstance(flat, np.ndarray) and flat.dtype.kind == "c":
+            out[...] = functools.reduce(np.multiply, self.all_gather(flat))
+            return
+        if out is not flat:
+            out[...] = flat
+        tensor = self._tensor(out)
+        self._run("allreduce", [tensor], _options(dist.AllreduceOptions(), op))
+        _bring_back(tensor, out)
+
+    def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
+        begin, end = bounds[self.rank], bounds[self.rank + 1]
+        if self._backend == "nccl" and len(flat) == (end - begin) * self.size:
+            part = torch.empty(end - begin, dtype=flat.dtype, device=flat.device)
+            self._run("_reduce_scatter_base", part, flat, _options(dist.ReduceScatterOptions(), op))
+            return part
+        out = flat.copy() if isinstance(flat, np.ndarray) else flat.clone()
+        self.all_reduce(out, op, out)
+        return out[begin:end]
+
+    def all_gather(self, flat: Any) -> list[Any]:
+        mine = self._tensor(_as_bytes(flat))
+        gathered = torch.empty(len(mine) * self.size, dtype=mine.dtype, device=self._device)
+        self._run("_allgather_base", gathered, mine)
+        return [_like(each, flat) for each in gathered.view(self.size, len(mine))]
+
+    def broadcast(self, flat: Any, root: int) -> None:
+        data = _as_bytes(flat)
+        tensor = self._tensor(data)
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        self._run("broadcast", [tensor], options)
+        _bring_back(tensor, data)
+
+    def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
+        sent = [self._tensor(_as_bytes(part.reshape(-1))) for part in parts]
+        header = [(len(data), tuple(part.shape)) for data, part in zip(sent, parts, strict=True)]
+        headers = [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(header))]
+        sizes, shapes = zip(*(theirs[self.rank] for theirs in headers), strict=True)
+        received = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device)
+        self._run("alltoall_base", received, torch.cat(sent), list(sizes), [len(s) for s in sent])
+        pieces = torch.split(received, list(sizes))
+        return [
+            _like(piece, parts[0]).reshape(shape)
+            for piece, shape in zip(pieces, shapes, strict=True)
+        ]
+
+    def barrier(self, name: str, timeout_s: float) -> None:
+        tensor = torch.zeros(1, dtype=torch.uint8, device=self._device)
+        self._run("allreduce", [tensor], timeout_s=timeout_s, what=f"barrier {name!r}")
+        if self._backend == "nccl":
+            torch.cuda.current_stream().synchronize()
+
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
+        size = np.array([len(data)])
+        self.broadcast(size, root)
+        array = np.frombuffer(bytearray(data if self.rank == root else int(size[0])), np.uint8)
+        self.broadcast(array, root)
+        return array.tobytes()
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        sizes = [int(size[0]) for size in self.all_gather(np.array([len(data)]))]
+        padded = np.frombuffer(bytearray(data.ljust(max(sizes), b"\0")), np.uint8)
+        gathered = self.all_gather(padded)
+        return [each[:size].tobytes() for each, size in zip(gathered, sizes, strict=True)]
+
+    def gather_bytes(self, data: bytes, root: int) -> list[bytes] | None:
+        gathered = self.all_gather_bytes(data)
+        return gathered if self.rank == root else None
+
+    def part(self, name: str, ranks: tuple[int, ...]) -> TorchOperations:
+        part = TorchOperations(
+            self._backend,
+            self._stores,
+            self._generation,
+            tuple(self._ranks[rank] for rank in ranks),
+            self._timeout_s,
+            f"{self._name}/{name}",
+        )
+        self._parts.append(part)
+        return part
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+        self._group = None
+
+    def _connect(self, address: str) -> Any:
+        store = self._stores.new(self._name)
+        timeout = timedelta(seconds=self._timeout_s)
+        if self._backend == "nccl":
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = timeout
+            return dist.ProcessGroupNCCL(store, self.rank, self.size, options)
+        gloo: Any = dist.ProcessGroupGloo
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname=address)]
+        options._timeout = timeout
+        return gloo(store, self.rank, self.size, options)
+
+    def _tensor(self, flat: Any) -> Any:
+        """As torch's group takes it: on its device, over the same memory if that is there."""
+        if isinstance(flat, np.ndarray):
+            flat = torch.from_numpy(flat if flat.flags.writeable else flat.copy())
+        return flat.to(self._device)
+
+    def _all_reduce_as_another(self, flat: Any, op: str, out: Any) -> None:
+        if flat.dtype != np.uint64:
+            wide = flat.astype(_AS[flat.dtype.name])
+            self.all_reduce(wide, op, wide)
+            out[...] = wide.astype(out.dtype)
+            return
+        flip = _FLIP if op in ("max", "min") else np.uint64(0)
+        signed = (flat ^ flip).view(np.int64)
+        self.all_reduce(signed, op, signed)
+        out[...] = signed.view(np.uint64) ^ flip
+
+    def _run(
+        self, operation: str, *arguments: Any, timeout_s: float | None = None, what: str = ""
+    ) -> None:
+        """Begins an operation of torch's and waits for its end, but not when there is no hope."""
+        self._generation.check()
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            work = getattr(self._group, operation)(*arguments)
+            if self._backend == "nccl":
+                work.wait()
+                return
+            self._wait(work, what or operation, limit_s)
+        except RuntimeError as error:
+            if (cause := cause_of(error, self._generation)) is None:
+                raise
+            raise cause from error
+
+    def _wait(self, work: Any, what: str, limit_s: float) -> None:
+        """For gloo, whose wait can be left and begun again."""
+        generation, began, returned_at = self._generation, time.monotonic(), None
+        while True:
+            now = time.monotonic()
+            left_s = began + limit_s - now
+            try:
+                work.wait(timedelta(seconds=max(0.001, min(_LOOK_S, left_s))))
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    raise
+            generation.check()
+            if context.current().stop_event.is_set():
+                raise Stopped
+            if returned := generation.returned.intersection(self._ranks):
+                returned_at = returned_at or now
+                if now - returned_at > _LAST_S:
+                    raise generation.missed(min(returned), f"while others wait for it in {what}")
+            if left_s <= 0:
+                me = generation.name_of(generation.rank)
+                raise generation.late(
+                    f"{me} waited in {what} for {limit_s:g} s: not all ranks have come"
+                )
+
+
+def _options(options: Any, op: str) -> Any:
+    options.reduceOp = getattr(dist.ReduceOp, _OPS[op])
+    return options
+
+
+def _as_bytes(flat: Any) -> Any:
+    """The same memory as bytes: what is only moved needs no type."""
+    return flat.view(np.uint8) if isinstance(flat, np.ndarray) else flat.view(torch.uint8)
+
+
+def _bring_back(tensor: Any, flat: Any) -> None:
+    """Copies the result to where it was asked for, unless it is there already."""
+    if isinstance(flat, np.ndarray) and tensor.device.type != "cpu":
+        flat[...] = tensor.cpu().numpy()
+
+
+def _like(data: Any, example: Any) -> Any:
+    """Bytes on a device as a flat array of the example's kind and type."""
+    if isinstance(example, np.ndarray):
+        return data.cpu().numpy().view(example.dtype)
+    return data.view(example.dtype)

@@ -1,0 +1,63 @@
+"""Trees: values in dicts, lists, tuples, named tuples and dataclasses, as jax and torch call pytrees.
+
+What is none of these is a leaf. Dicts are gone through by key, not in the order in which they were filled:
+that may differ between ranks.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+
+def leaves_of(tree: Any) -> Iterator[Any]:
+    """The leaves, in an order that depends on the structure only. None is no leaf."""
+    if tree is None:
+        return
+    if isinstance(tree, dict):
+        for key in _keys(tree):
+            yield from leaves_of(tree[key])
+    elif isinstance(tree, list | tuple):
+        for each in tree:
+            yield from leaves_of(each)
+    elif _is_dataclass(tree):
+        for field in dataclasses.fields(tree):
+            yield from leaves_of(getattr(tree, field.name))
+    else:
+        yield tree
+
+
+def rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
+    """A tree of the same structure with these leaves."""
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        values = {key: rebuilt(tree[key], leaves) for key in _keys(tree)}
+        new = copy.copy(tree)
+        new.update(values)
+        return new
+    if isinstance(tree, list):
+        return [rebuilt(each, leaves) for each in tree]
+    if isinstance(tree, tuple):
+        parts = [rebuilt(each, leaves) for each in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    if _is_dataclass(tree):
+        new = copy.copy(tree)
+        for field in dataclasses.fields(tree):
+            object.__setattr__(new, field.name, rebuilt(getattr(tree, field.name), leaves))
+        return new
+    return next(leaves)
+
+
+def _keys(tree: dict[Any, Any]) -> list[Any]:
+    return sorted(tree, key=lambda key: (type(key).__name__, key if _is_plain(key) else repr(key)))
+
+
+def _is_plain(key: object) -> bool:
+    return type(key) in (str, int, bytes, float, bool)
+
+
+def _is_dataclass(tree: object) -> bool:
+    return dataclasses.is_dataclass(tree) and not isinstance(tree, type)

@@ -1,0 +1,238 @@
+"""Inbox: where a server keeps what others send it until its own threads take it, by key.
+
+    caller ──put(key, value)──▶ [ key → values ] ──take(key)──▶ the thread that wants this one
+                 │ waits for room                     │ waits for a value
+                 └── until the stop, its time limit, or the caller's end
+
+A value whose key a thread waits for is handed to that thread, full or not: a full inbox never keeps out the
+one value that would make it less full.
+
+Source: selective receive, of Erlang's mailboxes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from typing import Generic, TypeVar
+
+from launchpad import context
+from launchpad.callers import Caller, caller
+from launchpad.errors import NotRunningError, Stopped
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_LOOK_S = 0.1
+"""How often a put that waits for room looks whether its caller still is."""
+
+
+class Inbox(Generic[K, V]):
+    """A mailbox with keys, for servers of one's own: methods put what arrives, `run()` takes what it wants.
+
+    Example:
+        class Stage:
+          def __init__(self):
+            self._inbox = lp.Inbox(maxsize=8)
+          def forward(self, step, activations):     # called by the stage before
+            self._inbox.put(step, activations)
+          def run(self):
+            for step in range(1000):
+              x = self._inbox.take(step, timeout_s=60)
+
+    Safe from any thread; values of one key come out in the order in which they went in. Waits end with
+    `lp.Stopped` when the program stops, in threads as well.
+
+    Args:
+        maxsize: How many values it holds, of all keys together; a `put` waits for room. 0: any number.
+    """
+
+    def __init__(self, maxsize: int = 0) -> None:
+        if maxsize < 0:
+            raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
+        self._maxsize = maxsize
+        self._lock = threading.Lock()
+        self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()  # by number, the oldest first
+        self._numbers: dict[K, deque[int]] = {}
+        self._last = 0
+        self._takers: dict[K, deque[_Waiter[K, V]]] = {}
+        self._any_takers: deque[_Waiter[K, V]] = deque()
+        self._putters: deque[_Waiter[K, V]] = deque()
+        self._error: BaseException | None = None
+        self._context: context.RunContext | None = None
+
+    def put(self, key: K, value: V, timeout_s: float | None = None) -> bool:
+        """Puts a value; waits for room where there is none.
+
+        Returns:
+            False if it was dropped, since the caller of the method that puts it has died meanwhile.
+
+        Raises:
+            TimeoutError: there was no room in time.
+            Stopped: the program stops.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            taker = self._taker_of(key)
+            if taker is not None:
+                taker.serve((key, value))
+                return True
+            if not self._maxsize or len(self._values) < self._maxsize:
+                self._add(key, value)
+                return True
+            waiter = _Waiter[K, V]((key, value))
+            self._putters.append(waiter)
+        waiter.caller = _caller()
+        if self._wait(waiter, self._putters, timeout_s):
+            return True
+        if waiter.caller is not None and waiter.caller.is_gone:
+            return False
+        raise TimeoutError(f"no room for {key!r} within {timeout_s} s: the inbox holds {len(self)}")
+
+    def take(self, key: K, timeout_s: float | None = None) -> V:
+        """The oldest value of this key; waits for it.
+
+        Raises:
+            TimeoutError: none came in time.
+            Stopped: the program stops.
+        """
+        with self._lock:
+            if (numbers := self._numbers.get(key)) is not None:
+                return self._remove(numbers[0])[1]
+            if self._error is not None:
+                raise self._error
+            waiter = _Waiter[K, V]()
+            takers = self._takers.setdefault(key, deque())
+            takers.append(waiter)
+        try:
+            is_served = self._wait(waiter, takers, timeout_s)
+        finally:
+            with self._lock:
+                if not takers and self._takers.get(key) is takers:
+                    del self._takers[key]
+        if not is_served:
+            raise TimeoutError(f"nothing for {key!r} within {timeout_s} s; there is {self.keys()}")
+        assert waiter.item is not None
+        return waiter.item[1]
+
+    def take_any(self, timeout_s: float | None = None) -> tuple[K, V]:
+        """The oldest value of all, with its key; raises as `take` does."""
+        with self._lock:
+            if self._values:
+                return self._remove(next(iter(self._values)))
+            if self._error is not None:
+                raise self._error
+            waiter = _Waiter[K, V]()
+            self._any_takers.append(waiter)
+        if not self._wait(waiter, self._any_takers, timeout_s):
+            raise TimeoutError(f"nothing came within {timeout_s} s")
+        assert waiter.item is not None
+        return waiter.item
+
+    def keys(self) -> list[K]:
+        """The keys of what it holds."""
+        with self._lock:
+            return list(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def close(self, error: BaseException) -> None:
+        """Ends it: who waits gets `error`, and so does each `put`, and each `take` of what is not there."""
+        with self._lock:
+            self._error = self._error or error
+            waiting = [*self._putters, *self._any_takers]
+            waiting += [waiter for takers in self._takers.values() for waiter in takers]
+            for waiter in waiting:
+                waiter.wake()
+
+    def _wait(
+        self, waiter: _Waiter[K, V], queue: deque[_Waiter[K, V]], timeout_s: float | None
+    ) -> bool:
+        """Until it is served; False, and it is out of the queue, if that is not to be."""
+        self._watch_stop()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            while not waiter.is_served and self._error is None:
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    break
+                if waiter.caller is not None:
+                    if waiter.caller.is_gone:
+                        break
+                    left_s = _LOOK_S if left_s is None else min(left_s, _LOOK_S)
+                waiter.lock.acquire(timeout=-1 if left_s is None else left_s)
+        finally:
+            with self._lock:
+                if not waiter.is_served:
+                    queue.remove(waiter)
+        if not waiter.is_served and self._error is not None:
+            raise self._error
+        return waiter.is_served
+
+    def _add(self, key: K, value: V) -> None:
+        self._last += 1
+        self._values[self._last] = key, value
+        self._numbers.setdefault(key, deque()).append(self._last)
+
+    def _remove(self, number: int) -> tuple[K, V]:
+        """Takes out the oldest value of its key, and lets the next one in."""
+        key, value = self._values.pop(number)
+        numbers = self._numbers[key]
+        numbers.popleft()
+        if not numbers:
+            del self._numbers[key]
+        if self._putters:
+            putter = self._putters.popleft()
+            assert putter.item is not None
+            self._add(*putter.item)
+            putter.serve(putter.item)
+        return key, value
+
+    def _taker_of(self, key: K) -> _Waiter[K, V] | None:
+        if takers := self._takers.get(key):
+            return takers.popleft()
+        return self._any_takers.popleft() if self._any_takers else None
+
+    def _watch_stop(self) -> None:
+        """Has the program's stop end what waits here; from the first wait on."""
+        if self._context is not None or (me := context.try_current()) is None:
+            return
+        self._context = me
+        inbox = weakref.ref(self)
+
+        def end() -> None:
+            if (it := inbox()) is not None:
+                it.close(Stopped())
+
+        me.call_at_stop(end)
+
+
+class _Waiter(Generic[K, V]):
+    """A thread that waits: with an item for room, without one for an item. Its own lock wakes it."""
+
+    __slots__ = ("caller", "is_served", "item", "lock")
+
+    def __init__(self, item: tuple[K, V] | None = None) -> None:
+        self.item, self.is_served = item, False
+        self.caller: Caller | None = None
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def serve(self, item: tuple[K, V]) -> None:
+        self.item, self.is_served = item, True
+        self.wake()
+
+    def wake(self) -> None:
+        if self.lock.locked():
+            self.lock.release()
+
+
+def _caller() -> Caller | None:
+    try:
+        return caller()
+    except NotRunningError:
+        return None

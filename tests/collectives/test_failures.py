@@ -1,0 +1,119 @@
+"""A rank dies, leaves, is late or does something else: what the others find, and how they go on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from tests.helpers import collective_nodes
+from tests.helpers.collective_nodes import in_ranks
+
+DEADLINE_S = 60
+
+
+def program_of(n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = None) -> lp.Program:
+    program = lp.Program("ranks")
+    with program.group("rank", restart=restart):
+        for _ in range(n):
+            program.add_node(lp.CollectiveNode(fn, *args, timeout_s=30))
+    return program
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_rank_that_is_killed_is_known_to_the_others_within_a_second(busy: bool) -> None:
+    policy = lp.RestartPolicy(backoff=0)  # each by itself: no rank learns of it from the supervisor
+    program = program_of(4, collective_nodes.lose_one, "kill", busy, restart=policy)
+
+    with lp.launch(program, "test_mp") as running:
+        results = running.results("rank", DEADLINE_S)
+        logs = {rank: running.logs(f"rank-{rank}") for rank in range(4)}
+
+    assert results == [(2, 4, 4, 2)] * 4
+    died_at = float(logs.pop(1).split("dies at ")[1].split()[0])
+    for log in logs.values():
+        (known_at,) = re.findall(r"knows at (\S+) rank-1 1", log)
+        assert float(known_at) - died_at < 1 + 0.2 * busy
+
+
+def test_a_group_starts_again_as_the_next_generation() -> None:
+    policy = lp.RestartPolicy(scope="group", backoff=0)
+    program = program_of(3, collective_nodes.lose_one, "kill", False, restart=policy)
+
+    results = lp.run(program, "test_mp", timeout_s=DEADLINE_S)["rank"]
+
+    assert results == [(2, 3, 3, 2)] * 3
+
+
+def test_one_that_returns_while_others_wait_for_it_is_named() -> None:
+    with pytest.raises(lp.ProgramFailed) as caught:
+        in_ranks(3, collective_nodes.leave_early)
+
+    assert "rank-1 (rank 1 of 3 in 'rank', generation 1) has returned, while" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "texts"),
+    [
+        ("size", ["all_reduce('sum') of 2 × float64", "all_reduce('sum') of 3 × float64"]),
+        ("dtype", ["1,048,576 × float64", "1,048,576 × float32"]),
+        ("operation", ["broadcast from rank 0 of 3 × float64", "barrier 'here'"]),
+    ],
+)
+def test_ranks_that_do_different_things_are_both_named(how: str, texts: list[str]) -> None:
+    with pytest.raises(lp.ProgramFailed) as caught:
+        in_ranks(2, collective_nodes.do_different_things, how)
+
+    assert "CollectiveMismatch" in str(caught.value)
+    for text in ["rank-0 (rank 0) is in", "rank-1 (rank 1) is in", *texts]:
+        assert text.removesuffix(" is in") in str(caught.value)
+
+
+def test_one_that_does_not_come_in_time_is_named() -> None:
+    with pytest.raises(lp.ProgramFailed) as caught:
+        in_ranks(3, collective_nodes.come_late)
+
+    assert "TimeoutError" in str(caught.value)
+    assert "waited in barrier 'late' for 0.5 s; absent: rank-2 (rank 2)" in str(caught.value)
+
+
+def wait_for_ever(group: lp.Collective) -> None:
+    if group.rank:
+        lp.wait_for_stop()
+    else:
+        lp.stop()
+        group.barrier("never")
+
+
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_a_wait_for_others_ends_when_the_program_stops(launch_type: str) -> None:
+    running = lp.testing.run(program_of(2, wait_for_ever), DEADLINE_S, launch_type)
+
+    assert {s.state for s in running.status()} <= {"stopped", "succeeded"}
+
+
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks(launch_type: str) -> None:
+    policy = lp.RestartPolicy(min_replicas=2, backoff=0.3)
+    program = program_of(4, collective_nodes.count_steps, 60, 20, restart=policy)
+
+    results = lp.run(program, launch_type, timeout_s=DEADLINE_S)["rank"]
+
+    assert [(step, total) for step, _, total in results] == [(60, sum(range(60)))] * 4
+    for index, (_, sizes, _) in enumerate(results):
+        assert sizes[-1] == 4
+        assert set(sizes) <= {3, 4}
+        assert index == 1 or sizes[0] == 4
+
+
+def test_an_elastic_group_goes_on_without_one_whose_restarts_are_used_up() -> None:
+    policy = lp.RestartPolicy(min_replicas=2, max_restarts=0)
+    program = program_of(3, collective_nodes.lose_one, "kill", False, restart=policy)
+
+    running = lp.testing.run(program, DEADLINE_S, "test_mp")
+
+    states = {s.worker: s.state for s in running.status() if s.label == "rank"}
+    assert states == {"rank-0": "succeeded", "rank-1": "failed", "rank-2": "succeeded"}

@@ -1,0 +1,122 @@
+"""gloo finds its ranks in our store, and what waits in it can be freed from another thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchpad.collectives import gloo_sockets
+from launchpad.collectives.store import StoreServer
+from launchpad.courier import Client, Server
+
+torch = pytest.importorskip("torch")
+dist = torch.distributed
+
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Any]:
+    server = Server("rendezvous", address=f"unix:{tmp_path}/store.sock")
+    server.bind_object(StoreServer())
+    server.Start()
+    with Client(server.address) as client:
+        yield client
+    server.stop()
+
+
+class Ranks:
+    """Ranks of gloo that are threads of this process, each with a group and a store."""
+
+    def __init__(self, client: Any, generation: int, size: int) -> None:
+        from launchpad.collectives.torch_store import CourierStore
+
+        self.stores = [CourierStore(client, generation) for _ in range(size)]
+        self._pool = ThreadPoolExecutor(size)
+        self.groups: list[Any] = list(self._pool.map(self._make, range(size)))
+
+    def submit(self, rank: int, op: str, *arguments: Any) -> Future[Any]:
+        return self._pool.submit(
+            lambda: getattr(self.groups[rank], op)(*arguments).wait(timedelta(seconds=DEADLINE_S))
+        )
+
+    def shut(self) -> None:
+        gloo_sockets.shut([v for store in self.stores for v in store.seen.values()])
+
+    def close(self) -> None:
+        self.groups.clear()
+        self._pool.shutdown()
+
+    def _make(self, rank: int) -> Any:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        size = len(self.stores)
+        return dist.ProcessGroupGloo(self.stores[rank], rank, size, options)
+
+
+def test_ranks_that_wait_for_each_other_are_freed_and_other_connections_stay(client: Any) -> None:
+    ranks, others = Ranks(client, 1, 3), Ranks(client, 2, 2)
+    ours, theirs = socket.socketpair()
+    listens = socket.create_server(("127.0.0.1", 0))
+    of_user = socket.create_connection(listens.getsockname())
+    # No message of rank 0 is missing: each of the others waits for one that the other does not send.
+    waiting = [ranks.submit(1, "recv", [torch.ones(1)], 2, 0)]
+    waiting += [ranks.submit(2, "recv", [torch.ones(1)], 1, 0)]
+    of_others = others.submit(0, "recv", [received := torch.zeros(1)], 1, 0)
+
+    ranks.shut()
+
+    for future in waiting:
+        with pytest.raises(RuntimeError, match="gloo"):
+            future.result(DEADLINE_S)
+    others.submit(1, "send", [torch.ones(1)], 0, 0).result(DEADLINE_S)
+    of_others.result(DEADLINE_S)
+    assert received.item() == 1
+    ours.send(b"x")
+    of_user.send(b"x")
+    for each in (ranks, others, ours, theirs, of_user, listens):
+        each.close()
+
+
+def test_an_operation_that_begins_later_fails_at_once_and_the_groups_can_be_dropped(
+    client: Any,
+) -> None:
+    ranks = Ranks(client, 1, 2)
+    ranks.shut()
+
+    with pytest.raises(RuntimeError, match="gloo"):
+        ranks.submit(0, "allreduce", [torch.ones(4)]).result(DEADLINE_S)
+
+    dropped = threading.Thread(target=ranks.close)  # gloo's destructor waits for what is under way
+    dropped.start()
+    dropped.join(DEADLINE_S)
+    assert not dropped.is_alive()
+
+
+def test_torchs_own_functions_work_over_our_store(client: Any) -> None:
+    from launchpad.collectives.torch_store import CourierStore
+
+    store = CourierStore(client, 1)
+    prefixed = dist.PrefixStore("p", store)
+
+    prefixed.set("key", "value")
+    assert prefixed.get("key") == b"value"
+    assert [prefixed.add("n", 1), prefixed.add("n", 2)] == [1, 3]
+    assert prefixed.check(["key", "n"])
+    assert not prefixed.check(["key", "absent"])
+    assert prefixed.compare_set("key", "value", "other") == b"other"
+    prefixed.multi_set(["a", "b"], ["1", "2"])
+    assert prefixed.multi_get(["a", "b"]) == [b"1", b"2"]
+    prefixed.append("a", "1")
+    assert store.get("p/a") == b"11"
+    assert prefixed.num_keys() == 4
+    assert prefixed.delete_key("a")
+    with pytest.raises(dist.DistStoreError, match=r"not set within 0\.01 s"):
+        prefixed.wait(["never"], timedelta(seconds=0.01))

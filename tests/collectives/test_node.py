@@ -1,0 +1,88 @@
+"""How a CollectiveNode stands in the graph, and what is refused where it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from tests.helpers.collective_nodes import Stage
+
+
+def train(group: lp.Collective, steps: int = 1) -> int:
+    return group.all_reduce(steps)
+
+
+def test_the_rendezvous_is_a_worker_of_its_own_and_the_ranks_are_edges_of_each_other() -> None:
+    program = lp.Program("graph")
+    with program.group("trainer"):
+        handles = [program.add_node(lp.CollectiveNode(train, 2)) for _ in range(2)]
+
+    plan = lp.plan(program, "test_mt")
+
+    assert [w.name for w in plan.workers] == ["trainer-0", "trainer-1", "trainer.rendezvous-0"]
+    assert plan.worker("trainer-0").calls == ("trainer-1", "trainer.rendezvous-0")
+    assert plan.worker("trainer.rendezvous-0").stops_last
+    assert not handles[0].can_be_dereferenced
+    assert lp.run(program, "test_mt", timeout_s=60)["trainer"] == [4, 4]
+
+
+def test_ranks_may_be_in_colocations_and_several_groups_be_side_by_side() -> None:
+    program = lp.Program("colocated")
+    for label, n in (("a", 2), ("b", 3)):
+        with program.group(label):
+            for _ in range(n):
+                node = lp.CollectiveNode(train, 1)
+                other = lp.PyNode(lp.current)
+                program.add_node(lp.MultiThreadingColocation([node, other]) if n == 3 else node)
+
+    running = lp.testing.run(program, 60, "test_mp")
+
+    assert {s.state for s in running.status()} <= {"succeeded", "stopped"}
+    assert running.results("a") == [2, 2]
+
+
+def ask(stages: list[Any]) -> list[tuple[int, int]]:
+    return [stage.place() for stage in stages]
+
+
+def test_a_class_is_served_as_by_a_courier_node() -> None:
+    program = lp.Program("stages")
+    with program.group("stage", serves_until="program"):
+        stages = [program.add_node(lp.CollectiveNode(Stage, 10 * (i + 1))) for i in range(2)]
+    program.add_node(lp.PyNode(ask, stages), label="driver")
+
+    results = lp.run(program, "test_mp", timeout_s=60)
+
+    assert results["driver"] == [[(0, 10), (1, 20)]]
+    assert results["stage"] == [30, 30]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: lp.CollectiveNode(train, backend="mpi"), "backend='mpi'"),
+        (lambda: lp.CollectiveNode(train, timeout_s=0), "timeout_s=0"),
+        (lambda: lp.CollectiveNode(train, stepz=3), "cannot be called so"),
+        (lambda: lp.CollectiveNode(lambda: None), "cannot be called so"),
+    ],
+)
+def test_mistakes_are_refused_where_the_node_is_made(make: Any, text: str) -> None:
+    with pytest.raises(lp.DefinitionError, match=text):
+        lp.Program("p").add_node(make(), label="trainer")
+
+
+def test_ranks_of_one_group_have_one_backend() -> None:
+    program = lp.Program("p")
+    program.add_node(lp.CollectiveNode(train), label="trainer")
+
+    with pytest.raises(lp.DefinitionError, match="have one"):
+        program.add_node(lp.CollectiveNode(train, backend="gloo"), label="trainer")
+
+
+def test_with_min_replicas_each_worker_is_started_again_by_itself() -> None:
+    with pytest.raises(lp.DefinitionError, match="by itself"):
+        lp.RestartPolicy(scope="group", min_replicas=2)
+    with pytest.raises(lp.DefinitionError, match="min_replicas=0"):
+        lp.RestartPolicy(min_replicas=0)

@@ -1,0 +1,180 @@
+"""Every operation beside numpy's, for types, sizes and numbers of ranks."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from launchpad.collectives import courier_operations
+from tests.helpers.collective_nodes import Pair, in_ranks, values
+
+DTYPES = "bool i1 u1 i2 i4 i8 u8 f2 f4 f8 c8 c16".split()
+UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+@pytest.fixture(params=["at root", "direct", "ring"])
+def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whatever the size, this one."""
+    if request.param != "at root":
+        monkeypatch.setattr(courier_operations, "SMALL", -1)
+    if request.param == "ring":
+        monkeypatch.setattr(courier_operations, "MANY", 1)
+    return str(request.param)
+
+
+def reduce_all(group: lp.Collective, sizes: list[int]) -> dict[Any, Any]:
+    return {
+        (op, dtype, size): group.all_reduce(values(group.rank, dtype, size), op)
+        for dtype in DTYPES
+        for op in UFUNCS
+        for size in sizes
+    }
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_all_reduce_is_what_numpy_gives_and_has_the_same_bits_everywhere(
+    n: int, algorithm: str
+) -> None:
+    sizes = [0, 1, 7, 100]
+
+    results = in_ranks(n, reduce_all, sizes)
+
+    for (op, dtype, size), found in results[0].items():
+        given = [values(rank, dtype, size) for rank in range(n)]
+        expected = functools.reduce(UFUNCS[op], given)
+        assert found.dtype == expected.dtype
+        if algorithm == "ring" and np.dtype(dtype).kind in "fc":  # it adds in another order
+            np.testing.assert_allclose(found, expected, rtol=1e-2 if dtype == "f2" else 1e-5)
+        else:
+            assert found.tobytes() == expected.tobytes(), (op, dtype, size)
+        for other in results[1:]:
+            assert other[op, dtype, size].tobytes() == found.tobytes()
+
+
+def move_all(group: lp.Collective) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for dtype in DTYPES:
+        x = values(group.rank, dtype, 30).reshape(10, 3)
+        found[dtype] = [
+            group.reduce_scatter(x),
+            np.stack(group.all_gather(x)),
+            group.broadcast(x, root=group.size - 1),
+            group.all_to_all([x[: rank + 1] for rank in range(group.size)]),
+        ]
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_what_is_moved_is_what_numpy_gives(n: int, algorithm: str) -> None:
+    results = in_ranks(n, move_all)
+
+    for dtype in DTYPES:
+        given = [values(rank, dtype, 30).reshape(10, 3) for rank in range(n)]
+        parts = np.array_split(functools.reduce(np.add, given), n)
+        for rank in range(n):
+            part, gathered, spread, swapped = results[rank][dtype]
+            np.testing.assert_allclose(part, parts[rank], rtol=1e-2)
+            assert part.dtype == given[0].dtype
+            np.testing.assert_array_equal(gathered, np.stack(given))
+            np.testing.assert_array_equal(spread, given[-1])
+            for source, received in enumerate(swapped):
+                np.testing.assert_array_equal(received, given[source][: rank + 1])
+
+
+def reduce_large(group: lp.Collective, size: int) -> tuple[bytes, bool]:
+    x = np.arange(size, dtype=np.float32)
+    own = x * (group.rank + 1)
+    result = group.all_reduce(own, out=own)
+    is_right = result is own and np.array_equal(own, x * sum(range(1, group.size + 1)))
+    return result[:: size // 64].tobytes(), is_right
+
+
+@pytest.mark.slow
+def test_64_megabytes_between_processes() -> None:
+    (first, *others) = in_ranks(2, reduce_large, 1 << 24, launch_type="test_mp")
+
+    assert first[1]
+    assert others == [first]
+
+
+@dataclass(frozen=True)
+class Model:
+    weights: Any
+    bias: float
+
+
+def reduce_trees(group: lp.Collective) -> list[Any]:
+    rank = group.rank
+    model = Model(np.ones((2, 2), np.float32) * rank, 0.5 * rank)
+    tree = {"b": (model, None), "a": [rank, Pair(True, np.int8(rank))]}
+    other_order = dict(reversed(tree.items())) if rank else tree
+    return [
+        group.all_reduce(other_order),
+        group.all_reduce([1.0, 2.0], "mean"),
+        group.all_reduce(0.5),
+    ]
+
+
+def test_trees_keep_their_structure_and_numbers_their_types() -> None:
+    for tree, mean, half in in_ranks(3, reduce_trees):
+        model, nothing = tree["b"]
+        number, pair = tree["a"]
+
+        assert isinstance(model, Model)
+        assert isinstance(pair, Pair)
+        assert (model.weights.tolist(), model.bias, nothing) == ([[3.0, 3.0]] * 2, 1.5, None)
+        assert (number, type(number), pair.first, pair.second) == (3, int, True, 3)
+        assert (type(pair.second), mean, half) == (np.int8, [1.0, 2.0], 1.5)
+
+
+def refuse(group: lp.Collective) -> list[str]:
+    refused = []
+    for call in (
+        lambda: group.all_reduce(np.ones(3), op="median"),
+        lambda: group.all_reduce("text"),
+        lambda: group.all_reduce(np.arange(3), op="mean"),
+        lambda: group.all_reduce(np.ones(3), out=np.ones(4)),
+        lambda: group.broadcast(np.ones(3), root=7),
+        lambda: group.reduce_scatter(1.0),
+        lambda: group.all_to_all([np.ones(3)] * 5),
+    ):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            call()
+        refused.append(str(caught.value))
+    return refused
+
+
+def test_wrong_arguments_are_refused_where_they_are_given() -> None:
+    texts, _ = in_ranks(2, refuse)
+
+    expected = ("op='median'", "'text'", "fractions", "out=", "root=7", "axis", "of 2 ranks")
+    for text, part in zip(texts, expected, strict=True):
+        assert part in text
+
+
+def reduce_often(group: lp.Collective, size: int) -> None:
+    for _ in range(2):
+        group.all_reduce(np.ones(size))
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_each_rank_sends_the_least_that_is_possible(n: int) -> None:
+    program = lp.Program("bytes")
+    with program.group("rank"):
+        for _ in range(n):
+            program.add_node(lp.CollectiveNode(reduce_often, 1 << 20))
+
+    running = lp.testing.run(program, launch_type="test_mp")
+
+    edges = running.edges()
+    for rank in range(n):
+        method = "put" if n == 2 else "swap"
+        asked = edges.total(caller=f"rank-{rank}", method=method).bytes_sent
+        answered = edges.total(server=f"rank-{rank}", method=method).bytes_received
+        least = 2 * 2 * (n - 1) / n * (8 << 20)
+        assert asked + answered == pytest.approx(least, rel=0.01)

@@ -1,0 +1,61 @@
+"""Collectives on every backend: all operations, and a rank that dies in the middle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from tests.helpers import collective_nodes
+
+DEADLINE_S = 120
+
+
+@pytest.mark.parametrize("backend", ["courier"])
+def test_ranks_compute_together(launch_type: str, backend: str) -> None:
+    program = lp.Program("together")
+    with program.group("rank"):
+        for _ in range(3):
+            program.add_node(lp.CollectiveNode(collective_nodes.use_all, backend, backend=backend))
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
+
+    with lp.launch(program, launch_type) as running:
+        results = running.results("rank", DEADLINE_S)
+    edges = running.edges()
+
+    for rank, found in enumerate(results):
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        np.testing.assert_array_equal(found["sum"], 3 * x + 3)
+        np.testing.assert_array_equal(found["mean"], x + 1)
+        assert found["sum"].tobytes() == results[0]["sum"].tobytes()
+        assert found["large"] == 6.0
+        number, (total, array) = found["tree"]["b"]
+        assert (number, total, array.tolist()) == (3, 3.0, [3])
+        assert found["part"].tolist() == [6.0 * rank, 6.0 * rank + 3]
+        assert [each.tolist() for each in found["gathered"]] == [[0], [1], [2]]
+        assert found["spread"].tolist() == [2, 2, 2]
+        assert [each.tolist() for each in found["swapped"]] == [[0, rank], [1, rank], [2, rank]]
+        assert found["object"] == {"of": 1}
+        assert found["objects"] == [("rank", 0), ("rank", 1), ("rank", 2)]
+        assert found["at_root"] == (None if rank else [0, 1, 2])
+        assert found["half"] == ((0, 1, 1) if rank == 1 else (rank // 2, 2, 2))
+        assert (found["me"][:3], found["me"][4]) == ((rank, 3, 1), "rank")
+    if backend == "courier":
+        assert edges.total(caller="rank-1", server="rank-0", method="meet").calls > 0
+
+
+@pytest.mark.parametrize("backend", ["courier"])
+def test_a_rank_that_dies_ends_the_generation_and_all_begin_the_next_one(
+    launch_type: str, backend: str
+) -> None:
+    how = "raise" if launch_type == "test_mt" else "kill"
+    program = lp.Program("again")
+    with program.group("rank", restart=lp.RestartPolicy(scope="group", backoff=0)):
+        for _ in range(3):
+            node = lp.CollectiveNode(collective_nodes.lose_one, how, True, backend=backend)
+            program.add_node(node)
+
+    with lp.launch(program, launch_type) as running:
+        results = running.results("rank", DEADLINE_S)
+
+    assert results == [(2, 3, 3, 2)] * 3

@@ -1,0 +1,152 @@
+"""Nodes for tests of collectives: what ranks do, and what happens to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import launchpad as lp
+
+
+def in_ranks(n: int, fn: Callable[..., Any], *args: Any, launch_type: str = "test_mt") -> list[Any]:
+    """What the function returns in each of so many ranks."""
+    program = lp.Program("ranks")
+    with program.group("rank"):
+        for _ in range(n):
+            program.add_node(lp.CollectiveNode(fn, *args, timeout_s=60))
+    results: list[Any] = lp.run(program, launch_type, timeout_s=90)["rank"]
+    return results
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def values(rank: int, dtype: str, size: int) -> Any:
+    """Other ones in each rank; small enough for sums and products of 8 to fit into a byte."""
+    numbers = np.random.default_rng(1000 * rank + size).integers(0, 3, size)
+    if np.dtype(dtype).kind in "fc":
+        return (numbers + 0.25 * rank).astype(dtype)
+    return numbers.astype(dtype)
+
+
+def use_all(group: lp.Collective, backend: str) -> dict[str, Any]:
+    """Every operation once; what it gives, and what is not so."""
+    rank, size = group.rank, group.size
+    x = np.arange(6, dtype=np.float32).reshape(2, 3) + rank
+    large = np.full(1 << 19, 1.0 + rank)
+    tree = {"w": x, "b": [rank, Pair(float(rank), np.array([rank], np.int32))]}
+    found: dict[str, Any] = {
+        "sum": group.all_reduce(x),
+        "mean": group.all_reduce(tree["w"], "mean"),
+        "large": float(group.all_reduce(large)[-1]),
+        "tree": group.all_reduce({"b": tree["b"]}),
+        "part": group.reduce_scatter(np.arange(size * 2.0)),
+        "gathered": group.all_gather(np.array([rank])),
+        "spread": group.broadcast(np.full(3, rank), root=size - 1),
+        "swapped": group.all_to_all([np.array([rank, other]) for other in range(size)]),
+        "object": group.broadcast_object({"of": rank}, root=1),
+        "objects": group.all_gather_object(("rank", rank)),
+        "at_root": group.gather_object(rank),
+    }
+    group.barrier("over")
+    half = group.split(rank % 2)
+    assert half is not None
+    found["half"] = half.rank, half.size, half.all_reduce(rank)
+    found["me"] = rank, size, group.generation, group.local_rank, group.label
+    return found
+
+
+def die(how: str) -> None:
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("told to die")
+
+
+def lose_one(group: lp.Collective, how: str, busy: bool) -> Any:
+    """Rank 1 of the first generation dies. The others wait for it then, or call something later."""
+    group.barrier("all are here")
+    if group.generation == 1 and group.rank == 1:
+        print("dies at", time.time(), flush=True)
+        die(how)
+    try:
+        while group.generation == 1:
+            if busy and group.rank == 0:
+                time.sleep(0.2)
+            group.all_reduce(np.ones(1 << 18))
+    except lp.PeerFailed as failed:
+        print("knows at", time.time(), failed.worker, failed.rank, flush=True)
+        raise
+    return group.generation, group.size, int(group.all_reduce(1)), lp.current().attempt
+
+
+def leave_early(group: lp.Collective) -> None:
+    if group.rank != 1:
+        group.barrier("never passed")
+
+
+def do_different_things(group: lp.Collective, how: str) -> None:
+    if how == "size":
+        group.all_reduce(np.ones(2 + group.rank))
+    elif how == "dtype":
+        group.all_reduce(np.ones(1 << 20, "f4" if group.rank else "f8"))
+    elif group.rank:
+        group.barrier("here")
+    else:
+        group.broadcast(np.ones(3))
+
+
+def come_late(group: lp.Collective) -> None:
+    if group.rank == 2:
+        lp.wait_for_stop()
+    else:
+        group.barrier("late", timeout_s=0.5)
+
+
+class Stage:
+    """A class with a collective: it is served as well."""
+
+    def __init__(self, group: lp.Collective, offset: int) -> None:
+        self.group, self.offset = group, offset
+
+    def place(self) -> tuple[int, int]:
+        return self.group.rank, self.offset
+
+    def run(self) -> int:
+        total = self.group.all_reduce(self.offset)
+        self.group.barrier("asked")
+        return total
+
+
+def count_steps(group: lp.Collective, limit: int, dies_at: int) -> tuple[int, list[int], int]:
+    """Counts steps; the state is broadcast from whoever has done most when a generation begins.
+
+    Returns:
+        Steps, the sizes of the generations that this worker has seen, and the sum over all steps.
+    """
+    mine = counted.setdefault(lp.current().name, {"step": 0, "total": 0, "sizes": []})
+    steps = group.all_gather_object(mine["step"])
+    first = steps.index(max(steps))
+    mine["step"], mine["total"] = group.broadcast_object((mine["step"], mine["total"]), first)
+    mine["sizes"].append(group.size)
+    while mine["step"] < limit:
+        me = lp.current()
+        if mine["step"] == dies_at and me.replica_index == 1 and me.attempt == 1:
+            die("kill" if me.launch_type == "test_mp" else "raise")
+        if mine["step"] == limit - 1 and group.size < me.num_replicas:
+            group.barrier("others are to come back", timeout_s=60)
+            time.sleep(0.02)
+            continue
+        one = int(group.all_reduce(1, "max"))
+        mine["step"], mine["total"] = mine["step"] + one, mine["total"] + mine["step"]
+    return mine["step"], mine["sizes"], mine["total"]
+
+
+counted: dict[str, dict[str, Any]] = {}
+"""Outlives generations, as it is the process's; by worker, as those of one process are threads of it."""
