@@ -22,7 +22,7 @@ class Counter:
               lp.stop()
 
     A handle of `lp.CounterNode` turns into one. In the launching script:
-    `lp.Counter(running.client("counter"))`. It pickles, as another client.
+    `running.client("counter")`. It pickles, as another client.
 
     An increment is counted once, also if its call is repeated. It is durable when the counter has saved
     itself; if that is killed before, clients that still run add what is missing with their next call.

@@ -375,7 +375,7 @@ class Running:
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
         """A client of a CourierNode, for the launching script; of the first one in a colocation.
 
-        Of a QueueNode it is its `lp.Queue`.
+        Of a QueueNode it is its `lp.Queue`, and so for other nodes whose clients are of a kind of their own.
 
         The same as its handle turns into: with the node's `courier_client_kwargs`, and with the methods
         that may run twice.
@@ -405,14 +405,14 @@ class Running:
             if (worker == name or worker.startswith(f"{name}.")) and role.endswith("courier"):
                 place = self._place(address)
                 options = dict(self.plan.client_options.get(address, {}))
-                made_into = options.pop("made_into", lambda client: client)
+                made_into = options.pop("made_into", None)
                 client = Client[Any](
                     place.where if place.can_move else place.where(),
                     name=worker,
                     failure_check=place.failure_check,
                     **options,
                 )
-                return made_into(client)
+                return made_into(client) if made_into else client
         raise KeyError(f"{name} serves nothing; those that do: {sorted(self.plan.endpoints)}")
 
     def clients(self, label: str) -> list[CourierClient[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launchpad.counters.client import Counter
 from launchpad.counters.server import CounterServer
@@ -13,8 +13,11 @@ from launchpad.nodes.courier import CourierHandle, CourierNode
 class CounterHandle(CourierHandle[CounterServer]):
     """Stands for a CounterNode; in a worker it turns into a `Counter`."""
 
-    def dereference(self) -> Counter:  # type: ignore[override]
-        return Counter(super().dereference())
+    made_into = Counter
+
+    if TYPE_CHECKING:
+
+        def dereference(self) -> Counter: ...  # type: ignore[override]
 
 
 class CounterNode(CourierNode[CounterServer]):

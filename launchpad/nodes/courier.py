@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, cast
+from typing import Any, ClassVar, Generic, cast
 
 from launchpad import context
 from launchpad.address import COURIER, Address
@@ -35,6 +35,9 @@ _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "com
 
 class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
     """Stands for a CourierNode; in a worker it turns into a `CourierClient`."""
+
+    made_into: ClassVar[type | None] = None
+    """What is made of the client, for nodes whose clients have methods of their own; takes the client."""
 
     def __init__(
         self,
@@ -95,7 +98,8 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
     @property
     def client_options(self) -> tuple[str, dict[str, Any]]:
         """The uid of its address, and the options of the client that it turns into."""
-        return self._address.uid, {"idempotent": self._idempotent, **self._client_kwargs}
+        made_into = {"made_into": self.made_into} if self.made_into else {}
+        return self._address.uid, {**self._client_options(), **made_into}
 
     def dereference(self) -> CourierClient[T]:
         """The client. Connects when it is first used.
@@ -104,14 +108,17 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             NotRunningError: outside a running program.
         """
         place = self._address.place()
-        client = Client(
+        client = Client[Any](
             self._address.lookup(),
             name=place.worker,
             failure_check=place.failure_check,
             link=self._link,
-            **self.client_options[1],
+            **self._client_options(),
         )
-        return cast("CourierClient[T]", client)
+        return cast("CourierClient[T]", self.made_into(client) if self.made_into else client)
+
+    def _client_options(self) -> dict[str, Any]:
+        return {"idempotent": self._idempotent, **self._client_kwargs}
 
 
 class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):

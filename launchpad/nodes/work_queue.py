@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launchpad.errors import refuse_unless
 from launchpad.nodes.courier import CourierHandle, CourierNode
@@ -14,8 +14,11 @@ from launchpad.work_queues.server import WorkQueueServer
 class WorkQueueHandle(CourierHandle[WorkQueueServer]):
     """Stands for a WorkQueueNode; in a worker it turns into a `WorkQueue`."""
 
-    def dereference(self) -> WorkQueue:  # type: ignore[override]
-        return WorkQueue(super().dereference())
+    made_into = WorkQueue
+
+    if TYPE_CHECKING:
+
+        def dereference(self) -> WorkQueue: ...  # type: ignore[override]
 
 
 class WorkQueueNode(CourierNode[WorkQueueServer]):

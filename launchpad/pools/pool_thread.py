@@ -39,8 +39,8 @@ from launchpad.pools.schedule import (
     CallChunk,
     Frame,
     MapCalls,
-    Member,
     MemberState,
+    PoolMember,
     Schedule,
     Send,
 )
@@ -154,7 +154,7 @@ class PoolThread:
                 else:
                     action.frame.member.client.futures.take_back(action.frame.name)
 
-    def _probe(self, member: Member) -> None:
+    def _probe(self, member: PoolMember) -> None:
         """Asks a worker whether it is up; the answer comes when it is, or will never be."""
         member.state = MemberState.STARTING
 
@@ -164,7 +164,7 @@ class PoolThread:
         client = member.client.with_options(wait_for_ready=True)
         client.futures.hello().add_done_callback(receive)
 
-    def _take_hello(self, member: Member, call: Future[int]) -> None:
+    def _take_hello(self, member: PoolMember, call: Future[int]) -> None:
         try:
             member.slots = call.result() or 1
             member.state = MemberState.UP if call.result() else MemberState.UNREACHED
@@ -222,7 +222,7 @@ class PoolThread:
                 member.known.difference_update(given if answer == UNKNOWN_FUNCTIONS else ())
                 schedule.give_back(frame.chunks)
 
-    def _lose(self, member: Member) -> None:
+    def _lose(self, member: PoolMember) -> None:
         """It cannot be reached: it may be started again."""
         if member.state is MemberState.UP:
             self._probe(member)
@@ -277,14 +277,14 @@ class PoolThread:
             _set_error(chunk, error)
 
 
-def _member(client: Client[Any]) -> Member:
+def _member(client: Client[Any]) -> PoolMember:
     sends = client.with_options(wait_for_ready=False, timeout_s=None, idempotent=False)
     known = stats(sends)
-    return Member(known.server or known.address, sends)
+    return PoolMember(known.server or known.address, sends)
 
 
 def _complete(
-    chunk: CallChunk, member: Member, results: list[Any], error: bytes | None, seconds: float
+    chunk: CallChunk, member: PoolMember, results: list[Any], error: bytes | None, seconds: float
 ) -> None:
     """Gives the future of a chunk what its calls have returned or raised."""
     chunk.function.note(seconds, len(results) + (error is not None))

@@ -89,7 +89,7 @@ class MemberState(Enum):
 
 
 @dataclass(eq=False)
-class Member:
+class PoolMember:
     """A worker, as its pool sees it."""
 
     name: str
@@ -108,7 +108,7 @@ class Frame:
     """Chunks that were sent together."""
 
     name: str
-    member: Member
+    member: PoolMember
     chunks: list[CallChunk]
     is_wanted_back: bool = False
 
@@ -130,7 +130,7 @@ class TakeBack:
 class Schedule:
     """Which chunk goes where."""
 
-    def __init__(self, members: Sequence[Member], name: str = "") -> None:
+    def __init__(self, members: Sequence[PoolMember], name: str = "") -> None:
         self.members = tuple(members)
         self._queue: deque[MapCalls | CallChunk] = deque()
         self._maps: list[MapCalls] = []  # those in the queue
@@ -251,7 +251,7 @@ class Schedule:
         return chunks
 
 
-def _load(member: Member) -> float:
+def _load(member: PoolMember) -> float:
     """Frames for each slot."""
     return len(member.frames) / member.slots
 

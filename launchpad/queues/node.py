@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from launchpad import context
 from launchpad.address import COURIER, Address
-from launchpad.courier import Client
 from launchpad.errors import refuse_unless
 from launchpad.executable import Executable
-from launchpad.handle import Handle
 from launchpad.nodes.base import Node
-from launchpad.nodes.courier import Serving, new_server, start
+from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
 from launchpad.queues.client import Queue
 from launchpad.queues.contents import QueueContents
 from launchpad.queues.server import QueueServer
@@ -27,27 +25,14 @@ METHODS = "hello put get register close_producer cancel size queue_stats reports
 _log = logging.getLogger("launchpad.queue")
 
 
-class QueueHandle(Handle["Queue[T]"], Generic[T]):
+class QueueHandle(CourierHandle[Any], Generic[T]):
     """Stands for a QueueNode; in a worker it turns into an `lp.Queue`."""
 
-    def __init__(self, node: Node[Any], address: Address) -> None:
-        super().__init__(node)
-        self._address = address
+    made_into = Queue
 
-    @property
-    def client_options(self) -> tuple[str, dict[str, Any]]:
-        """The uid of its address, and what a client of it is made into."""
-        return self._address.uid, {"made_into": Queue}
+    if TYPE_CHECKING:
 
-    def dereference(self) -> Queue[T]:
-        """The queue. Connects when it is first used.
-
-        Raises:
-            NotRunningError: outside a running program.
-        """
-        place = self._address.place()
-        name, check = place.worker, place.failure_check
-        return Queue(Client[Any](self._address.lookup(), name=name, failure_check=check))
+        def dereference(self) -> Queue[T]: ...
 
 
 class QueueNode(Node["QueueHandle[T]"], Generic[T]):

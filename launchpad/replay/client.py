@@ -73,7 +73,7 @@ class ReplayClient:
     OutcomeUnknown, as any call.
 
     Args:
-        server: A courier client of the node: `running.client("replay")` in the launching script.
+        server: A courier client of the node.
     """
 
     def __init__(self, server: Any) -> None:

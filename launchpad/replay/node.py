@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launchpad.address import COURIER, Address
 from launchpad.errors import DefinitionError
@@ -26,9 +26,11 @@ from launchpad.replay.table import Table
 class ReplayHandle(CourierHandle[ReplayServer]):
     """Stands for a ReplayNode; in a worker it turns into a `lp.replay.ReplayClient`."""
 
-    def dereference(self) -> ReplayClient:  # type: ignore[override]
-        """The client. It connects when it is first used, and waits for the server."""
-        return ReplayClient(super().dereference())
+    made_into = ReplayClient
+
+    if TYPE_CHECKING:
+
+        def dereference(self) -> ReplayClient: ...  # type: ignore[override]
 
 
 class ReplayNode(Node[ReplayHandle]):

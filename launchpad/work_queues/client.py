@@ -29,7 +29,7 @@ class WorkQueue:
             print(finished.key, finished.result)
 
     A handle of `lp.WorkQueueNode` turns into one. In the launching script:
-    `lp.WorkQueue(running.client("jobs"))`. It pickles.
+    `running.client("jobs")`. It pickles.
 
     All its methods raise `lp.Stopped` when the program stops, in threads as well.
     """

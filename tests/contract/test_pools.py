@@ -24,7 +24,7 @@ def test_workers_share_functions_jobs_and_counts_and_one_that_fails_loses_nothin
     program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, launch_type) as running:
-        jobs = lp.WorkQueue(running.client("jobs"))
+        jobs = running.client("jobs")
         keys = jobs.add_many(range(40))
         with lp.pool(running.clients("pool")) as pool:
             assert list(pool.map(lambda x: -x, range(50))) == [-x for x in range(50)]
@@ -32,9 +32,7 @@ def test_workers_share_functions_jobs_and_counts_and_one_that_fails_loses_nothin
         jobs.close()
         mapped, squares, remote, names = running.results("sweep", DEADLINE_S)[0]
         running.results("worker", DEADLINE_S)
-        counts = lp.Counter(running.client("counter")).wait_for(
-            worker_jobs=40, timeout_s=DEADLINE_S
-        )
+        counts = running.client("counter").wait_for(worker_jobs=40, timeout_s=DEADLINE_S)
         attempts = [s.attempt for s in running.status() if s.label == "worker"]
 
     assert mapped == list(range(1, 301))

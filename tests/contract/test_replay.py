@@ -27,7 +27,7 @@ def test_actors_write_and_a_learner_samples_as_the_limiter_lets_them(launch_type
     with lp.launch(program, launch_type) as running:
         acted = running.results("actor", DEADLINE_S)
         ((seen, shape, results),) = running.results("learner", DEADLINE_S)
-        info = replay.ReplayClient(running.client("replay")).info()
+        info = running.client("replay").info()
 
     assert acted == [2, 2]
     assert seen >= 20 * 32 * 0.9  # some may have been removed before they were updated

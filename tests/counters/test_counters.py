@@ -43,7 +43,7 @@ def test_counts_are_shared_and_have_prefixes(tmp_path: Path) -> None:
 
     for launch in range(2):
         with lp.launch(program, "test_mt", state=tmp_path) as running:
-            counter = lp.Counter(running.client("counter"))
+            counter = running.client("counter")
             actor = counter.child("actor")
             assert counter.increment(steps=1) == {
                 **({"actor_main_steps": 2, "actor_steps": 3} if launch else {}),
@@ -71,7 +71,7 @@ def test_a_counter_that_is_killed_loses_nothing_of_clients_that_still_run() -> N
     program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, "test_mp") as running:
-        shown = lp.Counter(running.client("counter"))
+        shown = running.client("counter")
         shown.wait_for(steps=100, timeout_s=DEADLINE_S)
         (pid,) = [s.pid for s in running.status() if s.label == "counter"]
         assert pid

@@ -9,8 +9,8 @@ from launchpad.pools.schedule import (
     CallChunk,
     Frame,
     MapCalls,
-    Member,
     MemberState,
+    PoolMember,
     Schedule,
     Send,
     TakeBack,
@@ -23,7 +23,7 @@ def function_of(mean_s: float | None = None, *, may_repeat: bool = False) -> Poo
 
 def schedule_of(n_members: int, slots: int = 1) -> Schedule:
     return Schedule(
-        [Member(f"worker-{i}", state=MemberState.UP, slots=slots) for i in range(n_members)]
+        [PoolMember(f"worker-{i}", state=MemberState.UP, slots=slots) for i in range(n_members)]
     )
 
 

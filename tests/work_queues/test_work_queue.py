@@ -23,7 +23,7 @@ def test_a_job_has_a_key_and_is_added_once() -> None:
     assert type(handle.through(lp.edges.Delay(0.01))) is type(handle)
 
     with lp.launch(program, "test_mt") as running:
-        queue = lp.WorkQueue(running.client("jobs"))
+        queue = running.client("jobs")
         assert queue.add("x", key="a") == "a"
         assert queue.add("y", key="a") == "a"
         assert queue.add_many(["p", "q"]) == [1, 2]
@@ -57,7 +57,7 @@ def test_a_job_that_takes_too_long_is_done_by_another_worker(tmp_path: Path) -> 
     program.add_node(lp.PyNode(pool_nodes.take_and_wait, queue, go), label="slow")
 
     with lp.launch(program, "test_mp") as running:
-        jobs = lp.WorkQueue(running.client("jobs"))
+        jobs = running.client("jobs")
         jobs.add("job", key="a")
         until(lambda: jobs.counts().leased)
         lease = jobs.take(DEADLINE_S)
@@ -79,7 +79,7 @@ def test_a_queue_that_is_killed_goes_on_from_what_was_saved() -> None:
     program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, "test_mp") as running:
-        jobs = lp.WorkQueue(running.client("jobs"))
+        jobs = running.client("jobs")
         jobs.add_many(range(300))
         jobs.close()
         results = jobs.results(DEADLINE_S)
@@ -112,7 +112,7 @@ def test_all_waits_end_with_the_program(launch_type: str) -> None:
     program.add_node(waits, label="waits")
 
     with lp.launch(program, launch_type) as running:
-        lp.Counter(running.client("counter")).wait_for(waiting=1, timeout_s=DEADLINE_S)
+        running.client("counter").wait_for(waiting=1, timeout_s=DEADLINE_S)
     log = running.logs("waits")
 
     expected = {"future", "map", "take", "results", "counter"}

@@ -30,7 +30,6 @@ from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
 from launchpad.nodes.courier import CourierHandle
 from launchpad.program import Group, Program, checked_modules
-from launchpad.queues.node import QueueHandle
 from launchpad.resources import PythonProcess, Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
 from launchpad.traverse import Found, contains_itself
@@ -159,8 +158,7 @@ def plan(
         for _, node in worker.nodes
         if any(address.kind == COURIER for address in node.addresses)
     )
-    with_options = (each for each in served if isinstance(each, CourierHandle | QueueHandle))
-    options = dict(each.client_options for each in with_options)
+    options = dict(each.client_options for each in served if isinstance(each, CourierHandle))
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
     modules = (type(node).__module__ for worker in workers for _, node in worker.nodes)
     ours = tuple(dict.fromkeys(m for m in modules if m.startswith(_OURS)))
