@@ -69,8 +69,8 @@ def cause_of(error: BaseException, generation: Generation) -> BaseException | No
 
     None if it is no such error, or nothing of that kind is known within a second.
     """
-    if not _is_of_connection(error):
-        return None
+    if type(error).__name__ not in _KINDS and "gloo" not in str(error).lower():
+        return None  # it is about no connection of gloo's or nccl's, and not about torch's store
     if generation.wait_end(_VERDICT_S):
         return generation.error
     if context.current().stop_event.is_set():
@@ -78,8 +78,3 @@ def cause_of(error: BaseException, generation: Generation) -> BaseException | No
     if generation.returned:
         return generation.missed(min(generation.returned), "while others wait for it")
     return None
-
-
-def _is_of_connection(error: BaseException) -> bool:
-    """Whether it says that a connection of gloo's or nccl's has failed, or torch's store."""
-    return type(error).__name__ in _KINDS or "gloo" in str(error).lower()

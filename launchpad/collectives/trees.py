@@ -52,11 +52,8 @@ def rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _keys(tree: dict[Any, Any]) -> list[Any]:
-    return sorted(tree, key=lambda key: (type(key).__name__, key if _is_plain(key) else repr(key)))
-
-
-def _is_plain(key: object) -> bool:
-    return type(key) in (str, int, bytes, float, bool)
+    plain = (str, int, bytes, float, bool)
+    return sorted(tree, key=lambda k: (type(k).__name__, k if type(k) in plain else repr(k)))
 
 
 def _is_dataclass(tree: object) -> bool:

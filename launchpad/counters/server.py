@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 
 from launchpad import context
 from launchpad.callers import Caller, caller
@@ -53,11 +53,12 @@ class CounterServer:
         if self._counts.report(client, caller(), sums):
             self._changes.wake()
         if len(self._counts.owners) > self._fold_from:
-            self._counts.fold(_is_gone)
+            me = context.try_current()
+            self._counts.fold(
+                lambda owner: (
+                    me is not None
+                    and isinstance(owner, Caller)
+                    and me.has_ended(owner.worker, owner.attempt)
+                )
+            )
             self._fold_from = 2 * len(self._counts.owners) + _FOLD_FROM
-
-
-def _is_gone(owner: Hashable) -> bool:
-    me = context.try_current()
-    is_worker = me is not None and isinstance(owner, Caller)
-    return is_worker and me.has_ended(owner.worker, owner.attempt)  # type: ignore[union-attr, attr-defined]

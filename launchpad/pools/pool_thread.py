@@ -61,7 +61,11 @@ class PoolThread:
 
     def __init__(self, clients: Iterable[Client[Any]]) -> None:
         self._context = context.try_current()
-        members = [_member(client) for client in clients]
+        members = []
+        for client in clients:
+            sends = client.with_options(wait_for_ready=False, timeout_s=None, idempotent=False)
+            known = stats(sends)
+            members.append(PoolMember(known.server or known.address, sends))
         self.schedule = Schedule(members, f"{os.urandom(8).hex()}-")
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -275,12 +279,6 @@ class PoolThread:
     def _fail_all(self, error: BaseException) -> None:
         for chunk in self.schedule.drain():
             _set_error(chunk, error)
-
-
-def _member(client: Client[Any]) -> PoolMember:
-    sends = client.with_options(wait_for_ready=False, timeout_s=None, idempotent=False)
-    known = stats(sends)
-    return PoolMember(known.server or known.address, sends)
 
 
 def _complete(

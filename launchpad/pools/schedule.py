@@ -257,12 +257,9 @@ def _load(member: PoolMember) -> float:
 
 
 def _fitting(calls: deque[Call], most: int) -> int:
-    """How many of the next calls go into a frame, if all are as large as the first."""
+    """How many of the next calls go into a frame, if all have arrays and strings as large as the first."""
     args, kwargs = calls[0]
-    size = sum(_size_of(value) for value in (*args, *kwargs.values()))
-    return max(1, min(most, FRAME_BYTES // max(1, size)))
-
-
-def _size_of(value: Any) -> int:
-    """The bytes of an array or a string; 0 for what has no size of its own."""
-    return int(getattr(value, "nbytes", 0) or (len(value) if isinstance(value, bytes | str) else 0))
+    size = 1
+    for value in (*args, *kwargs.values()):
+        size += len(value) if isinstance(value, bytes | str) else getattr(value, "nbytes", 0)
+    return max(1, min(most, FRAME_BYTES // size))
