@@ -20,6 +20,7 @@ from launchpad import context
 from launchpad.collectives import network
 from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import Generation
+from launchpad.collectives.stuck import StuckWatch
 from launchpad.collectives.torch_environment import TorchRank, variables
 from launchpad.collectives.torch_store import TorchStores
 from launchpad.errors import DoNotRestart
@@ -54,6 +55,7 @@ class DefaultGroup:
             )
         self._generation, self._n_made = generation, 0
         self._stores = TorchStores(client, generation)
+        self._watch = StuckWatch(generation, me.name)
         generation.on_end(lambda error: _abort_nccl())
         os.environ.update(self._variables())
         handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
@@ -78,6 +80,7 @@ class DefaultGroup:
             dist.destroy_process_group()
         self._stores.shut()
         self._groups.kept.clear()
+        self._watch.close()
 
     def _variables(self) -> dict[str, str]:
         me, generation = context.current(), self._generation

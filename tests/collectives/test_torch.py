@@ -121,6 +121,16 @@ def test_an_error_of_the_default_group_that_escapes_becomes_peer_failed() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the time of a thread is not known there")
+def test_a_rank_that_gloo_does_not_free_leaves_its_process_and_is_started_again() -> None:
+    each_by_itself = lp.RestartPolicy(backoff=0)  # the supervisor stops nobody
+
+    results = run(program_of(torch_nodes.be_stuck_once, 3, restart=each_by_itself))
+
+    assert results == [[2, 2, 3]] * 3
+
+
+@pytest.mark.slow
 def test_a_script_for_torchrun_runs_as_it_is_and_again_in_the_same_generation() -> None:
     results = run(program_of(torch_nodes.main_twice, 2, 5))
 
