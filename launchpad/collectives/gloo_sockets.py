@@ -25,7 +25,10 @@ def shut(published: Collection[bytes]) -> None:
 
     Those that listen stay as they are: gloo does not expect them to end.
     """
-    for fd in map(int, os.listdir("/dev/fd")):
+    numbers: list[str] = []
+    with contextlib.suppress(OSError):  # there may be no number left to list them by
+        numbers = os.listdir("/dev/fd")
+    for fd in map(int, numbers):
         with contextlib.suppress(OSError):  # it has been closed meanwhile, or is not connected
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
                 # Another thread may open something else under its number; a copy stays what it is.
