@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -71,6 +72,21 @@ def test_operations_by_gloo_have_the_results_of_numpy(launch_type: str) -> None:
     differs = run(program_of(torch_nodes.compute_all, 3, backend="gloo"), launch_type)
 
     assert differs == [[], [], []]
+
+
+def test_an_operation_that_ends_just_after_a_wait_for_it_has_timed_out_has_succeeded() -> None:
+    from launchpad.collectives.torch_operations import TorchOperations
+
+    operations, generation = object.__new__(TorchOperations), Mock(error=None)
+    operations._generation = generation
+    work = Mock()
+    work.wait.side_effect = [RuntimeError("timed out"), None]
+    work.is_completed.return_value = True
+
+    operations._wait(work, "all_reduce", 60)
+
+    assert work.wait.call_count == 2
+    generation.check.assert_not_called()
 
 
 @pytest.mark.slow
