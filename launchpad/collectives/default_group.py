@@ -63,6 +63,7 @@ class DefaultGroup:
         self._is_made = threading.Event()
         self._is_made.set()
         generation.on_end(lambda error: _abort_nccl())
+        generation.on_stop(_abort_nccl)
         os.environ.update(self._variables())
         handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
         handlers["env"] = self._rendezvous
@@ -86,7 +87,7 @@ class DefaultGroup:
 
         in_thread(self._generation, init)
 
-    def close(self) -> None:
+    def close(self, *, has_raised: bool) -> None:
         """Drops it, and all groups that were made from it."""
         import torch.distributed as dist
 

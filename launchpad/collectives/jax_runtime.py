@@ -73,11 +73,11 @@ class JaxRuntime:
         )
         generation.on_end(lambda error: _end_soon(me.name, error))
 
-    def close(self) -> None:
-        """Ends it together with the other ranks."""
+    def close(self, *, has_raised: bool) -> None:
+        """Ends it together with the other ranks, unless they do not come to their end."""
         import jax
 
-        if self._generation.error is None:
+        if self._generation.error is None and not has_raised:
             jax.distributed.shutdown()  # type: ignore[no-untyped-call, unused-ignore]
 
 

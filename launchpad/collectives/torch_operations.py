@@ -83,6 +83,9 @@ class TorchOperations(Operations):
         address = network.own_address(context.current())
         self._group: Any = in_thread(generation, lambda: self._connect(address))
         self._parts: list[TorchOperations] = []
+        if backend == "nccl":
+            generation.on_end(lambda error: self._abort())
+            generation.on_stop(self._abort)
 
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
         if isinstance(flat, np.ndarray) and (flat.dtype.name in _AS or flat.dtype == np.uint64):
@@ -172,6 +175,11 @@ class TorchOperations(Operations):
             part.close()
         self._group = None
 
+    def _abort(self) -> None:
+        """Frees what waits in nccl."""
+        if (group := self._group) is not None:
+            group.abort()
+
     def _connect(self, address: str) -> Any:
         store = self._stores.new(self._name)
         timeout = timedelta(seconds=self._timeout_s)
@@ -224,6 +232,7 @@ class TorchOperations(Operations):
             work = getattr(self._group, operation)(*arguments, options)
             if self._backend == "nccl":
                 work.wait()
+                self._generation.check()  # an operation that was aborted may end without an error
                 return
             self._wait(work, what or operation, limit_s)
         except RuntimeError as error:

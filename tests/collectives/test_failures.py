@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,6 +79,26 @@ def test_one_that_does_not_come_in_time_is_named() -> None:
 
     assert "TimeoutError" in str(caught.value)
     assert "waited in barrier 'late' for 0.5 s; absent: rank-2 (rank 2)" in str(caught.value)
+
+
+def raise_and_fail_to_close(group: lp.Collective) -> None:
+    runtime = Mock()
+    runtime.close.side_effect = RuntimeError("cannot be closed")
+    group._operations.close = lambda: print("operations are closed")  # type: ignore[method-assign]
+    group._runtimes.append(runtime)
+    raise ValueError("told to fail")
+
+
+def test_what_raises_while_a_rank_is_closed_hides_no_earlier_error() -> None:
+    program = program_of(1, raise_and_fail_to_close)
+
+    running = lp.launch(program, "test_mt")
+    with running, pytest.raises(lp.ProgramFailed, match="ValueError: told to fail"):
+        running.wait(DEADLINE_S)
+
+    log = running.logs("rank-0")
+    assert "operations are closed" in log
+    assert "cannot be closed" in log
 
 
 def wait_for_ever(group: lp.Collective) -> None:
