@@ -19,6 +19,8 @@ from launchpad.courier import CourierError
 
 _MARGIN_S = 10.0
 _DEFAULT_S = 300.0
+_LARGEST_ADDRESS = 1 << 16
+"""Bytes: gloo's addresses take a few hundred; what is much larger is something else, and not kept."""
 
 
 class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without torch
@@ -40,11 +42,12 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
     @property
     def seen(self) -> Mapping[str, bytes]:
-        """What has been set and read here, by key: the addresses of gloo's sockets are in it."""
+        """What of a few bytes has been set and read here, by key: the addresses of gloo's sockets are in it."""
         return dict(self._seen)
 
     def set(self, key: str, value: str | bytes) -> None:
-        data = self._seen[key] = _bytes(value)
+        data = _bytes(value)
+        self._remember(key, data)
         self._call("store_set", self._prefix + key, data)
 
     def get(self, key: str) -> bytes:
@@ -105,8 +108,13 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         prefixed = [self._prefix + key for key in keys]
         limit_s = timeout_s + _MARGIN_S
         values: list[bytes] = self._call("store_get", prefixed, timeout_s, limit_s=limit_s)
-        self._seen.update(zip(keys, values, strict=True))
+        for key, value in zip(keys, values, strict=True):
+            self._remember(key, value)
         return values
+
+    def _remember(self, key: str, value: bytes) -> None:
+        if len(value) <= _LARGEST_ADDRESS:
+            self._seen[key] = value
 
     def _call(self, method: str, *arguments: Any, limit_s: float | None = None) -> Any:
         """Raises DistStoreError whatever a call fails of: torch, and `cause_of`, know it."""
