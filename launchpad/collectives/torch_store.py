@@ -42,7 +42,7 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
     @property
     def seen(self) -> Mapping[str, bytes]:
-        """What of a few bytes has been set and read here, by key: the addresses of gloo's sockets are in it."""
+        """What short values have been set and read here, by key: the addresses of gloo's sockets, too."""
         return dict(self._seen)
 
     def set(self, key: str, value: str | bytes) -> None:

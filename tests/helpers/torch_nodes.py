@@ -223,7 +223,7 @@ def wait_in_the_default_group(group: lp.Collective) -> None:
 
 
 def be_stuck_once(group: lp.Collective) -> list[Any]:
-    """In the first generation gloo's connections are left alone when rank 0 dies, so that nothing is freed."""
+    """In the first generation nothing is freed: gloo's connections stay when rank 0 dies."""
     if group.generation == 1:
         gloo_sockets.shut = lambda published: None
         wait_in_the_default_group(group)
