@@ -39,7 +39,7 @@ def shut(published: Collection[bytes]) -> None:
                         _address(end) in value for end in ends for value in published
                     ):
                         # Not SHUT_RDWR: a send that begins before gloo's loop has seen the end would fail,
-                        # and gloo wakes nobody for that. So its loop is always the first to see it, and
+                        # and gloo wakes no thread for that. So its loop is always the first to see it, and
                         # closes the connection, which the other end sees.
                         copy.shutdown(socket.SHUT_RD)
 
