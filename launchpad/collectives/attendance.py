@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from launchpad import context
-from launchpad.collectives.generation import Generation
+from launchpad.collectives.generation import STOP_S, Generation
 from launchpad.collectives.membership import (
     Broken,
     Changed,
@@ -23,9 +23,6 @@ from launchpad.courier import CourierError
 from launchpad.courier.client.stream import Stream
 from launchpad.errors import CollectiveMismatch, PeerFailed
 from launchpad.inbox import Inbox
-
-_STOP_S = 2.0
-"""A member that was asked to stop: so long until this one is, too, or it counts as lost."""
 
 STOPPED = "was asked to stop"
 
@@ -81,10 +78,10 @@ class Attendance:
             return
         self._has_left = True
         with contextlib.suppress(CourierError):  # the rendezvous sees the end of the stream as well
-            self._client.with_options(timeout_s=_STOP_S).leave(self._key, why, has_returned)
+            self._client.with_options(timeout_s=STOP_S).leave(self._key, why, has_returned)
         self._stream.close()
         if self._thread is not threading.current_thread():
-            self._thread.join(_STOP_S)
+            self._thread.join(STOP_S)
 
     def abandon(self) -> None:
         """Ends it without a word, as if this worker had died."""
@@ -93,7 +90,7 @@ class Attendance:
 
     def _report(self, event: Event) -> None:
         with contextlib.suppress(CourierError):  # the others see the end of this one
-            self._client.with_options(timeout_s=_STOP_S).report(event)
+            self._client.with_options(timeout_s=STOP_S).report(event)
 
     def _listen(self) -> None:
         """Runs in a thread of its own. However it ends, no rank goes on without it."""
@@ -105,7 +102,11 @@ class Attendance:
             BaseException
         ) as lost:  # also what closing the stream, or the stop of a server, makes of it
             error = lost
-        if self._has_left or self._me.stop_event.is_set():
+        if self._has_left:
+            return
+        if self._me.stop_event.is_set():
+            if self._generation is not None:
+                self._generation.note_stop()
             return
         text = f"the rendezvous of {self._label!r} is lost: {error or 'its stream has ended'!r}"
         failed = PeerFailed(text, f"{self._label}.rendezvous-0")
@@ -132,7 +133,7 @@ class Attendance:
             case RankReturned(member=member):
                 generation_now.note_returned(member.rank)
             case Lost(member=member, why=why, has_returned=has_returned):
-                if why == STOPPED and self._me.stop_event.wait(_STOP_S):
+                if why == STOPPED and self._me.stop_event.wait(STOP_S):
                     generation_now.note_stop()
                     return
                 generation_now.end(generation_now.lost(member, why, has_returned=has_returned))

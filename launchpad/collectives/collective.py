@@ -83,8 +83,8 @@ class Collective:
         def reduce(flat: Any, target: Any) -> Any:
             import numpy as np
 
-            if op == "mean" and isinstance(flat, np.ndarray) and flat.dtype.kind in "biu":
-                raise TypeError(f"the mean of {flat.dtype} would have fractions: give floats")
+            if op == "mean":
+                _check_mean(flat)
             if target is None:
                 target = np.empty_like(flat) if isinstance(flat, np.ndarray) else flat.clone()
             self._operations.all_reduce(flat, "sum" if op == "mean" else op, target)
@@ -107,6 +107,8 @@ class Collective:
         results = []
         with self._lock:
             for leaf in leaves:
+                if op == "mean":
+                    _check_mean(leaf.flat)
                 if not leaf.shape:
                     raise ValueError("reduce_scatter takes arrays with an axis to cut along")
                 rows = even_bounds(leaf.shape[0], self.size)
@@ -270,11 +272,12 @@ class Collective:
         self._refuse_part("init_jax")
         self._runtimes.append(JaxRuntime(self._store, self._generation))
 
-    def close(self) -> None:
-        """Frees what it has. The library does so when the function has returned."""
-        for runtime in self._runtimes:
-            runtime.close()
-        self._operations.close()
+    def close(self, *, has_raised: bool = False) -> None:
+        """Frees what it has. The library does so when the function has returned, or raised."""
+        with contextlib.ExitStack() as all_of_it:
+            all_of_it.callback(self._operations.close)
+            for runtime in reversed(self._runtimes):
+                all_of_it.callback(runtime.close, has_raised=has_raised)
 
     @contextlib.contextmanager
     def _translating_errors(self) -> Iterator[None]:
@@ -368,6 +371,13 @@ def _checked_out(out: Any, leaves: list[Leaf]) -> Any:
 def _check_op(op: str) -> None:
     if op not in OPS:
         raise ValueError(f"op={op!r}: expected one of {', '.join(OPS)}")
+
+
+def _check_mean(flat: Any) -> None:
+    import numpy as np
+
+    if isinstance(flat, np.ndarray) and flat.dtype.kind in "biu":
+        raise TypeError(f"the mean of {flat.dtype} would have fractions: give floats")
 
 
 def _dumped(x: Any) -> bytes:

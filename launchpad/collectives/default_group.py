@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -20,9 +21,13 @@ from launchpad import context
 from launchpad.collectives import network
 from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import Generation
+from launchpad.collectives.stuck import StuckWatch
 from launchpad.collectives.torch_environment import TorchRank, variables
 from launchpad.collectives.torch_store import TorchStores
 from launchpad.errors import DoNotRestart
+
+_MADE_S = 5.0
+"""How long a group may still be in the making after its generation has ended."""
 
 
 class DefaultGroup:
@@ -54,7 +59,11 @@ class DefaultGroup:
             )
         self._generation, self._n_made = generation, 0
         self._stores = TorchStores(client, generation)
+        self._watch = StuckWatch(generation, me.name)
+        self._is_made = threading.Event()
+        self._is_made.set()
         generation.on_end(lambda error: _abort_nccl())
+        generation.on_stop(_abort_nccl)
         os.environ.update(self._variables())
         handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
         handlers["env"] = self._rendezvous
@@ -68,16 +77,28 @@ class DefaultGroup:
 
         if backend is None:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        in_thread(self._generation, lambda: dist.init_process_group(backend))
+        self._is_made.clear()
 
-    def close(self) -> None:
+        def init() -> None:
+            try:
+                dist.init_process_group(backend)
+            finally:
+                self._is_made.set()
+
+        in_thread(self._generation, init)
+
+    def close(self, *, has_raised: bool) -> None:
         """Drops it, and all groups that were made from it."""
         import torch.distributed as dist
 
+        if not self._is_made.is_set():  # in a thread that was left behind
+            self._stores.shut()
+            self._is_made.wait(_MADE_S)
         if dist.is_initialized():
             dist.destroy_process_group()
         self._stores.shut()
         self._groups.kept.clear()
+        self._watch.close()
 
     def _variables(self) -> dict[str, str]:
         me, generation = context.current(), self._generation

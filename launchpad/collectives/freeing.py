@@ -12,13 +12,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from launchpad import context
-from launchpad.collectives.generation import Generation
+from launchpad.collectives.generation import NOTICE_S, Generation
 from launchpad.errors import Stopped
 
 T = TypeVar("T")
-
-_VERDICT_S = 1.0
-"""How much later than such an error its cause may be known."""
 
 _KINDS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 
@@ -67,11 +64,11 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
 def cause_of(error: BaseException, generation: Generation) -> BaseException | None:
     """What an error of torch or jax comes of: that a rank has failed or has left, or that the program stops.
 
-    None if it is no such error, or nothing of that kind is known within a second.
+    None if it is no such error, or nothing of that kind is known within 3 s.
     """
     if type(error).__name__ not in _KINDS and "gloo" not in str(error).lower():
         return None  # it is about no connection of gloo's or nccl's, and not about torch's store
-    if generation.wait_end(_VERDICT_S):
+    if generation.wait_end(NOTICE_S):
         return generation.error
     if context.current().stop_event.is_set():
         return Stopped()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable
 
 from launchpad import context
@@ -11,8 +12,12 @@ from launchpad.collectives.membership import Broken, Event, Lost, Member
 from launchpad.errors import CollectiveMismatch, MembersChanged, PeerFailed
 
 _LOOK_S = 0.1
-_NOTICE_S = 2.0
-"""How long the rendezvous may take to notice that a rank has died, of which a call has failed."""
+
+STOP_S = 2.0
+"""A member that was asked to stop: so long until this one is, too, or it counts as lost."""
+
+NOTICE_S = STOP_S + 1.0
+"""How much later than a failed call its cause may be known."""
 
 
 class Generation:
@@ -43,6 +48,7 @@ class Generation:
         self.returned: set[int] = set()
         self._on_return: list[Callable[[int], None]] = []
         self._on_stop: list[Callable[[], object]] = []
+        self._is_stopping = False
 
     @property
     def error(self) -> Exception | None:
@@ -62,9 +68,14 @@ class Generation:
                 return
             self._error = error
             callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(error)
-        self._has_ended.set()
+        try:
+            for callback in callbacks:
+                try:
+                    callback(error)
+                except Exception:  # the others free what waits, too
+                    traceback.print_exc()
+        finally:
+            self._has_ended.set()
 
     def wait_end(self, timeout_s: float) -> bool:
         """Waits until it ends, so long at most, or until this worker is asked to stop; whether it has."""
@@ -83,12 +94,19 @@ class Generation:
         callback(self._error)
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Calls back when a member has left, and this worker is asked to stop as well."""
-        self._on_stop.append(callback)
+        """Calls back when a member has left, and this worker is asked to stop as well; at once if so."""
+        with self._lock:
+            self._on_stop.append(callback)
+            is_stopping = self._is_stopping
+        if is_stopping:
+            callback()
 
     def note_stop(self) -> None:
         """A member has left since the program stops, or the group is started again: none waits for it."""
-        for callback in tuple(self._on_stop):
+        with self._lock:
+            self._is_stopping = True
+            callbacks = tuple(self._on_stop)
+        for callback in callbacks:
             callback()
 
     def on_return(self, callback: Callable[[int], None]) -> None:
@@ -107,12 +125,12 @@ class Generation:
         """The error of waiting for a rank that has returned; the others are told as well."""
         member = self.members[rank]
         self._report(Lost(self.number, member, f"has returned, {while_in}", has_returned=True))
-        self.wait_end(_NOTICE_S)
+        self.wait_end(NOTICE_S)
         return self.error or self.lost(member, "has returned", has_returned=True)
 
     def failed_call(self, rank: int, cause: Exception) -> Exception:
         """The error for a call of this rank that has failed: what the rendezvous says, if it does."""
-        self.wait_end(_NOTICE_S)
+        self.wait_end(NOTICE_S)
         return self.error or self.lost(self.members[rank], f"does not answer: {cause}")
 
     def mismatch(self, ours: str, rank: int, theirs: str) -> Exception:

@@ -25,17 +25,32 @@ def shut(published: Collection[bytes]) -> None:
 
     Those that listen stay as they are: gloo does not expect them to end.
     """
-    for fd in map(int, os.listdir("/dev/fd")):
+    numbers: list[str] = []
+    with contextlib.suppress(OSError):  # there may be no number left to list them by
+        numbers = os.listdir("/dev/fd")
+    for fd in map(int, numbers):
         with contextlib.suppress(OSError):  # it has been closed meanwhile, or is not connected
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
                 # Another thread may open something else under its number; a copy stays what it is.
-                with socket.socket(fileno=os.dup(fd)) as copy:
+                with _copy_of(fd) as copy:
                     ends = (copy.getsockname(), copy.getpeername())
                     is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6)
                     if is_tcp and any(
                         _address(end) in value for end in ends for value in published
                     ):
-                        copy.shutdown(socket.SHUT_RDWR)
+                        # Not SHUT_RDWR: a send that begins before gloo's loop has seen the end would fail,
+                        # and gloo wakes no thread for that. So its loop is always the first to see it, and
+                        # closes the connection, which the other end sees.
+                        copy.shutdown(socket.SHUT_RD)
+
+
+def _copy_of(fd: int) -> socket.socket:
+    copy = os.dup(fd)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:  # it is no socket any more
+        os.close(copy)
+        raise
 
 
 def _address(end: tuple[str, int] | tuple[str, int, int, int]) -> bytes:

@@ -17,7 +17,8 @@ from typing import Any
 from launchpad import context
 from launchpad.collectives import network
 from launchpad.collectives.freeing import in_thread
-from launchpad.collectives.generation import Generation
+from launchpad.collectives.generation import NOTICE_S, Generation
+from launchpad.courier import CourierError
 from launchpad.errors import DoNotRestart
 
 _FIND_S = 300.0
@@ -48,11 +49,16 @@ class JaxRuntime:
             )
         self._generation = generation
         address = network.own_address(me)
-        if generation.rank == 0:
-            host = f"[{address}]" if ":" in address else address
-            here = f"{host}:{network.free_port(address)}"
-            client.store_set(generation.number, "jax", here.encode())
-        (found,) = client.store_get(generation.number, ["jax"], _FIND_S)
+        try:
+            if generation.rank == 0:
+                host = f"[{address}]" if ":" in address else address
+                here = f"{host}:{network.free_port(address)}"
+                client.store_set(generation.number, "jax", here.encode())
+            (found,) = client.store_get(generation.number, ["jax"], _FIND_S)
+        except (CourierError, LookupError, TimeoutError):
+            generation.wait_end(NOTICE_S)
+            generation.check()
+            raise
         coordinator = found.decode()
         in_thread(
             generation,
@@ -67,11 +73,11 @@ class JaxRuntime:
         )
         generation.on_end(lambda error: _end_soon(me.name, error))
 
-    def close(self) -> None:
-        """Ends it together with the other ranks."""
+    def close(self, *, has_raised: bool) -> None:
+        """Ends it together with the other ranks, unless they do not come to their end."""
         import jax
 
-        if self._generation.error is None:
+        if self._generation.error is None and not has_raised:
             jax.distributed.shutdown()  # type: ignore[no-untyped-call, unused-ignore]
 
 

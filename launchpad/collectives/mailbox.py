@@ -6,6 +6,7 @@ it waits for has returned), what arrives is compared with what this rank does, a
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ class Mailbox:
         self._meetings: dict[tuple[str, int], _Meeting] = {}
         self._gone: set[int] = set()
         self._error: BaseException | None = None
+        self._forget_stop: Callable[[], object] = lambda: None
 
     def begin(self, communicator: str, number: int, operation: str) -> None:
         """This rank's operation begins. Raises Different for messages of another one."""
@@ -119,7 +121,14 @@ class Mailbox:
         if wait is not None:
             return self._wait(wait, key, timeout_s)
         assert meeting.answer is not None
-        result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
+        try:
+            result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
+        except BaseException as error:
+            with self._lock:
+                for waiting, other in meeting.waits.items():
+                    if self._waits.pop(waiting, None) is other:
+                        other.fail(error)
+            raise
         with self._lock:
             for waiting, other in meeting.waits.items():
                 if self._waits.pop(waiting, None) is other:
@@ -176,7 +185,13 @@ class Mailbox:
             if (it := mailbox()) is not None:
                 it.end(Stopped())
 
-        context.current().call_at_stop(end)
+        me = context.current()
+        me.call_at_stop(end)
+        self._forget_stop = functools.partial(me.remove_stop_handler, end)
+
+    def forget_stop(self) -> None:
+        """It is over: the program's stop finds no wait here."""
+        self._forget_stop()
 
 
 class _Wait:

@@ -187,25 +187,24 @@ class ServeRank(ServeObject):
         self.args = given
         return None if run is None else functools.partial(self._run, run)
 
-    def _run(self, first: Run) -> Any:
-        run: Run | None = first
-        while run is not None:
+    def _run(self, run: Run) -> Any:
+        while True:
             with self.participation.ends() as end:
                 end.result = run()
             if not end.goes_on:
                 return end.result
-            run = self._built_again()
-        return None
+            if (group := self.participation.join()) is None:
+                return None
+            run = functools.partial(self._run_another, group)
 
-    def _built_again(self) -> Run | None:
-        """What runs another object, of the next generation, in place of the one that was served."""
-        if (group := self.participation.join()) is None:
-            return None
+    def _run_another(self, group: Any) -> Any:
+        """Builds and runs an object, of the next generation, in place of the one that was served."""
         self._built = self.function(group, *self.args, **self.kwargs)
         assert self._server is not None
         assert self._loop is not None
         self._server.bind_object(self._built)
-        return self.run_on(self._loop)
+        run = self.run_on(self._loop)
+        return None if run is None else run()
 
     def abandon(self) -> None:
         self.participation.abandon()

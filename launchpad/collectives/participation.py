@@ -8,6 +8,7 @@ open ──▶ join ──▶ (its function or object runs) ──▶ leave ─�
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -103,14 +104,15 @@ class Participation:
         except PeerFailed as error:
             end.goes_on = me.restart.min_replicas is not None and not me.stop_event.is_set()
             if not end.goes_on:
-                self._leave(f"has left, since {error}")
+                self._leave(f"has left, since {error}", has_raised=True)
                 raise
         except Stopped:
-            self._leave(STOPPED)
+            self._leave(STOPPED, has_raised=True)
             raise
         except BaseException as error:
             kind = type(error).__name__
-            self._leave(STOPPED if me.stop_event.is_set() else f"has failed: {kind}: {error}")
+            why = STOPPED if me.stop_event.is_set() else f"has failed: {kind}: {error}"
+            self._leave(why, has_raised=True)
             raise
         else:
             is_stopped = me.stop_event.is_set()
@@ -142,11 +144,16 @@ class Participation:
 
         return CourierOperations(RankEdges(self._port, self.places, generation), self.timeout_s)
 
-    def _leave(self, why: str, *, has_returned: bool = False) -> None:
+    def _leave(self, why: str, *, has_returned: bool = False, has_raised: bool = False) -> None:
         """The second time does nothing."""
         with context.current().interruption.forbidden():
             if self._attendance is not None:
                 self._attendance.leave(why, has_returned=has_returned)
-            if self._group is not None:
-                self._group.close()
+            if (group := self._group) is not None:
                 self._group = None
+                try:
+                    group.close(has_raised=has_raised)
+                except Exception:
+                    if not has_raised:
+                        raise
+                    traceback.print_exc()  # what was raised first goes on

@@ -82,9 +82,9 @@ class Port:
         """That of the generation which begins here; what is left of earlier ones is dropped."""
         with self._lock:
             for number in [n for n in self._mailboxes if n < generation.number]:
-                del self._mailboxes[number]
+                self._mailboxes.pop(number).forget_stop()
+            self._generation = generation
         mailbox = self.mailbox(generation.number)
-        self._generation = generation
         mailbox.end_at_stop()
         generation.on_end(mailbox.end)
         generation.on_return(mailbox.note_returned)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import AllgatherOptions
 
 from launchpad import context
 from launchpad.collectives import network
@@ -38,6 +39,16 @@ _LOOK_S = 0.2
 _LAST_S = 3.0
 """How long what a rank has sent may be on its way when its function has returned."""
 
+_MARGIN_S = 10.0
+"""How much later than our limit torch's own is: ours says which rank has not come."""
+
+_OPTIONS: dict[str, Any] = {
+    "allreduce": dist.AllreduceOptions,
+    "broadcast": dist.BroadcastOptions,
+    "_allgather_base": AllgatherOptions,
+    "_reduce_scatter_base": dist.ReduceScatterOptions,
+    "alltoall_base": dist.AllToAllOptions,
+}
 _OPS = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
 _AS = {"int16": np.int32, "uint16": np.int32, "uint32": np.int64}
 _FLIP = np.uint64(1 << 63)
@@ -72,6 +83,9 @@ class TorchOperations(Operations):
         address = network.own_address(context.current())
         self._group: Any = in_thread(generation, lambda: self._connect(address))
         self._parts: list[TorchOperations] = []
+        if backend == "nccl":
+            generation.on_end(lambda error: self._abort())
+            generation.on_stop(self._abort)
 
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
         if isinstance(flat, np.ndarray) and (flat.dtype.name in _AS or flat.dtype == np.uint64):
@@ -83,14 +97,14 @@ class TorchOperations(Operations):
         if out is not flat:
             out[...] = flat
         tensor = self._tensor(out)
-        self._run("allreduce", [tensor], _options(dist.AllreduceOptions(), op))
+        self._run("allreduce", [tensor], op=op)
         _bring_back(tensor, out)
 
     def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
         begin, end = bounds[self.rank], bounds[self.rank + 1]
         if self._backend == "nccl" and len(flat) == (end - begin) * self.size:
             part = torch.empty(end - begin, dtype=flat.dtype, device=flat.device)
-            self._run("_reduce_scatter_base", part, flat, _options(dist.ReduceScatterOptions(), op))
+            self._run("_reduce_scatter_base", part, flat, op=op)
             return part
         out = flat.copy() if isinstance(flat, np.ndarray) else flat.clone()
         self.all_reduce(out, op, out)
@@ -105,9 +119,7 @@ class TorchOperations(Operations):
     def broadcast(self, flat: Any, root: int) -> None:
         data = _as_bytes(flat)
         tensor = self._tensor(data)
-        options = dist.BroadcastOptions()
-        options.rootRank = root
-        self._run("broadcast", [tensor], options)
+        self._run("broadcast", [tensor], root=root)
         _bring_back(tensor, data)
 
     def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
@@ -125,7 +137,7 @@ class TorchOperations(Operations):
 
     def barrier(self, name: str, timeout_s: float) -> None:
         tensor = torch.zeros(1, dtype=torch.uint8, device=self._device)
-        self._run("allreduce", [tensor], timeout_s=timeout_s, what=f"barrier {name!r}")
+        self._run("allreduce", [tensor], op="sum", timeout_s=timeout_s, what=f"barrier {name!r}")
         if self._backend == "nccl":
             torch.cuda.current_stream().synchronize()
 
@@ -163,6 +175,11 @@ class TorchOperations(Operations):
             part.close()
         self._group = None
 
+    def _abort(self) -> None:
+        """Frees what waits in nccl."""
+        if (group := self._group) is not None:
+            group.abort()
+
     def _connect(self, address: str) -> Any:
         store = self._stores.new(self._name)
         timeout = timedelta(seconds=self._timeout_s)
@@ -194,15 +211,28 @@ class TorchOperations(Operations):
         out[...] = signed.view(np.uint64) ^ flip
 
     def _run(
-        self, operation: str, *arguments: Any, timeout_s: float | None = None, what: str = ""
+        self,
+        operation: str,
+        *arguments: Any,
+        op: str = "",
+        root: int | None = None,
+        timeout_s: float | None = None,
+        what: str = "",
     ) -> None:
         """Begins an operation of torch's and waits for its end, but not when there is no hope."""
         self._generation.check()
         limit_s = self._timeout_s if timeout_s is None else timeout_s
+        options = _OPTIONS[operation]()
+        options.timeout = timedelta(seconds=limit_s + _MARGIN_S)
+        if op:
+            options.reduceOp = getattr(dist.ReduceOp, _OPS[op])
+        if root is not None:
+            options.rootRank = root
         try:
-            work = getattr(self._group, operation)(*arguments)
+            work = getattr(self._group, operation)(*arguments, options)
             if self._backend == "nccl":
                 work.wait()
+                self._generation.check()  # an operation that was aborted may end without an error
                 return
             self._wait(work, what or operation, limit_s)
         except RuntimeError as error:
@@ -220,8 +250,9 @@ class TorchOperations(Operations):
                 work.wait(timedelta(seconds=max(0.001, min(_LOOK_S, left_s))))
                 return
             except RuntimeError:
-                if work.is_completed():
-                    raise
+                if work.is_completed():  # with an error, or just after the wait has timed out
+                    work.wait()
+                    return
             generation.check()
             if context.current().stop_event.is_set():
                 raise Stopped
@@ -234,11 +265,6 @@ class TorchOperations(Operations):
                 raise generation.late(
                     f"{me} waited in {what} for {limit_s:g} s: not all ranks have come"
                 )
-
-
-def _options(options: Any, op: str) -> Any:
-    options.reduceOp = getattr(dist.ReduceOp, _OPS[op])
-    return options
 
 
 def _as_bytes(flat: Any) -> Any:

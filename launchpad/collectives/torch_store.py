@@ -19,6 +19,8 @@ from launchpad.courier import CourierError
 
 _MARGIN_S = 10.0
 _DEFAULT_S = 300.0
+_LARGEST_ADDRESS = 1 << 16
+"""Bytes: gloo's addresses take a few hundred; what is much larger is something else, and not kept."""
 
 
 class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without torch
@@ -34,20 +36,19 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
     def __init__(self, client: Any, generation: int, prefix: str = "") -> None:
         super().__init__()
-        self._client = client
-        self._generation = generation
-        self._prefix = prefix
+        self._client, self._generation, self._prefix = client, generation, prefix
         self._timeout_s = _DEFAULT_S
         self._seen: dict[str, bytes] = {}
 
     @property
     def seen(self) -> Mapping[str, bytes]:
-        """What has been set and read here, by key: the addresses of gloo's sockets are in it."""
+        """What short values have been set and read here, by key: the addresses of gloo's sockets, too."""
         return dict(self._seen)
 
     def set(self, key: str, value: str | bytes) -> None:
-        data = self._seen[key] = _bytes(value)
-        self._client.store_set(self._generation, self._prefix + key, data)
+        data = _bytes(value)
+        self._remember(key, data)
+        self._call("store_set", self._prefix + key, data)
 
     def get(self, key: str) -> bytes:
         return self._wait([key], self._timeout_s)[0]
@@ -63,28 +64,28 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         self._wait(keys, self._timeout_s if timeout is None else timeout.total_seconds())
 
     def check(self, keys: Sequence[str]) -> bool:
-        there = self._client.store_keys(self._generation)
+        there = self._call("store_keys")
         return {self._prefix + key for key in keys}.issubset(there)
 
     def add(self, key: str, number: int) -> int:
-        total: int = self._client.store_add(self._generation, self._prefix + key, number)
+        total: int = self._call("store_add", self._prefix + key, number)
         return total
 
     def append(self, key: str, value: str | bytes) -> None:
-        self._client.store_append(self._generation, self._prefix + key, _bytes(value))
+        self._call("store_append", self._prefix + key, _bytes(value))
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        value: bytes = self._client.store_compare_set(
-            self._generation, self._prefix + key, _bytes(expected), _bytes(desired)
+        value: bytes = self._call(
+            "store_compare_set", self._prefix + key, _bytes(expected), _bytes(desired)
         )
         return value
 
     def delete_key(self, key: str) -> bool:
-        was_there: bool = self._client.store_delete(self._generation, self._prefix + key)
+        was_there: bool = self._call("store_delete", self._prefix + key)
         return was_there
 
     def num_keys(self) -> int:
-        there = self._client.store_keys(self._generation)
+        there = self._call("store_keys")
         return sum(key.startswith(self._prefix) for key in there)
 
     deleteKey, getNumKeys = delete_key, num_keys  # noqa: N815  # by which torch looks for them
@@ -104,14 +105,24 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
     def _wait(self, keys: Sequence[str], timeout_s: float) -> list[bytes]:
         """The values, once all are set. The server ends the wait; a later deadline is in case it does not."""
-        client = self._client.with_options(timeout_s=timeout_s + _MARGIN_S)
         prefixed = [self._prefix + key for key in keys]
+        limit_s = timeout_s + _MARGIN_S
+        values: list[bytes] = self._call("store_get", prefixed, timeout_s, limit_s=limit_s)
+        for key, value in zip(keys, values, strict=True):
+            self._remember(key, value)
+        return values
+
+    def _remember(self, key: str, value: bytes) -> None:
+        if len(value) <= _LARGEST_ADDRESS:
+            self._seen[key] = value
+
+    def _call(self, method: str, *arguments: Any, limit_s: float | None = None) -> Any:
+        """Raises DistStoreError whatever a call fails of: torch, and `cause_of`, know it."""
+        client = self._client if limit_s is None else self._client.with_options(timeout_s=limit_s)
         try:
-            values: list[bytes] = client.store_get(self._generation, prefixed, timeout_s)
+            return getattr(client, method)(self._generation, *arguments)
         except (CourierError, LookupError, TimeoutError) as error:
             raise DistStoreError(str(error)) from error
-        self._seen.update(zip(keys, values, strict=True))
-        return values
 
 
 class TorchStores:

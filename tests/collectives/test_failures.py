@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -80,6 +81,26 @@ def test_one_that_does_not_come_in_time_is_named() -> None:
     assert "waited in barrier 'late' for 0.5 s; absent: rank-2 (rank 2)" in str(caught.value)
 
 
+def raise_and_fail_to_close(group: lp.Collective) -> None:
+    runtime = Mock()
+    runtime.close.side_effect = RuntimeError("cannot be closed")
+    group._operations.close = lambda: print("operations are closed")  # type: ignore[method-assign]
+    group._runtimes.append(runtime)
+    raise ValueError("told to fail")
+
+
+def test_what_raises_while_a_rank_is_closed_hides_no_earlier_error() -> None:
+    program = program_of(1, raise_and_fail_to_close)
+
+    running = lp.launch(program, "test_mt")
+    running.wait(DEADLINE_S, raise_error=False)
+
+    assert "ValueError: told to fail" in str(running.failure())
+    log = running.logs("rank-0")
+    assert "operations are closed" in log
+    assert "cannot be closed" in log
+
+
 def wait_for_ever(group: lp.Collective) -> None:
     if group.rank:
         lp.wait_for_stop()
@@ -98,6 +119,7 @@ def test_a_wait_for_others_ends_when_the_program_stops(launch_type: str) -> None
 @pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks(launch_type: str) -> None:
     policy = lp.RestartPolicy(min_replicas=2, backoff=0.3)
+    collective_nodes.counted.clear()  # on threads it is this process's
     program = program_of(4, collective_nodes.count_steps, 60, 20, restart=policy)
 
     results = lp.run(program, launch_type, timeout_s=DEADLINE_S)["rank"]
@@ -107,6 +129,16 @@ def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks(launch_
         assert sizes[-1] == 4
         assert set(sizes) <= {3, 4}
         assert index == 1 or sizes[0] == 4
+
+
+def test_an_elastic_object_is_built_anew_when_a_rank_is_lost_while_it_is_built() -> None:
+    policy = lp.RestartPolicy(min_replicas=2, backoff=0.3)
+    program = program_of(4, collective_nodes.LosesOne, restart=policy)
+
+    results = lp.run(program, "test_mp", timeout_s=DEADLINE_S)["rank"]
+
+    assert [size for size, _ in results] == [4] * 4
+    assert results[0][1] == results[3][1] == 1  # in the same process all the time
 
 
 def test_an_elastic_group_goes_on_without_one_whose_restarts_are_used_up() -> None:

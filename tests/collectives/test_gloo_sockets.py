@@ -22,10 +22,17 @@ dist = torch.distributed
 DEADLINE_S = 60
 
 
+class Rendezvous(StoreServer):
+    """What a rendezvous does with it."""
+
+    def end(self, generation: int) -> None:
+        self._end_store(generation)
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Any]:
     server = Server("rendezvous", address=f"unix:{tmp_path}/store.sock")
-    server.bind_object(StoreServer())
+    server.bind_object(Rendezvous())
     server.Start()
     with Client(server.address) as client:
         yield client
@@ -98,6 +105,28 @@ def test_an_operation_that_begins_later_fails_at_once_and_the_groups_can_be_drop
     dropped.start()
     dropped.join(DEADLINE_S)
     assert not dropped.is_alive()
+
+
+def test_every_call_of_the_store_raises_torchs_error_when_the_generation_has_ended(
+    client: Any,
+) -> None:
+    from launchpad.collectives.torch_store import CourierStore
+
+    client.end(1)
+    store = CourierStore(client, 1)
+
+    for call in (
+        lambda: store.set("key", "value"),
+        lambda: store.get("key"),
+        lambda: store.check(["key"]),
+        lambda: store.add("key", 1),
+        lambda: store.append("key", "value"),
+        lambda: store.compare_set("key", "", "value"),
+        lambda: store.delete_key("key"),
+        store.num_keys,
+    ):
+        with pytest.raises(dist.DistStoreError, match="generation 1 has ended"):
+            call()
 
 
 def test_torchs_own_functions_work_over_our_store(client: Any) -> None:

@@ -138,6 +138,7 @@ def refuse(group: lp.Collective) -> list[str]:
         lambda: group.all_reduce(np.ones(3), op="median"),
         lambda: group.all_reduce("text"),
         lambda: group.all_reduce(np.arange(3), op="mean"),
+        lambda: group.reduce_scatter(np.arange(3), op="mean"),
         lambda: group.all_reduce(np.ones(3), out=np.ones(4)),
         lambda: group.broadcast(np.ones(3), root=7),
         lambda: group.reduce_scatter(1.0),
@@ -152,7 +153,10 @@ def refuse(group: lp.Collective) -> list[str]:
 def test_wrong_arguments_are_refused_where_they_are_given() -> None:
     texts, _ = in_ranks(2, refuse)
 
-    expected = ("op='median'", "'text'", "fractions", "out=", "root=7", "axis", "of 2 ranks")
+    expected = (
+        *("op='median'", "'text'", "fractions", "fractions", "out=", "root=7"),
+        *("axis", "of 2 ranks"),
+    )
     for text, part in zip(texts, expected, strict=True):
         assert part in text
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -73,6 +74,21 @@ def test_operations_by_gloo_have_the_results_of_numpy(launch_type: str) -> None:
     assert differs == [[], [], []]
 
 
+def test_an_operation_that_ends_just_after_a_wait_for_it_has_timed_out_has_succeeded() -> None:
+    from launchpad.collectives.torch_operations import TorchOperations
+
+    operations, generation = object.__new__(TorchOperations), Mock(error=None)
+    operations._generation = generation
+    work = Mock()
+    work.wait.side_effect = [RuntimeError("timed out"), None]
+    work.is_completed.return_value = True
+
+    operations._wait(work, "all_reduce", 60)
+
+    assert work.wait.call_count == 2
+    generation.check.assert_not_called()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launch_type", "is_killed"), [("test_mt", False), ("test_mp", False), ("test_mp", True)]
@@ -118,6 +134,16 @@ def test_an_error_of_the_default_group_that_escapes_becomes_peer_failed() -> Non
     others = failed.value.consequences
     assert {each.worker for each in others} == {"rank-1", "rank-2"}
     assert {each.error_type for each in others} == {"launchpad.errors.PeerFailed"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the time of a thread is not known there")
+def test_a_rank_that_gloo_does_not_free_leaves_its_process_and_is_started_again() -> None:
+    each_by_itself = lp.RestartPolicy(backoff=0)  # the supervisor stops nobody
+
+    results = run(program_of(torch_nodes.be_stuck_once, 3, restart=each_by_itself))
+
+    assert results == [[2, 2, 3]] * 3
 
 
 @pytest.mark.slow

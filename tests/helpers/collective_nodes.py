@@ -124,6 +124,26 @@ class Stage:
         return total
 
 
+class LosesOne:
+    """Rank 1 dies once, in its `run` or, later, in the second generation, while the others are built."""
+
+    def __init__(self, group: lp.Collective) -> None:
+        self.group, me = group, lp.current()
+        if group.generation == 2 and me.replica_index == 2 and me.attempt == 1:
+            die("kill")
+        self.at_build = group.all_reduce(1)
+
+    def run(self) -> tuple[int, int]:
+        me = lp.current()
+        if me.attempt == 1 and me.replica_index == 1:
+            die("kill")
+        while self.group.size < me.num_replicas:
+            self.group.barrier("others are to come back")
+        if self.group.generation == 1:
+            self.group.barrier("never passed")
+        return self.at_build, me.attempt
+
+
 def count_steps(group: lp.Collective, limit: int, dies_at: int) -> tuple[int, list[int], int]:
     """Counts steps; the state is broadcast from whoever has done most when a generation begins.
 

@@ -21,6 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import launchpad as lp
+from launchpad.collectives import gloo_sockets
 
 Weights = dict[str, Any]
 """numpy's arrays by name."""
@@ -221,6 +222,14 @@ def wait_in_the_default_group(group: lp.Collective) -> None:
     dist.recv(torch.zeros(1), src=3 - group.rank)
 
 
+def be_stuck_once(group: lp.Collective) -> list[Any]:
+    """In the first generation nothing is freed: gloo's connections stay when rank 0 dies."""
+    if group.generation == 1:
+        gloo_sockets.shut = lambda published: None
+        wait_in_the_default_group(group)
+    return [group.generation, lp.current().attempt, group.size]
+
+
 def init_on_a_thread(group: lp.Collective) -> None:
     group.init_torch()
 
@@ -230,11 +239,13 @@ def train_on(group: lp.Collective, steps: int) -> list[Any]:
     group.init_torch()
     me = lp.current()
     total = torch.zeros(1)
-    for step in range(steps):
+    step = 0
+    while step < steps or group.size < me.num_replicas:
         if me.attempt == 1 and me.replica_index == me.num_replicas - 1 and step == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         total = torch.ones(1)
         dist.all_reduce(total)
+        step += 1
     return [group.generation > 1, dist.get_world_size() == group.size == int(total)]
 
 

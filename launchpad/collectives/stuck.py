@@ -1,0 +1,82 @@
+"""Leaves the process where a failure does not free its thread from torch.
+
+gloo frees what waits in it when its connections end, but for one case: where the end comes in the middle of a
+payload, it forgets who waits for that. No call of Python's gets such a thread back. As it will never return,
+nothing is lost with it; so the process ends, as if the worker had failed, and is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from launchpad.collectives.generation import Generation
+
+_LOOK_S = 1.0
+_N_ALIKE = 2
+"""So many looks in a row find the thread where it was."""
+
+_SAVING = ("torch.distributed.checkpoint", "torch.serialization")
+"""What waits here waits for a disk."""
+
+
+class StuckWatch:
+    """Of the thread that makes it, in one generation, until it is closed. For workers that are processes.
+
+    The thread is stuck if the generation has ended, and it is in torch's code for collectives or gradients,
+    at the same instruction as 2 s ago, and has used no time of the processor since: what computes or
+    saves is left alone. Where that time cannot be known (macOS) nothing is watched.
+    """
+
+    def __init__(self, generation: Generation, name: str) -> None:
+        self._generation, self._name = generation, name
+        self._thread = threading.current_thread()
+        self._is_closed, self._has_begun = threading.Event(), False
+        if hasattr(time, "pthread_getcpuclockid"):
+            generation.on_end(lambda error: self._begin())
+            generation.on_stop(self._begin)
+
+    def close(self) -> None:
+        """The thread has come back."""
+        self._is_closed.set()
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            threading.Thread(target=self._watch, name="collective-stuck", daemon=True).start()
+
+    def _watch(self) -> None:
+        n_alike, before = 0, None
+        while not self._is_closed.wait(_LOOK_S) and self._thread.is_alive():
+            now = place_in_torch(self._thread)
+            n_alike = n_alike + 1 if now is not None and now == before else 0
+            before = now
+            if n_alike == _N_ALIKE:
+                why = self._generation.error or "PeerFailed: another rank is asked to stop"
+                print(f"{self._name} leaves: {why}; gloo does not let go of it", file=sys.stderr)
+                sys.stderr.flush()
+                os._exit(1)
+
+
+def place_in_torch(thread: threading.Thread) -> Any:
+    """Where it is in torch's code for collectives or gradients, and its time so far; None if elsewhere."""
+    frame = top = sys._current_frames().get(thread.ident or 0)
+    if top is None or top.f_globals.get("__name__", "").startswith(_SAVING):
+        return None
+    is_there = False
+    while frame is not None and _is_torchs(frame):
+        module = frame.f_globals["__name__"]
+        is_there = is_there or module.startswith(("torch.distributed", "torch.autograd"))
+        frame = frame.f_back
+    if not is_there:
+        return None
+    clock = time.pthread_getcpuclockid(thread.ident or 0)
+    return id(top), top.f_lasti, time.clock_gettime_ns(clock)
+
+
+def _is_torchs(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("torch.")
