@@ -143,18 +143,26 @@ class ReplayClient:
 
         signatures: set[Signature] = set()
         parts, infos = [], []
+        order: list[int] = []
         for info, groups in self._sample(table, batch_size, timeout_s):
             infos.append(info)
+            first = len(order)
             for encoded, places, buffers in groups:
                 signatures.add(signature := columns.decode_signature(encoded))
                 parts.append(columns.stacked(signature, buffers, len(places)))
+                order += [first + place for place in places]
         if len(signatures) > 1:
             shown = " and ".join(str([*each.specs]) for each in list(signatures)[:2])
             raise ValueError(
                 f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
                 " SequenceWriter does by padding, or use sample(), which stacks nothing"
             )
-        arrays = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        arrays: Iterable[Any] = (
+            parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        )
+        if len(parts) > len(infos):  # equal signatures whose bytes differ: each item to its place
+            by_place = np.argsort(order)
+            arrays = [array[by_place] for array in arrays]
         columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]
         data = structure.unflatten(signatures.pop().structure, iter(arrays))
         return ReplaySample(SampleInfo(*columns_of_info), data)
