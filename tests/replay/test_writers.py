@@ -237,6 +237,21 @@ def test_transitions_are_those_of_the_definition(
         assert transition.reward.dtype == transition.discount.dtype == np.float32
 
 
+def test_buffers_that_a_loop_uses_again_do_not_change_transitions() -> None:
+    client = ReplayClient(Direct())
+    action, reward, discount = {"a": np.zeros(2)}, np.zeros(()), np.ones(())
+
+    with client.n_step_writer("t", 2, 1.0) as writer:
+        writer.add_first(np.zeros(1))
+        for i in (1, 2):
+            action["a"][:], reward[...], discount[...] = i, i, i / 2
+            writer.add(action, reward, np.zeros(1), discount)
+
+    one, two = items(client)
+    assert (one.action["a"].tolist(), one.reward, one.discount) == ([1, 1], 1, 0.5)
+    assert (two.action["a"].tolist(), two.reward, two.discount) == ([1, 1], 1 + 0.5 * 2, 0.5)
+
+
 def test_a_priority_can_be_computed_from_the_transition(serve: Serve) -> None:
     client = serve(replay.Table("t", replay.MaxHeap(), replay.Fifo(), 10))
 
