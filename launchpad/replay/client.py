@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from launchpad.replay.trajectory_writer import TrajectoryWriter
 
 _STOP_S = 1.0
+_LOOK_S = 0.5
+"""How often a call that may be taken back looks whether it is to be."""
 
 
 class SampleInfo(NamedTuple):
@@ -139,33 +144,13 @@ class ReplayClient:
             ValueError: they differ in structure, dtypes or shapes: pad them, or use `sample`.
             TimeoutError, OutcomeUnknown: as `sample`.
         """
-        import numpy as np
+        return _batch_of(table, self._sample(table, batch_size, timeout_s))
 
-        signatures: set[Signature] = set()
-        parts, infos = [], []
-        order: list[int] = []
-        for info, groups in self._sample(table, batch_size, timeout_s):
-            infos.append(info)
-            first = len(order)
-            for encoded, places, buffers in groups:
-                signatures.add(signature := columns.decode_signature(encoded))
-                parts.append(columns.stacked(signature, buffers, len(places)))
-                order += [first + place for place in places]
-        if len(signatures) > 1:
-            shown = " and ".join(str([*each.specs]) for each in list(signatures)[:2])
-            raise ValueError(
-                f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
-                " SequenceWriter does by padding, or use sample(), which stacks nothing"
-            )
-        arrays: Iterable[Any] = (
-            parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-        )
-        if len(parts) > len(infos):  # equal signatures whose bytes differ: each item to its place
-            by_place = np.argsort(order)
-            arrays = [array[by_place] for array in arrays]
-        columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]
-        data = structure.unflatten(signatures.pop().structure, iter(arrays))
-        return ReplaySample(SampleInfo(*columns_of_info), data)
+    def sample_batch_until(
+        self, has_ended: threading.Event, table: str, batch_size: int, timeout_s: float | None
+    ) -> ReplaySample:
+        """As `sample_batch`, with CancelledError soon after `has_ended` is set; what Batches calls."""
+        return _batch_of(table, self._sample(table, batch_size, timeout_s, has_ended))
 
     def batches(
         self, table: str, batch_size: int, *, prefetch: int = 2, timeout_s: float | None = None
@@ -262,14 +247,23 @@ class ReplayClient:
         """A writer is done; see ReplayServer.forget."""
         self._server.forget(writer)
 
-    def _sample(self, table: str, n: int, timeout_s: float | None) -> Iterable[tuple[Any, Any]]:
+    def _sample(
+        self,
+        table: str,
+        n: int,
+        timeout_s: float | None,
+        has_ended: threading.Event | None = None,
+    ) -> Iterable[tuple[Any, Any]]:
         """What the server gives, until there are `n` or the time is over: infos, and groups of items."""
         if n < 1:
             raise ValueError(f"expected 1 sample or more, got {n!r}")
+        sample = self._server.sample
+        if has_ended is not None:
+            sample = functools.partial(self._sample_until, has_ended)
         has_some, ends = False, None if timeout_s is None else time.monotonic() + timeout_s
         while n > 0:
             left_s = None if ends is None else max(0.0, ends - time.monotonic())
-            call = functools.partial(self._server.sample, table, n, left_s)
+            call = functools.partial(sample, table, n, left_s)
             try:
                 *infos, groups = _until_done(call)
             except TimeoutError:
@@ -279,6 +273,18 @@ class ReplayClient:
             has_some = True
             n -= len(infos[0])
             yield infos, groups
+
+    def _sample_until(self, has_ended: threading.Event, *arguments: Any) -> Any:
+        """Samples, and takes the call back where it still waits when `has_ended` is set."""
+        if has_ended.is_set():
+            raise CancelledError
+        future = self._server.futures.sample(*arguments)
+        while not future.done():
+            with contextlib.suppress(TimeoutError):
+                future.exception(_LOOK_S)
+            if has_ended.is_set():
+                future.cancel()
+        return future.result()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ReplayClient, (self._server,)
@@ -304,3 +310,34 @@ def _until_done(call: Callable[[], Any]) -> Any:
                 time.sleep(_STOP_S)
             elif me.stop_event.wait(_STOP_S):
                 raise Stopped from None
+
+
+def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
+    """Items that are alike, stacked: of what the server gave, in that order."""
+    import numpy as np
+
+    signatures: set[Signature] = set()
+    parts, infos = [], []
+    order: list[int] = []
+    for info, groups in sampled:
+        infos.append(info)
+        first = len(order)
+        for encoded, places, buffers in groups:
+            signatures.add(signature := columns.decode_signature(encoded))
+            parts.append(columns.stacked(signature, buffers, len(places)))
+            order += [first + place for place in places]
+    if len(signatures) > 1:
+        shown = " and ".join(str([*each.specs]) for each in list(signatures)[:2])
+        raise ValueError(
+            f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
+            " SequenceWriter does by padding, or use sample(), which stacks nothing"
+        )
+    arrays: Iterable[Any] = (
+        parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    )
+    if len(parts) > len(infos):  # equal signatures whose bytes differ: each item to its place
+        by_place = np.argsort(order)
+        arrays = [array[by_place] for array in arrays]
+    columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]
+    data = structure.unflatten(signatures.pop().structure, iter(arrays))
+    return ReplaySample(SampleInfo(*columns_of_info), data)

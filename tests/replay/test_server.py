@@ -253,6 +253,18 @@ def test_batches_are_sampled_ahead_and_end_when_they_are_closed_or_dropped(serve
     until(lambda: not [t for t in threading.enumerate() if t.name == "replay-t"])
 
 
+def test_batches_that_are_closed_while_they_wait_take_no_item_any_more(serve: Serve) -> None:
+    client = serve(replay.Table.queue("t", 10))
+    batches = client.batches("t", 2)
+    waiting(client, samples=1)
+
+    batches.close()
+
+    waiting(client)
+    client.insert(1, {"t": 1.0})
+    assert client.info()["t"].size == 1
+
+
 def test_what_goes_wrong_ahead_is_raised_where_the_batches_are_used(serve: Serve) -> None:
     client = serve(replay.Table("t", replay.Fifo(), replay.Fifo(), 10))
 
