@@ -274,8 +274,13 @@ class TrajectoryWriter:
 
         self._structure, self._specs = found, specs
         self._blocks = [np.empty((self._capacity, *a.shape), a.dtype) for a in arrays]
-        if type(step) is dict and len(step) == len(arrays):
-            # Most are flat dicts. A value of the same type is then alike, and an array by shape and dtype.
+        is_flat = type(step) is dict and found is not None and set(found[2]) == {None}
+        if is_flat and all(
+            array.dtype.kind in "biufc"
+            and (type(value) in (bool, int, float, np.ndarray) or isinstance(value, np.generic))
+            for array, value in zip(arrays, step.values(), strict=True)
+        ):
+            # Most are flat dicts. A number of the same type is then alike, and an array by shape and dtype.
             self._keys = tuple(step)
             for block, value in zip(self._blocks, step.values(), strict=True):
                 is_array = type(value) is np.ndarray

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from launchpad import replay
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.server import ReplayServer
+from launchpad.replay.structure import flatten
 from tests.replay.conftest import Serve
 
 
@@ -43,6 +44,12 @@ def items(client: ReplayClient) -> list[Any]:
     """All of them, in their order."""
     n = client.info()["t"].size
     return [each.data for each in client.sample("t", n)] if n else []
+
+
+def leaves(value: Any) -> list[Any]:
+    found: list[Any] = []
+    flatten(value, found)
+    return found
 
 
 # --- trajectories ------------------------------------------------------------------------------
@@ -175,6 +182,31 @@ def test_a_step_unlike_the_first_is_refused_and_leaves_the_writer_as_it_was(
     writer.append({"o": np.ones(3), "r": 2.0})
     writer.create_item("t", 1.0, num_steps=2)
     assert items(client)[0]["r"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("value", [{"x": np.arange(2)}, (1.0,), [2.5]])
+def test_a_dict_whose_values_are_no_plain_numbers_or_arrays_is_written_as_any(value: Any) -> None:
+    client = ReplayClient(Direct())
+    with client.trajectory_writer(1) as writer:
+        for _ in range(3):
+            writer.append({"o": value})
+            writer.create_item("t", 1.0, trajectory=[each[-1] for each in leaves(writer.history)])
+
+    found = [[leaf.tolist() for leaf in each] for each in items(client)]
+    assert found == [[np.asarray(leaf).tolist() for leaf in leaves(value)]] * 3
+
+
+def test_a_step_that_would_have_to_be_cut_rounded_or_spread_is_refused() -> None:
+    client = ReplayClient(Direct())
+    for first, second in (
+        ("abc", "abcdef"),
+        (np.datetime64("2020"), np.datetime64("2020-05")),
+        (np.ma.zeros((2, 3)), np.ma.zeros((1, 3))),
+    ):
+        writer = client.trajectory_writer(2)
+        writer.append({"s": first})
+        with pytest.raises(ValueError, match="not like the first"):
+            writer.append({"s": second})
 
 
 def test_steps_that_are_not_kept_any_more_are_in_no_item() -> None:
