@@ -200,7 +200,7 @@ class ReplayClient:
         updates = [*map(int, keys)], [*map(float, priorities)]
         if len(updates[0]) != len(updates[1]):
             raise ValueError(f"{len(updates[0])} keys and {len(updates[1])} priorities")
-        return int(self._server.update_priorities(table, *updates))
+        return int(self._repeatable.update_priorities(table, *updates))
 
     def delete(self, table: str, keys: Iterable[int]) -> int:
         """Removes items; returns how many there were."""
@@ -245,7 +245,11 @@ class ReplayClient:
 
     def forget(self, writer: bytes) -> None:
         """A writer is done; see ReplayServer.forget."""
-        self._server.forget(writer)
+        self._repeatable.forget(writer)
+
+    def forget_soon(self, writer: bytes) -> None:
+        """As `forget`; does not wait, and it does not matter if that fails."""
+        self._repeatable.futures.forget(writer)
 
     def _sample(
         self,

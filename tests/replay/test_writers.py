@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import launchpad as lp
 from launchpad import replay
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.server import ReplayServer
 from launchpad.replay.structure import flatten
 from tests.replay.conftest import Serve
+from tests.waiting import until
 
 
 class Direct:
@@ -126,6 +128,30 @@ def test_a_server_that_has_lost_the_steps_is_sent_them_again() -> None:
 
     assert [each.tolist() for each in items(client)] == [[1, 2, 3, 4, 5]]
     assert direct.steps == 5 + 1 + 5
+
+
+def test_the_server_forgets_a_writer_that_is_closed_or_whose_block_raises(serve: Serve) -> None:
+    server = ReplayServer([replay.Table.queue("t", 9)])
+    client = serve(served=server)
+
+    with client.trajectory_writer(2) as closed:
+        closed.append(1)
+        closed.create_item("t", 1.0, trajectory=np.zeros(2))  # of no step
+        assert len(server._windows) == 1
+    assert not server._windows
+    broken = client.trajectory_writer(2)
+    broken.append(1)
+    broken.create_item("t", 1.0, num_steps=1)
+    assert len(server._windows) == 1
+    with pytest.raises(ZeroDivisionError), broken:
+        raise ZeroDivisionError
+    until(lambda: not server._windows)
+    unsent = client.trajectory_writer(2, items_per_call=2)
+    unsent.append(1)
+    unsent.create_item("no such table", 1.0, num_steps=1)
+    with pytest.raises(lp.DefinitionError, match="no such table"):
+        unsent.close()
+    until(lambda: not server._windows)
 
 
 def test_what_an_environment_does_to_its_arrays_afterwards_does_not_matter() -> None:
