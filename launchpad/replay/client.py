@@ -70,8 +70,9 @@ class ReplayClient:
             replay.update_priorities("transitions", batch.info.key, abs(td_errors))
 
     Where a table's rate limiter says so, inserts and samples wait; for `timeout_s` at most if that is given,
-    and until the program stops, then they raise `lp.Stopped`. Any number of threads may share a client. It
-    can be pickled.
+    and until the program stops, then they raise `lp.Stopped`. `timeout_s` limits this wait at the server
+    (of an insert, the one for each table), and not the time until a server that was lost is there again.
+    Any number of threads may share a client. It can be pickled.
 
     An insert whose answer is lost (the connection broke, the server was started again) is sent again; the
     server recognises one that it had carried out, and does nothing. A sample is not: it raises
@@ -240,8 +241,8 @@ class ReplayClient:
         timeout_s: float | None,
     ) -> None:
         """What writers send; see ReplayServer.insert."""
-        arguments = writer, keep_from, segments, rows, items, timeout_s
-        _until_done(functools.partial(self._repeatable.insert, *arguments))
+        arguments = writer, keep_from, segments, rows, items
+        _until_done(functools.partial(self._repeatable.insert, *arguments), timeout_s)
 
     def forget(self, writer: bytes) -> None:
         """A writer is done; see ReplayServer.forget."""
@@ -267,9 +268,8 @@ class ReplayClient:
         has_some, ends = False, None if timeout_s is None else time.monotonic() + timeout_s
         while n > 0:
             left_s = None if ends is None else max(0.0, ends - time.monotonic())
-            call = functools.partial(sample, table, n, left_s)
             try:
-                *infos, groups = _until_done(call)
+                *infos, groups = _until_done(functools.partial(sample, table, n), left_s)
             except TimeoutError:
                 if not has_some:
                     raise
@@ -303,16 +303,24 @@ class ReplayClient:
         return f"ReplayClient({self._server!r})"
 
 
-def _until_done(call: Callable[[], Any]) -> Any:
-    """Calls again where the server was stopping and had not done it; Stopped if this worker stops, too."""
+def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) -> Any:
+    """Calls with the time that is left; again where the server was stopping and had not done it.
+
+    Stopped if this worker stops, too.
+    """
+    ends = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
+        left_s = None if ends is None else max(0.0, ends - time.monotonic())
         try:
-            return call()
-        except ServerStopping:
+            return call(left_s)
+        except ServerStopping as error:
+            if left_s == 0:
+                raise TimeoutError(f"within {timeout_s:.3g} s nothing but: {error}") from None
+            pause_s = _STOP_S if left_s is None else min(_STOP_S, left_s)
             me = context.try_current()
             if me is None:
-                time.sleep(_STOP_S)
-            elif me.stop_event.wait(_STOP_S):
+                time.sleep(pause_s)
+            elif me.stop_event.wait(pause_s):
                 raise Stopped from None
 
 
