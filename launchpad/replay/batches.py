@@ -18,7 +18,8 @@ class Batches:
     """An iterator over batches without an end: `ReplayClient.batches`.
 
     What the sampling raises, `next` raises, and then StopIteration. It ends with `close()`, with its `with`
-    block, or when it is dropped; the thread within half a second of that.
+    block, or when it is dropped; the thread within half a second of that, also where it waits for items: it
+    takes none any more.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ def _sample_ahead(
     while not has_ended.is_set():
         found: Any
         try:
-            found = client.sample_batch(table, batch_size, timeout_s)
+            found = client.sample_batch_until(has_ended, table, batch_size, timeout_s)
         except BaseException as error:
             found = error
         while not has_ended.is_set():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from launchpad.replay.trajectory_writer import TrajectoryWriter
 
 _STOP_S = 1.0
+_LOOK_S = 0.5
+"""How often a call that may be taken back looks whether it is to be."""
 
 
 class SampleInfo(NamedTuple):
@@ -65,8 +70,9 @@ class ReplayClient:
             replay.update_priorities("transitions", batch.info.key, abs(td_errors))
 
     Where a table's rate limiter says so, inserts and samples wait; for `timeout_s` at most if that is given,
-    and until the program stops, then they raise `lp.Stopped`. Any number of threads may share a client. It
-    can be pickled.
+    and until the program stops, then they raise `lp.Stopped`. `timeout_s` limits this wait at the server
+    (of an insert, the one for each table), and not the time until a server that was lost is there again.
+    Any number of threads may share a client. It can be pickled.
 
     An insert whose answer is lost (the connection broke, the server was started again) is sent again; the
     server recognises one that it had carried out, and does nothing. A sample is not: it raises
@@ -139,25 +145,13 @@ class ReplayClient:
             ValueError: they differ in structure, dtypes or shapes: pad them, or use `sample`.
             TimeoutError, OutcomeUnknown: as `sample`.
         """
-        import numpy as np
+        return _batch_of(table, self._sample(table, batch_size, timeout_s))
 
-        signatures: set[Signature] = set()
-        parts, infos = [], []
-        for info, groups in self._sample(table, batch_size, timeout_s):
-            infos.append(info)
-            for encoded, places, buffers in groups:
-                signatures.add(signature := columns.decode_signature(encoded))
-                parts.append(columns.stacked(signature, buffers, len(places)))
-        if len(signatures) > 1:
-            shown = " and ".join(str([*each.specs]) for each in list(signatures)[:2])
-            raise ValueError(
-                f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
-                " SequenceWriter does by padding, or use sample(), which stacks nothing"
-            )
-        arrays = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-        columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]
-        data = structure.unflatten(signatures.pop().structure, iter(arrays))
-        return ReplaySample(SampleInfo(*columns_of_info), data)
+    def sample_batch_until(
+        self, has_ended: threading.Event, table: str, batch_size: int, timeout_s: float | None
+    ) -> ReplaySample:
+        """As `sample_batch`, with CancelledError soon after `has_ended` is set; what Batches calls."""
+        return _batch_of(table, self._sample(table, batch_size, timeout_s, has_ended))
 
     def batches(
         self, table: str, batch_size: int, *, prefetch: int = 2, timeout_s: float | None = None
@@ -207,7 +201,7 @@ class ReplayClient:
         updates = [*map(int, keys)], [*map(float, priorities)]
         if len(updates[0]) != len(updates[1]):
             raise ValueError(f"{len(updates[0])} keys and {len(updates[1])} priorities")
-        return int(self._server.update_priorities(table, *updates))
+        return int(self._repeatable.update_priorities(table, *updates))
 
     def delete(self, table: str, keys: Iterable[int]) -> int:
         """Removes items; returns how many there were."""
@@ -247,23 +241,35 @@ class ReplayClient:
         timeout_s: float | None,
     ) -> None:
         """What writers send; see ReplayServer.insert."""
-        arguments = writer, keep_from, segments, rows, items, timeout_s
-        _until_done(functools.partial(self._repeatable.insert, *arguments))
+        arguments = writer, keep_from, segments, rows, items
+        _until_done(functools.partial(self._repeatable.insert, *arguments), timeout_s)
 
     def forget(self, writer: bytes) -> None:
         """A writer is done; see ReplayServer.forget."""
-        self._server.forget(writer)
+        self._repeatable.forget(writer)
 
-    def _sample(self, table: str, n: int, timeout_s: float | None) -> Iterable[tuple[Any, Any]]:
+    def forget_soon(self, writer: bytes) -> None:
+        """As `forget`; does not wait, and it does not matter if that fails."""
+        self._repeatable.futures.forget(writer)
+
+    def _sample(
+        self,
+        table: str,
+        n: int,
+        timeout_s: float | None,
+        has_ended: threading.Event | None = None,
+    ) -> Iterable[tuple[Any, Any]]:
         """What the server gives, until there are `n` or the time is over: infos, and groups of items."""
         if n < 1:
             raise ValueError(f"expected 1 sample or more, got {n!r}")
+        sample = self._server.sample
+        if has_ended is not None:
+            sample = functools.partial(self._sample_until, has_ended)
         has_some, ends = False, None if timeout_s is None else time.monotonic() + timeout_s
         while n > 0:
             left_s = None if ends is None else max(0.0, ends - time.monotonic())
-            call = functools.partial(self._server.sample, table, n, left_s)
             try:
-                *infos, groups = _until_done(call)
+                *infos, groups = _until_done(functools.partial(sample, table, n), left_s)
             except TimeoutError:
                 if not has_some:
                     raise
@@ -271,6 +277,18 @@ class ReplayClient:
             has_some = True
             n -= len(infos[0])
             yield infos, groups
+
+    def _sample_until(self, has_ended: threading.Event, *arguments: Any) -> Any:
+        """Samples, and takes the call back where it still waits when `has_ended` is set."""
+        if has_ended.is_set():
+            raise CancelledError
+        future = self._server.futures.sample(*arguments)
+        while not future.done():
+            with contextlib.suppress(TimeoutError):
+                future.exception(_LOOK_S)
+            if has_ended.is_set():
+                future.cancel()
+        return future.result()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ReplayClient, (self._server,)
@@ -285,14 +303,53 @@ class ReplayClient:
         return f"ReplayClient({self._server!r})"
 
 
-def _until_done(call: Callable[[], Any]) -> Any:
-    """Calls again where the server was stopping and had not done it; Stopped if this worker stops, too."""
+def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) -> Any:
+    """Calls with the time that is left; again where the server was stopping and had not done it.
+
+    Stopped if this worker stops, too.
+    """
+    ends = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
+        left_s = None if ends is None else max(0.0, ends - time.monotonic())
         try:
-            return call()
-        except ServerStopping:
+            return call(left_s)
+        except ServerStopping as error:
+            if left_s == 0:
+                raise TimeoutError(f"within {timeout_s:.3g} s nothing but: {error}") from None
+            pause_s = _STOP_S if left_s is None else min(_STOP_S, left_s)
             me = context.try_current()
             if me is None:
-                time.sleep(_STOP_S)
-            elif me.stop_event.wait(_STOP_S):
+                time.sleep(pause_s)
+            elif me.stop_event.wait(pause_s):
                 raise Stopped from None
+
+
+def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
+    """Items that are alike, stacked: of what the server gave, in that order."""
+    import numpy as np
+
+    signatures: set[Signature] = set()
+    parts, infos = [], []
+    order: list[int] = []
+    for info, groups in sampled:
+        infos.append(info)
+        first = len(order)
+        for encoded, places, buffers in groups:
+            signatures.add(signature := columns.decode_signature(encoded))
+            parts.append(columns.stacked(signature, buffers, len(places)))
+            order += [first + place for place in places]
+    if len(signatures) > 1:
+        shown = " and ".join(str([*each.specs]) for each in list(signatures)[:2])
+        raise ValueError(
+            f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
+            " SequenceWriter does by padding, or use sample(), which stacks nothing"
+        )
+    arrays: Iterable[Any] = (
+        parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    )
+    if len(parts) > len(infos):  # equal signatures whose bytes differ: each item to its place
+        by_place = np.argsort(order)
+        arrays = [array[by_place] for array in arrays]
+    columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]
+    data = structure.unflatten(signatures.pop().structure, iter(arrays))
+    return ReplaySample(SampleInfo(*columns_of_info), data)

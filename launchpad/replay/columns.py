@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -67,14 +68,21 @@ def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:
 
 @functools.lru_cache(1024)
 def encode_signature(signature: Signature) -> bytes:
-    """A signature as bytes; equal ones of one process give equal bytes."""
-    return pickling.encode(tuple(signature))[0]
+    """A signature as bytes. Those of equal ones are equal, but for some classes that travel by value."""
+    return pickling.encode(_with_interned(tuple(signature)))[0]
 
 
 @functools.lru_cache(1024)
 def decode_signature(encoded: bytes) -> Signature:
     """The way back."""
     return Signature(*pickle.loads(encoded))
+
+
+def _with_interned(value: Any) -> Any:
+    """The same with equal strings as one object: a pickle shows which of its objects are the same one."""
+    if type(value) is tuple:
+        return tuple([_with_interned(each) for each in value])
+    return sys.intern(value) if type(value) is str else value
 
 
 def stacked(signature: Signature, buffers: Sequence[Any], n: int) -> list[Any]:

@@ -87,7 +87,7 @@ class NStepWriter:
         discount: Any = 1.0,
         is_last: bool = False,
     ) -> None:
-        """Adds a step: what was done, and what came of it.
+        """Adds a step: what was done, and what came of it. Copies all of it.
 
         Args:
             discount: The environment's; 0 where the next observation is terminal.
@@ -97,8 +97,11 @@ class NStepWriter:
 
         if not self._is_in_episode:
             raise ValueError("add before add_first: an episode begins with an observation")
+        leaves: list[Any] = []
+        found = flatten(action, leaves)
+        action = unflatten(found, (np.array(leaf)[()] for leaf in leaves))
         self._writer.append(next_observation)
-        self._recent.append((action, np.asarray(reward, float), np.asarray(discount, float)))
+        self._recent.append((action, np.array(reward, float), np.array(discount, float)))
         self._write()
         if is_last:
             while len(self._recent) > 1:

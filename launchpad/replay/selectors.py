@@ -234,7 +234,10 @@ class Lifo(Fifo):
 
 
 class MinHeap(Selector):
-    """The item of the lowest priority; of those with equal ones, that whose priority was set first."""
+    """The item of the lowest priority; of those with equal ones, that whose priority was set first.
+
+    A table that was restored does not know that order any more: of equals, the one inserted first then.
+    """
 
     _sign = 1.0
 

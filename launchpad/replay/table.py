@@ -169,7 +169,7 @@ class Table:
         item, size = self._items[key], len(self._items)
         self.rate_limiter.sample()
         item.times_sampled += 1
-        if item.times_sampled == self.max_times_sampled:
+        if 0 < self.max_times_sampled <= item.times_sampled:  # which may have been more at a save
             self.delete(key)
         return Sampled(key, probability, size, item.priority, item.times_sampled, item.data)
 

@@ -104,7 +104,7 @@ class TrajectoryWriter:
         self._keys: tuple[Any, ...] | None = None
         self._quick: list[tuple[Any, Any, Any, Any]] = []
         self._block_first = self._next = self._episode_first = 0
-        self._sent_to = 0
+        self._sent_to, self._is_known = 0, False  # known to the server, which may have steps
         self._rows: list[tuple[bytes, list[Any]]] = []
         self._items: list[tuple[str, int, float, int]] = []
 
@@ -244,11 +244,18 @@ class TrajectoryWriter:
         self._episode_first = self._next
 
     def close(self) -> None:
-        """Sends what has not been, and lets the server forget the steps. `with` does so, too."""
-        self.flush()
-        if self._sent_to:
+        """Sends what has not been, and lets the server forget the steps.
+
+        `with` does so, too; when an exception leaves it, what has not been sent is dropped.
+        """
+        try:
+            self.flush()
+        except BaseException:
+            self._abandon()
+            raise
+        if self._is_known:
             self._client.forget(self._id)
-            self._sent_to = 0
+            self._is_known, self._sent_to = False, 0
 
     def rows_of(self, column: int, first: int, stop: int) -> Any:
         """The steps as an array that the next ones overwrite; ValueError if they are not there any more."""
@@ -265,6 +272,14 @@ class TrajectoryWriter:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if kind is None:
             self.close()
+        else:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Lets the server forget the steps, which may be lost, and does not wait for it."""
+        if self._is_known:
+            self._client.forget_soon(self._id)
+            self._is_known, self._sent_to = False, 0
 
     def _learn(
         self, step: Any, arrays: list[Any], found: structure.Structure, specs: list[columns.Spec]
@@ -274,8 +289,13 @@ class TrajectoryWriter:
 
         self._structure, self._specs = found, specs
         self._blocks = [np.empty((self._capacity, *a.shape), a.dtype) for a in arrays]
-        if type(step) is dict and len(step) == len(arrays):
-            # Most are flat dicts. A value of the same type is then alike, and an array by shape and dtype.
+        is_flat = type(step) is dict and found is not None and set(found[2]) == {None}
+        if is_flat and all(
+            array.dtype.kind in "biufc"
+            and (type(value) in (bool, int, float, np.ndarray) or isinstance(value, np.generic))
+            for array, value in zip(arrays, step.values(), strict=True)
+        ):
+            # Most are flat dicts. A number of the same type is then alike, and an array by shape and dtype.
             self._keys = tuple(step)
             for block, value in zip(self._blocks, step.values(), strict=True):
                 is_array = type(value) is np.ndarray
@@ -297,4 +317,5 @@ class TrajectoryWriter:
             steps = [columns.buffer_of(block[at:end]) for block in self._blocks]
             segments.append((first, stop, steps))
         keep_from = max(self._episode_first, self._next - self._length)
+        self._is_known = True
         self._client.send(self._id, keep_from, segments, self._rows, self._items, timeout_s)

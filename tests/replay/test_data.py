@@ -110,6 +110,32 @@ def test_a_batch_is_one_array_for_each_leaf_with_what_is_known_of_each_item(serv
     assert client.sample_batch("t", 1).data["o"].max() == 0
 
 
+def test_items_of_one_signature_in_different_bytes_are_stacked_in_the_order_of_their_infos(
+    serve: Serve,
+) -> None:
+    client = serve(replay.Table.queue("t", 10))
+    signature = Signature((dict, ("a",), (None,)), (("|u1", ()),))
+    encodings = [pickle.dumps(tuple(signature), protocol) for protocol in (4, 5)]
+    for n in range(6):
+        row = encodings[n % 2], [bytes([n])]
+        client.send(b"", 0, [], [row], [("t", client.new_key(), float(n), 0)], None)
+
+    batch = client.sample_batch("t", 6)
+
+    assert batch.data["a"].tolist() == batch.info.priority.tolist() == [*range(6)]
+
+
+def test_equal_signatures_are_equal_bytes_whichever_of_their_strings_are_one_object() -> None:
+    def encoded(*dtypes: str) -> bytes:
+        columns.encode_signature.cache_clear()  # as in another process
+        specs = tuple((dtype, (3,)) for dtype in dtypes)
+        return columns.encode_signature(Signature((tuple, 2, (None, None)), specs))
+
+    dtype = np.dtype("<f4").str
+
+    assert encoded(dtype, dtype) == encoded(dtype, "".join(["<", "f4"]))
+
+
 def test_items_that_differ_cannot_be_stacked_and_can_be_sampled_one_by_one(serve: Serve) -> None:
     client = serve(replay.Table.queue("t", 10))
     for n in (2, 3, 2):

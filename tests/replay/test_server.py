@@ -138,6 +138,12 @@ def test_calls_that_wait_end_when_the_server_stops_and_were_not_carried_out(
     with pytest.raises(ServerStopping):
         raw.sample("t", 1, None)
     assert client.info()["t"].inserts == 1
+    for call in (
+        lambda: client.sample("t", timeout_s=0.05),
+        lambda: client.insert(1, {"t": 1.0}, timeout_s=0.05),
+    ):
+        with pytest.raises(TimeoutError, match=r"within 0.05 s nothing but: table 't' is being"):
+            call()
 
 
 def test_an_insert_that_is_repeated_is_recognised(serve: Serve) -> None:
@@ -213,8 +219,10 @@ def test_mistakes_are_named(serve: Serve) -> None:
 
 
 def test_what_is_saved_is_what_is_restored(serve: Serve) -> None:
-    tables = [replay.Table("t", replay.Fifo(), replay.Fifo(), 10, 3), replay.Table.queue("q", 5)]
-    first, second = ReplayServer(tables), ReplayServer([tables[0], replay.Table.queue("new", 5)])
+    first, second = (
+        ReplayServer([replay.Table("t", replay.Fifo(), replay.Fifo(), 10, 3), other])
+        for other in (replay.Table.queue("q", 5), replay.Table.queue("new", 5))
+    )
     client = serve(served=first)
     with client.trajectory_writer(3) as writer:
         for i in range(5):
@@ -251,6 +259,18 @@ def test_batches_are_sampled_ahead_and_end_when_they_are_closed_or_dropped(serve
     next(dropped)
     del dropped
     until(lambda: not [t for t in threading.enumerate() if t.name == "replay-t"])
+
+
+def test_batches_that_are_closed_while_they_wait_take_no_item_any_more(serve: Serve) -> None:
+    client = serve(replay.Table.queue("t", 10))
+    batches = client.batches("t", 2)
+    waiting(client, samples=1)
+
+    batches.close()
+
+    waiting(client)
+    client.insert(1, {"t": 1.0})
+    assert client.info()["t"].size == 1
 
 
 def test_what_goes_wrong_ahead_is_raised_where_the_batches_are_used(serve: Serve) -> None:

@@ -129,6 +129,16 @@ def test_one_that_has_become_smaller_keeps_what_its_remover_leaves() -> None:
     assert [item.key for item in small.items()] == [3, 4]
 
 
+def test_an_item_that_was_sampled_more_often_than_it_may_be_now_goes_with_the_next_sample() -> None:
+    before = filled(Table("t", replay.Fifo(), replay.Fifo(), 5), 1)
+    for _ in range(4):
+        before.sample()
+    after = Table("t", replay.Fifo(), replay.Fifo(), 5, max_times_sampled=2)
+    after.refill(before.items(), 1, 4, 0)
+
+    assert (after.sample().times_sampled, len(after)) == (5, 0)
+
+
 def test_a_reset_table_begins_anew() -> None:
     table = filled(
         Table("t", replay.Uniform(), replay.Fifo(), 5, rate_limiter=replay.MinSize(2)), 4

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import launchpad as lp
 from launchpad import replay
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.server import ReplayServer
+from launchpad.replay.structure import flatten
 from tests.replay.conftest import Serve
+from tests.waiting import until
 
 
 class Direct:
@@ -43,6 +46,12 @@ def items(client: ReplayClient) -> list[Any]:
     """All of them, in their order."""
     n = client.info()["t"].size
     return [each.data for each in client.sample("t", n)] if n else []
+
+
+def leaves(value: Any) -> list[Any]:
+    found: list[Any] = []
+    flatten(value, found)
+    return found
 
 
 # --- trajectories ------------------------------------------------------------------------------
@@ -121,6 +130,30 @@ def test_a_server_that_has_lost_the_steps_is_sent_them_again() -> None:
     assert direct.steps == 5 + 1 + 5
 
 
+def test_the_server_forgets_a_writer_that_is_closed_or_whose_block_raises(serve: Serve) -> None:
+    server = ReplayServer([replay.Table.queue("t", 9)])
+    client = serve(served=server)
+
+    with client.trajectory_writer(2) as closed:
+        closed.append(1)
+        closed.create_item("t", 1.0, trajectory=np.zeros(2))  # of no step
+        assert len(server._windows) == 1
+    assert not server._windows
+    broken = client.trajectory_writer(2)
+    broken.append(1)
+    broken.create_item("t", 1.0, num_steps=1)
+    assert len(server._windows) == 1
+    with pytest.raises(ZeroDivisionError), broken:
+        raise ZeroDivisionError
+    until(lambda: not server._windows)
+    unsent = client.trajectory_writer(2, items_per_call=2)
+    unsent.append(1)
+    unsent.create_item("no such table", 1.0, num_steps=1)
+    with pytest.raises(lp.DefinitionError, match="no such table"):
+        unsent.close()
+    until(lambda: not server._windows)
+
+
 def test_what_an_environment_does_to_its_arrays_afterwards_does_not_matter() -> None:
     client = ReplayClient(Direct())
     frame = np.zeros(3)
@@ -175,6 +208,31 @@ def test_a_step_unlike_the_first_is_refused_and_leaves_the_writer_as_it_was(
     writer.append({"o": np.ones(3), "r": 2.0})
     writer.create_item("t", 1.0, num_steps=2)
     assert items(client)[0]["r"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("value", [{"x": np.arange(2)}, (1.0,), [2.5]])
+def test_a_dict_whose_values_are_no_plain_numbers_or_arrays_is_written_as_any(value: Any) -> None:
+    client = ReplayClient(Direct())
+    with client.trajectory_writer(1) as writer:
+        for _ in range(3):
+            writer.append({"o": value})
+            writer.create_item("t", 1.0, trajectory=[each[-1] for each in leaves(writer.history)])
+
+    found = [[leaf.tolist() for leaf in each] for each in items(client)]
+    assert found == [[np.asarray(leaf).tolist() for leaf in leaves(value)]] * 3
+
+
+def test_a_step_that_would_have_to_be_cut_rounded_or_spread_is_refused() -> None:
+    client = ReplayClient(Direct())
+    for first, second in (
+        ("abc", "abcdef"),
+        (np.datetime64("2020"), np.datetime64("2020-05")),
+        (np.ma.zeros((2, 3)), np.ma.zeros((1, 3))),
+    ):
+        writer = client.trajectory_writer(2)
+        writer.append({"s": first})
+        with pytest.raises(ValueError, match="not like the first"):
+            writer.append({"s": second})
 
 
 def test_steps_that_are_not_kept_any_more_are_in_no_item() -> None:
@@ -235,6 +293,21 @@ def test_transitions_are_those_of_the_definition(
         assert transition.reward == pytest.approx(total, abs=1e-5)
         assert transition.discount == pytest.approx(g ** (stop - first - 1) * discount)
         assert transition.reward.dtype == transition.discount.dtype == np.float32
+
+
+def test_buffers_that_a_loop_uses_again_do_not_change_transitions() -> None:
+    client = ReplayClient(Direct())
+    action, reward, discount = {"a": np.zeros(2)}, np.zeros(()), np.ones(())
+
+    with client.n_step_writer("t", 2, 1.0) as writer:
+        writer.add_first(np.zeros(1))
+        for i in (1, 2):
+            action["a"][:], reward[...], discount[...] = i, i, i / 2
+            writer.add(action, reward, np.zeros(1), discount)
+
+    one, two = items(client)
+    assert (one.action["a"].tolist(), one.reward, one.discount) == ([1, 1], 1, 0.5)
+    assert (two.action["a"].tolist(), two.reward, two.discount) == ([1, 1], 1 + 0.5 * 2, 0.5)
 
 
 def test_a_priority_can_be_computed_from_the_transition(serve: Serve) -> None:
