@@ -25,6 +25,7 @@ from launchpad.courier.client import answer_poller, shm_calls
 from launchpad.courier.client.channel import SocketChannel
 from launchpad.courier.client.shm_calls import MAX_CALLS
 from launchpad.courier.shm import segments
+from launchpad.courier.shm.sender import SharedBuffers
 from launchpad.courier.transport.fault_injection import Faults
 from tests.courier.conftest import begin_source
 from tests.courier.test_shm import is_shared, n_mapped, n_open, numbers
@@ -488,6 +489,23 @@ def test_closing_the_client_ends_large_futures(client, methods) -> None:
     assert [type(future.exception(20)) for future in futures] == [courier.OutcomeUnknown] * 3
     assert client.stats().connections == 0
     assert client.futures.total(numbers(MB)).result(20) == int(numbers(MB).sum())
+
+
+def test_a_client_that_is_closed_as_a_large_call_goes_to_the_socket_does_not_make_it(
+    connect, unix_address, monkeypatch
+) -> None:
+    client = connect(unix_address)  # there is no server
+    copy = SharedBuffers.copy
+
+    def close_and_copy(shared: SharedBuffers) -> Any:
+        courier.close(client)
+        return copy(shared)
+
+    monkeypatch.setattr(SharedBuffers, "copy", close_and_copy)
+
+    future = client.futures.total(numbers(MB))
+
+    assert isinstance(future.exception(20), courier.NotSent)
 
 
 def test_large_futures_wait_for_a_server_and_for_the_next_one(
