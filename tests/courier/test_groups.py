@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,22 @@ def test_a_client_that_cannot_be_asked_does_not_lose_the_answers_of_the_others(c
     assert [futures[0].result(20), futures[2].result(20)] == [0, 2]
     with pytest.raises(OSError, match="closed"):
         futures[1].result(0)
+
+
+def test_a_broadcast_that_is_interrupted_as_it_begins_cancels_what_it_has_begun() -> None:
+    begun: Future[Any] = Future()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    group: Any = lp.broadcast(
+        SimpleNamespace(futures=SimpleNamespace(ask=ask)) for ask in (lambda: begun, interrupt)
+    )
+
+    with pytest.raises(KeyboardInterrupt):
+        group.ask()
+
+    assert begun.cancelled()
 
 
 def test_a_broadcast_can_be_awaited() -> None:

@@ -60,6 +60,12 @@ class Shard:
     def same(self, keys: Any) -> dict[str, int]:
         return {"same": self.number}
 
+    def ragged(self, keys: Any) -> Any:
+        return np.zeros((len(keys), 1 + self.number))
+
+    def mixed(self, keys: Any) -> Any:
+        return np.zeros(len(keys), "U3" if self.number else int)
+
     def fail(self, keys: Any) -> None:
         raise LookupError(f"{self.number} has none")
 
@@ -78,7 +84,7 @@ def clients(shards, serve, connect, short_directory) -> list[Any]:
     found = []
     for shard in shards:
         address = f"unix:{short_directory}/{shard.number}"
-        names = "step pull push push_of put get find count same fail".split()
+        names = "step pull push push_of put get find count same ragged mixed fail".split()
         serve(address, **{name: getattr(shard, name) for name in names})
         found.append(connect(address))
     return found
@@ -263,6 +269,8 @@ def test_a_sharded_call_that_cannot_be_cut_is_refused_at_once(
     [
         ("count", TypeError, "the 1 keys of shard 0 were answered with 1 of int"),
         ("same", ValueError, "dicts of two shards have the same key"),
+        ("ragged", TypeError, r"shard 0: float64 \(1, 1\); shard 2: float64 \(1, 3\)"),
+        ("mixed", TypeError, r"shard 0: int64 \(1,\); shard 2: <U3 \(1,\)"),
     ],
 )
 def test_results_that_cannot_be_joined_are_an_error(params, method, error, words) -> None:

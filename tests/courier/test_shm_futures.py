@@ -7,19 +7,25 @@ import concurrent.futures
 import contextlib
 import gc
 import os
+import select
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 import launchpad as lp
 from launchpad import courier
+from launchpad.courier.client import answer_poller, shm_calls
+from launchpad.courier.client.channel import SocketChannel
 from launchpad.courier.client.shm_calls import MAX_CALLS
 from launchpad.courier.shm import segments
+from launchpad.courier.shm.sender import SharedBuffers
 from launchpad.courier.transport.fault_injection import Faults
 from tests.courier.conftest import begin_source
 from tests.courier.test_shm import is_shared, n_mapped, n_open, numbers
@@ -325,7 +331,98 @@ def test_more_calls_than_have_connections_may_wait_for_each_other(client, method
     assert client.stats().connections <= MAX_CALLS + 1
 
 
+@pytest.fixture
+def no_tick(monkeypatch) -> None:
+    """No answer is read but by the thread that asks for it; and the poller does not end by itself."""
+    monkeypatch.setattr(answer_poller, "_TICK_S", 60.0)
+    monkeypatch.setattr(answer_poller, "_IDLE_S", 60.0)
+
+
+def test_an_answer_that_has_come_is_had_without_waiting(client, no_tick) -> None:
+    future = client.futures.total(numbers(MB))
+    connection = until(lambda: future.connection)
+    assert select.select([connection.sock], [], [], 20)[0]
+
+    assert future.result(0) == int(numbers(MB).sum())
+
+
+def test_an_answer_that_nobody_keeps_is_gone_at_once(client, no_tick) -> None:
+    future = client.futures.echo(numbers(MB))
+    future.add_done_callback(lambda _: None)  # so the poller reads it
+    until(lambda future=future: future.is_completed)
+    kept = weakref.ref(future)
+
+    del future
+
+    until(lambda: kept() is None, 20)
+    assert [each for each in threading.enumerate() if "courier-answers" in each.name]
+
+
 # Ends before the answer.
+
+
+class Claim:
+    """A lock; when it is taken for the first time, something happens before the thread goes on."""
+
+    def __init__(self, lock: Any, then: Callable[[], None]) -> None:
+        self._lock, self._then = lock, [then]
+
+    def acquire(self, blocking: bool = True) -> bool:
+        has_it = self._lock.acquire(blocking)
+        if has_it and self._then:
+            self._then.pop()()
+        return has_it
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_a_call_that_is_cancelled_as_a_thread_begins_to_read_leaves_no_connection(
+    client, methods
+) -> None:
+    future = client.futures.wait(numbers(MB))
+    assert methods.entered.acquire(timeout=20)
+    canceller = threading.Thread(target=future.cancel)
+
+    def cancel() -> None:
+        canceller.start()
+        canceller.join(0.3)  # it may have to wait for this thread
+
+    future.claim.acquire()
+    future.claim = Claim(future.claim, cancel)
+    future.claim._lock.release()
+
+    future.calls.watch(future)
+
+    canceller.join()
+    assert future.cancelled()
+    until(lambda: client.stats().connections == 0, 20)
+
+
+def test_an_interrupt_of_a_thread_that_reads_does_not_leave_the_call_without_an_outcome(
+    client, methods, no_tick, monkeypatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    asked = client.futures.wait(numbers(MB))
+    assert methods.entered.acquire(timeout=20)
+    until(lambda: asked.connection).try_receive = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        asked.done()
+    assert isinstance(asked.exception(20), courier.OutcomeUnknown)
+
+    release = SocketChannel.release_connection
+    monkeypatch.setattr(
+        SocketChannel, "release_connection", lambda *args: release(*args) or interrupt()
+    )
+    methods.gate.set()
+    read = client.futures.wait(numbers(MB))
+    until(lambda: read.connection)
+    with pytest.raises(KeyboardInterrupt):
+        read.result(20)
+    assert read.cancelled()
+    assert client.stats().connections == len(client._channel.connections.shm_connections) == 1
 
 
 def test_a_large_call_past_its_deadline_fails_however_it_is_waited_for(client, methods) -> None:
@@ -370,6 +467,7 @@ def test_a_large_call_that_was_cancelled_in_time_does_not_run(
         for _ in range(3):
             client.futures.count(numbers(MB)).result(20)
         os.kill(server.pid, signal.SIGSTOP)
+        until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_STOPPED)
 
         future = client.futures.count(numbers(MB))
         assert future.cancel()
@@ -391,6 +489,23 @@ def test_closing_the_client_ends_large_futures(client, methods) -> None:
     assert [type(future.exception(20)) for future in futures] == [courier.OutcomeUnknown] * 3
     assert client.stats().connections == 0
     assert client.futures.total(numbers(MB)).result(20) == int(numbers(MB).sum())
+
+
+def test_a_client_that_is_closed_as_a_large_call_goes_to_the_socket_does_not_make_it(
+    connect, unix_address, monkeypatch
+) -> None:
+    client = connect(unix_address)  # there is no server
+    copy = SharedBuffers.copy
+
+    def close_and_copy(shared: SharedBuffers) -> Any:
+        courier.close(client)
+        return copy(shared)
+
+    monkeypatch.setattr(SharedBuffers, "copy", close_and_copy)
+
+    future = client.futures.total(numbers(MB))
+
+    assert isinstance(future.exception(20), courier.NotSent)
 
 
 def test_large_futures_wait_for_a_server_and_for_the_next_one(
@@ -529,6 +644,36 @@ def test_threads_that_make_large_futures_do_not_mix_them(client) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(call, range(16)))
+
+
+def test_large_futures_go_through_the_socket_when_there_are_no_descriptors(
+    client, monkeypatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(24, "too many open files")
+
+    for kind, name in ((shm_calls, "AnswerPoller"), (answer_poller, "WakeupSocketpair")):
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, name, refuse)
+            future = client.futures.total(numbers(MB))
+            assert future.result(20) == int(numbers(MB).sum())
+    assert not client._channel.connections.get_shm_calls()._pending.calls
+
+
+def test_the_first_large_future_learns_what_the_server_takes(connect, unix_address) -> None:
+    server = courier.Server("small", address=unix_address, max_bytes=MB)
+    server.bind("total", lambda array: int(array.sum()))
+    server.start()
+    try:
+        client = connect(unix_address)
+
+        for _ in range(2):
+            with pytest.raises(courier.MessageTooLarge):
+                client.futures.total(numbers(2 * MB)).result(20)
+        assert client.futures.total(numbers(MB // 2)).result(20) > 0
+        courier.close(client)
+    finally:
+        server.stop()
 
 
 @pytest.mark.slow

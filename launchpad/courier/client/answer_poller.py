@@ -53,7 +53,11 @@ class AnswerPoller:
         self.is_ticking = False
         self._watched: dict[int, tuple[ShmFuture, ShmClientConnection]] = {}  # by descriptor
         self._epoll = select.epoll()
-        self._wakeup = WakeupSocketpair()
+        try:
+            self._wakeup = WakeupSocketpair()
+        except OSError:
+            self._epoll.close()
+            raise
         self._epoll.register(self._wakeup, select.EPOLLIN)
         name = f"courier-answers-{label}"
         self.thread = threading.Thread(target=self._main, name=name, daemon=True)
@@ -104,6 +108,7 @@ class AnswerPoller:
                     self._wakeup.drain()
                 elif (watched := self._watched.get(fd)) is not None:
                     self._on_answer(*watched)
+                    watched = None  # while we wait, it keeps no future, and what that has brought
             self._pending.fail_late()
             is_idle = not events and timeout_s >= _IDLE_S
             if (is_idle or self._is_closing) and self._may_end():

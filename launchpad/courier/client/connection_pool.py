@@ -91,13 +91,14 @@ class ConnectionPool:
 
     def close(self) -> None:
         with self.lock:
-            self._pipeline = None
             shm_calls, self._shm_calls = self._shm_calls, None
+        if shm_calls is not None:  # first: its calls may go to a pipeline
+            shm_calls.close()
+        with self.lock:
+            self._pipeline = None
             pipelines, streams = tuple(self._pipelines), tuple(self.streams)
         for pipeline in pipelines:
             pipeline.close()
-        if shm_calls is not None:
-            shm_calls.close()
         for stream in streams:
             stream.abort()
         _close_all(self.idle_connections, self.shm_connections)

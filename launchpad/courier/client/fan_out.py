@@ -34,6 +34,7 @@ class FanOut(ABC):
 
     name = ""
     answers_with_list = True
+    joins_at_once = True  # whatever the size of the answers
 
     def __init__(self, clients: tuple[Any, ...]) -> None:
         self.clients = clients
@@ -55,6 +56,7 @@ class FanOut(ABC):
         return join(self._gather(futures, [request.client for request in requests]))
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        from launchpad.courier.client import callbacks
         from launchpad.courier.client.future import CourierFuture
 
         whole = CourierFuture()
@@ -64,9 +66,14 @@ class FanOut(ABC):
         asked = [request.client for request in requests]
         n_done = itertools.count(1)
 
-        def complete(_: Future[Any]) -> None:
-            if next(n_done) < len(futures):
-                return
+        def complete(last: Future[Any]) -> None:
+            if next(n_done) == len(futures):
+                if self.joins_at_once:
+                    finish(last)
+                else:  # not on the thread that reads answers
+                    callbacks.submit(finish, last)
+
+        def finish(_: Future[Any]) -> None:
             try:
                 whole.set_result(join(self._gather(futures, asked)))
             except BaseException as error:
@@ -103,6 +110,10 @@ class FanOut(ABC):
             except Exception as error:
                 futures.append(Future())
                 futures[-1].set_exception(error)
+            except BaseException:  # interrupted: no one is left to wait for these
+                for future in futures:
+                    future.cancel()
+                raise
         return futures
 
     def _gather(self, futures: list[Future[Any]], asked: Sequence[int]) -> list[Any]:

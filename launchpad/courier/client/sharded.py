@@ -44,8 +44,8 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
       shards count their keys from 0, and `HashPartition`.
     - **Arrays and lists after the keys**, by position, have an entry for each key, and are cut alike. All
       else goes to each shard as it is: what stands before the keys, other types, what is given by keyword.
-    - **Results** are arrays or lists with an entry for each key, joined in the order of the keys; dicts,
-      which are merged; tuples of such results; or None.
+    - **Results** are arrays or lists with an entry for each key, joined in the order of the keys (arrays
+      whose entries have one shape); dicts, which are merged; tuples of such results; or None.
 
     If some shards fail, the exception of the first is raised when all are done, with a note that lists
     every failure; the others have done their part. `.futures` gives one future, `.aio` is awaited, and to
@@ -92,7 +92,7 @@ class Sharded(FanOut):
     """Cuts the arguments of a call by their keys, and joins the results."""
 
     name = "sharded call"
-    answers_with_list = False
+    answers_with_list = joins_at_once = False
 
     def __init__(self, clients: tuple[Any, ...], partition: Partition) -> None:
         super().__init__(clients)
@@ -179,6 +179,20 @@ def _join(shares: Sequence[Share], results: Sequence[Any]) -> Any:
     if kind is not list:
         import numpy as np
 
+        # Numbers are joined as numbers; all else only with its like.
+        kinds = {
+            (each.shape[1:], "number" if each.dtype.kind in "biufc" else each.dtype.kind)
+            for each in results
+        }
+        if len(kinds) > 1:
+            answers = "; ".join(
+                f"shard {share.shard}: {result.dtype} {result.shape}"
+                for share, result in zip(shares, results, strict=True)
+            )
+            raise TypeError(
+                "arrays from several shards can be joined if their entries, one for each key, have one"
+                f" shape and are all numbers or all of one kind. These came: {answers}"
+            )
         joined = np.empty((n, *results[0].shape[1:]), np.result_type(*results))
     for share, result in zip(shares, results, strict=True):
         if kind is list and not isinstance(share.positions, slice):

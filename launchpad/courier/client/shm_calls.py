@@ -20,6 +20,7 @@ small ones do. So do those beyond `MAX_CALLS` at once, and those for which a seg
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -131,22 +132,23 @@ class ShmCalls:
         call.is_read = True
         self._unwatch(connection)
         until = None if timeout is None else _monotonic() + timeout
+        frame = None
         try:
-            while (left := CHECK_EVERY_S if until is None else until - _monotonic()) > 0:
+            while frame is None:
+                left = CHECK_EVERY_S if until is None else until - _monotonic()
+                if left <= 0:
+                    break
                 connection.limit(min(left, CHECK_EVERY_S))
-                try:
+                with contextlib.suppress(BlockingIOError):
                     frame = connection.receive()
-                except BlockingIOError:
-                    continue
-                connection.limit(CHECK_EVERY_S)
-                self._settle(call, connection, frame)
-                return
             connection.limit(CHECK_EVERY_S)
-        except OSError:
+        except BaseException as error:  # if interrupted, part of the answer may have been read
             self._lose(call, connection)
-        except BaseException:  # interrupted: part of the answer may have been read
-            self._lose(call, connection)
-            raise
+            if not isinstance(error, OSError):
+                raise
+            return
+        if frame is not None:
+            self._settle(call, connection, frame)
         else:
             self._watch(call, connection)
             call.is_read = False
@@ -159,8 +161,10 @@ class ShmCalls:
             return
         try:
             frame = connection.try_receive()
-        except Exception:
+        except BaseException as error:
             self._lose(call, connection)
+            if not isinstance(error, Exception):  # interrupted
+                raise
             return
         if frame is None:
             self._unclaim(call, connection)
@@ -237,7 +241,8 @@ class ShmCalls:
         if request is None:  # it was cancelled, or is late
             channel.release_connection(connection)
             return
-        if connection.is_refused and request.shared is not None:
+        is_refused = connection.is_refused and request.shared is not None
+        if is_refused or call.size > self._peer.takes_bytes:  # known since the handshake
             channel.release_connection(connection)
             self._resubmit(call)
             return
@@ -247,10 +252,12 @@ class ShmCalls:
             connection.close()
             self._resubmit(call)
             return
-        except BaseException:  # interrupted
+        except BaseException as error:
             connection.close()
-            self._pending.fail(call, CANCELLED)
-            raise
+            self._pending.fail(call, error if isinstance(error, Exception) else CANCELLED)
+            if not isinstance(error, Exception):  # interrupted
+                raise
+            return
         with self._closing:
             if not call.is_completed:
                 if call.is_watched:
@@ -268,6 +275,21 @@ class ShmCalls:
         if self._pending.calls.pop(call.call_id, None) is None:  # it was cancelled, or is late
             self._close(connection)
             return
+        try:
+            self._answer(call, connection, frame)
+        except BaseException as error:  # interrupted: there is no other thread to complete it
+            if call.connection is connection:
+                call.connection = None
+                self._close(connection)
+            if call.owner is self and not call.is_completed:
+                call.fail(error if isinstance(error, Exception) else CANCELLED)
+            if not isinstance(error, Exception):
+                raise
+
+    def _answer(
+        self, call: ShmFuture, connection: ShmClientConnection, frame: framing.Fields
+    ) -> None:
+        """Completes a call that was taken out of `_pending`. First its connection is given away."""
         self._unwatch(connection)
         channel, call.connection = call.channel, None
         assert channel is not None, "it is not completed"
@@ -321,24 +343,29 @@ class ShmCalls:
         assert channel is not None, "it is not completed"
         assert request is not None, "it is not completed"
         try:
-            if self._is_closed:
-                raise self._peer.closed(call.method)
             if buffers is None:
                 buffers = request.small if request.shared is None else request.shared.copy()
             call.request = None
-            pipeline = channel.connections.get_pipeline()
+            with self._lock:  # a pipeline that is there before `close` is closed after it
+                if self._is_closed:
+                    raise self._peer.closed(call.method)
+                pipeline = channel.connections.get_pipeline()
             pipeline.resubmit(call, request.body, buffers, request.headers)
-        except Exception as error:
-            if not call.is_completed:
-                call.fail(error)
+        except BaseException as error:
+            is_interrupted = not isinstance(error, Exception)
+            if not (call.is_completed or (is_interrupted and call.cancel())):
+                call.fail(CANCELLED if is_interrupted else error)
+            if is_interrupted:
+                raise
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
         """The connection, for this thread until `_unclaim`; None if another one has it, or there is none."""
-        if not call.claim.acquire(blocking=False):
-            return None
-        if (connection := call.connection) is None:
-            call.claim.release()
-        return connection
+        with self._closing:  # one that drops it either has the claim, or leaves the closing to us
+            if not call.claim.acquire(blocking=False):
+                return None
+            if (connection := call.connection) is None:
+                call.claim.release()
+            return connection
 
     def _unclaim(self, call: ShmFuture, connection: ShmClientConnection) -> None:
         """Leaves the reading to others."""
@@ -369,13 +396,16 @@ class ShmCalls:
             if self._is_closed:
                 return False
             if self._poller is None:
-                poller = AnswerPoller(
-                    self._peer.label, self._pending, self.read_now, self._on_tick, self._may_end
-                )
+                poller: AnswerPoller | None = None
+                label, pending = self._peer.label, self._pending
                 try:
+                    poller = AnswerPoller(
+                        label, pending, self.read_now, self._on_tick, self._may_end
+                    )
                     poller.thread.start()
-                except RuntimeError:  # out of threads
-                    poller.drop_inherited()
+                except (OSError, RuntimeError):  # out of descriptors, or of threads
+                    if poller is not None:
+                        poller.drop_inherited()
                     return False
                 self._poller = poller
             elif is_first_due or not self._poller.is_ticking:

@@ -56,6 +56,8 @@ class ShmFuture(PipelinedFuture):
         began = _monotonic()
         if timeout is None or timeout > 0:
             self.calls.read_for(self, timeout)
+        else:
+            self.calls.read_now(self)
         if not self.is_completed:
             super()._wait(None if timeout is None else timeout - (_monotonic() - began))
 
