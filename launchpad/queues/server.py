@@ -91,7 +91,7 @@ class QueueServer:
     ) -> Reply | Promise:
         """Takes items, and says how many it has taken; waits for room."""
         with self._locked():
-            session = self._session(key, queue_id)
+            session = self._session(key, number, queue_id)
             if not isinstance(session, QueueSession):
                 return session
             if not session.begin(number):
@@ -124,7 +124,7 @@ class QueueServer:
     ) -> Reply | Promise:
         """Gives up to `n` items; waits for one. Of those taken before `handled` are, and `kept` are kept."""
         with self._locked():
-            session = self._session(key, queue_id)
+            session = self._session(key, number, queue_id)
             if not isinstance(session, QueueSession):
                 return session
             if session.begin(number):
@@ -215,13 +215,18 @@ class QueueServer:
             for promise, reply in answers:
                 promise.set_result(reply)
 
-    def _session(self, key: str, queue_id: str) -> QueueSession | Reply:
+    def _session(self, key: str, number: int, queue_id: str) -> QueueSession | Reply:
         if self._is_closed:
             return AGAIN, None
         if queue_id != self.queue_id:
             return LOST, self.queue_id
         peer = _peer()
-        return self.contents.session(key, peer.name, peer.attempt) or (GONE, None)
+        session = self.contents.session(key, peer.name, peer.attempt)
+        if session is None:
+            return GONE, None
+        if number < session.number:  # a late duplicate, whose answer has come on another connection
+            return OK, None
+        return session
 
     def _reply(self, session: QueueSession, state: str, value: object) -> Reply:
         session.reply = state, value

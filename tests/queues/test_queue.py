@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from launchpad import courier
 from launchpad.queues.client import Queue
 from launchpad.queues.contents import QueueContents
 from launchpad.queues.node import METHODS
+from launchpad.queues.packing import pack
 from launchpad.queues.server import QueueServer
 from tests.waiting import until
 
@@ -342,18 +344,30 @@ def test_an_iteration_ends_between_two_chunks_when_the_worker_is_asked_to_stop(
 def test_a_forked_child_takes_for_itself(rows: Queue[Any]) -> None:
     rows.put_many(range(3))
     assert rows.get() == 0
-    again = multiprocessing.get_context("fork").SimpleQueue()
+    fork = multiprocessing.get_context("fork")
+    receives, sends = fork.Pipe(duplex=False)
 
-    child = multiprocessing.get_context("fork").Process(target=lambda: again.put(rows.get()))
+    child = fork.Process(target=lambda: sends.send(rows.get()))
     child.start()
-    taken = again.get()
-    child.join()
+    assert receives.poll(60)
+    taken = receives.recv()
+    child.join(60)
 
     assert taken == 1
     assert rows.get() == 2
     assert (
         rows.stats().handled == 1
     )  # the parent's first; the child is no worker that was announced
+
+
+def test_a_late_duplicate_of_an_earlier_request_changes_nothing(served: Served) -> None:
+    put = partial(served.queue.put, queue_id=served.queue.queue_id, wait_s=0)
+    put("session", 1, items=[pack("a")])
+    put("session", 2, items=[pack("b")])
+
+    put("session", 1, items=[pack("a")])
+
+    assert served.queue.size() == 2
 
 
 def test_those_that_wait_at_a_queue_without_an_end_are_given_a_hint_once(
