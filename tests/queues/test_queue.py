@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import queue as stdlib
@@ -69,6 +70,21 @@ def in_thread(call: Any, *args: Any) -> Any:
     """A future of it."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call, *args).result(60)
+
+
+@contextlib.contextmanager
+def answer_is_missed(queue: Queue[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The answer to what the block asks for is interrupted."""
+    get = queue._calls.get
+
+    def interrupted(*args: Any) -> Any:
+        get(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(queue._calls), "get", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def test_items_come_out_in_the_order_in_which_they_went_in(rows: Queue[Any]) -> None:
@@ -203,19 +219,42 @@ def test_what_is_in_work_stays_in_hand_if_the_answer_to_its_acknowledgement_is_m
 ) -> None:
     rows.put_many(range(3))
     assert rows.get() == 0
-    settle = rows._calls.get
 
-    def interrupted(*args: Any) -> Any:
-        settle(*args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(vars(rows._calls), "get", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with answer_is_missed(rows, monkeypatch):
         rows.acknowledge()
-    monkeypatch.undo()
 
     assert rows.get_many(3) == [1, 2]
     assert rows.stats().handled == 1
+
+
+def test_what_was_not_begun_goes_back_if_an_acknowledgement_in_the_loop_is_interrupted(
+    rows: Queue[Any], served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = served.client()
+    rows.put_many(range(5))
+    rows.close()
+
+    for number in rows:
+        if number == 2:
+            with answer_is_missed(rows, monkeypatch):
+                rows.acknowledge()
+            break
+
+    assert in_thread(lambda: list(other)) == [3, 4]
+    assert rows.stats().in_hand == 0
+
+
+def test_what_came_before_an_item_that_cannot_be_unpacked_is_given(
+    rows: Queue[Any], served: Served
+) -> None:
+    rows.put(1)
+    rows._put([b"no pickle"], None, None)
+    rows.put(3)
+
+    assert rows.get_many(3) == [1]
+    with pytest.raises(pickle.UnpicklingError):
+        rows.get_many(3)
+    assert rows.get_many(3) == [3]
 
 
 def test_an_error_of_the_iterator_comes_out_and_what_it_gave_before_is_in_the_queue(
