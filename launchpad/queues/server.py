@@ -46,6 +46,10 @@ _ENDLESS = (
     "%s is empty, and all workers that have put into it have closed; still its consumers wait, until it is"
     " cancelled or the program stops. Let iteration end by itself: lp.QueueNode(producers=…), how many put."
 )
+_FAILED_PRODUCER = (
+    "%s: the producer %s has failed, and is not started again: it counts as closed, though it may have had"
+    " more to put"
+)
 
 
 @dataclass(eq=False)
@@ -179,12 +183,16 @@ class QueueServer:
     def worker_ended(self, worker: str, attempt: int, *, is_well: bool, is_over: bool) -> None:
         """What the supervisor says: this attempt has ended; well; and is not started again, so it closes."""
         with self._locked():
+            if self._is_closed:
+                return  # the next start of this worker is told of all ends again
             for waiter in (*self._getters, *self._putters):
                 if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
                     waiter.promise.cancel()
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
             if is_over and self.contents.is_open(worker):
+                if not is_well:
+                    _log.warning(_FAILED_PRODUCER, self.name, worker)
                 self.contents.close(worker, attempt)
             self._settle()
 

@@ -409,6 +409,17 @@ def test_a_late_duplicate_of_an_earlier_request_changes_nothing(served: Served) 
     assert served.queue.size() == 2
 
 
+def test_a_producer_that_fails_for_good_has_closed(
+    rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows.put(1)
+    (producer,) = served.contents._open
+    served.queue.worker_ended(producer, 1, is_well=False, is_over=True)
+
+    assert list(rows) == [1]
+    assert "has failed, and is not started again" in caplog.text
+
+
 def test_those_that_wait_at_a_queue_without_an_end_are_given_a_hint_once(
     rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
