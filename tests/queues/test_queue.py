@@ -257,6 +257,21 @@ def test_what_came_before_an_item_that_cannot_be_unpacked_is_given(
     assert rows.get_many(3) == [3]
 
 
+def test_putting_from_an_iterator_is_left_by_an_interrupt_while_the_queue_is_full(
+    rows: Queue[Any],
+) -> None:
+    def steps() -> Iterator[int]:
+        yield from range(MAXSIZE + 1)
+        until(lambda: rows.size() == MAXSIZE)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rows.put_from(steps())
+
+    assert rows.size() == MAXSIZE
+    rows.cancel()  # the thread that puts has an end
+
+
 def test_an_error_of_the_iterator_comes_out_and_what_it_gave_before_is_in_the_queue(
     rows: Queue[Any],
 ) -> None:
