@@ -21,7 +21,7 @@ from launchpad.pools import pool_thread
 from launchpad.pools import worker as pool_worker
 from launchpad.pools.function import DefinedFunctions
 from launchpad.pools.schedule import MemberState
-from launchpad.pools.worker import PoolWorker
+from launchpad.pools.worker import NOT_BEGUN, PoolWorker
 from tests.helpers import pool_nodes
 from tests.waiting import until
 
@@ -262,12 +262,33 @@ def test_a_result_that_cannot_be_pickled_is_named(pool: lp.Pool) -> None:
 # --- workers that are slow, and workers that end ---------------------------------------------------
 
 
-def test_work_is_taken_back_from_a_worker_that_is_busy(pool: lp.Pool) -> None:
-    waits = pool.submit(pass_gate_again, "a")  # runs in one worker until the third one has run
-    quick = pool.submit(open_gate_again, "b")
-    ahead = pool.submit(open_gate_again, "a")  # is sent ahead to the same worker
+def test_work_is_taken_back_from_a_worker_that_is_busy(
+    pool: lp.Pool, workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[str] = []
+    take_outcome = pool._thread._take_outcome
 
-    assert [future.result(DEADLINE_S) for future in (waits, quick, ahead)] == ["a", "b", "a"]
+    def noted(frame: Any, call: Any) -> None:
+        answers.append(call.result()[0])
+        take_outcome(frame, call)
+
+    first, second = workers.served
+    waits = pool.submit(pass_gate_again, "a")
+    until(lambda: first._running or second._running)
+    names = "ab" if first._running else "ba"
+    quick = pool.submit(pass_gate_again, "b")
+    until(lambda: first._running and second._running)
+    ahead = pool.submit(open_gate_again, "c")  # is sent ahead to one of the two
+    until(lambda: first._waiting or second._waiting)
+    monkeypatch.setattr(pool._thread, "_take_outcome", noted)
+
+    gates[names[1] if first._waiting else names[0]].set()
+    assert ahead.result(DEADLINE_S) == "c"
+    for gate in gates.values():
+        gate.set()
+
+    assert [future.result(DEADLINE_S) for future in (waits, quick)] == ["a", "b"]
+    assert NOT_BEGUN in answers
 
 
 def test_of_a_worker_that_ends_what_may_have_run_is_reported_or_run_again(

@@ -269,7 +269,8 @@ def test_putting_from_an_iterator_is_left_by_an_interrupt_while_the_queue_is_ful
         rows.put_from(steps())
 
     assert rows.size() == MAXSIZE
-    rows.cancel()  # the thread that puts has an end
+    rows.cancel()
+    until(lambda: all(each.name != "launchpad-put" for each in threading.enumerate()))
 
 
 def test_an_error_of_the_iterator_comes_out_and_what_it_gave_before_is_in_the_queue(
