@@ -1,8 +1,8 @@
 """Watermarks: what the supervisor tells a worker, as numbers that only grow, by name.
 
     ended/actor-3            up to which attempt that worker has ended, for one that wants to know
-    succeeded/actor-3        that attempt of it has ended well, and it is started again all the same
-    over/actor-3             that attempt of it has ended well, and was its last
+    succeeded/actor-3        that attempt of it has ended well
+    over/actor-3             that attempt of it has ended, well or not, and is not followed by another
     barrier/epoch            how often this worker has passed that barrier
     left/epoch               how often it has given up waiting there, and who was absent:
     absent/epoch/actor-3

@@ -44,22 +44,27 @@ class MapFeed:
             self._calls if room == float("inf") else itertools.islice(self._calls, int(room))
         )
         if calls:
-            self.n_open += len(calls)
             self._add(self.work, calls)
+            self.n_open += len(calls)
 
 
 def taken(
-    feed: MapFeed, timeout_s: float | None, drop: Callable[[MapCalls], None]
+    feed: MapFeed,
+    timeout_s: float | None,
+    deadline: float | None,
+    drop: Callable[[MapCalls], None],
 ) -> Iterator[Any]:
     """The results; raises the first error when its turn comes, and TimeoutError when the time is up.
 
+    What reading further ahead raises (the iterables; RuntimeError once the pool is shut down) comes after
+    the results of what was sent before.
     Whatever ends it, calls that were not sent are dropped.
     """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
     def left_s() -> float | None:
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
+    end: Exception | None = None
     try:
         while feed.n_open:
             try:
@@ -71,6 +76,12 @@ def taken(
             yield from results
             if error is not None:
                 raise error
-            feed.fill()
+            try:
+                if end is None:
+                    feed.fill()
+            except Exception as failed:
+                end = failed
+        if end is not None:
+            raise end
     finally:
         drop(feed.work)

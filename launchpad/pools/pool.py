@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
@@ -83,6 +85,7 @@ class Pool(Executor):
         self._functions = PoolFunctions(idempotent)
         self._lock = threading.Lock()
         self._thread = PoolThread(clients)
+        weakref.finalize(self, self._thread.shut, cancels=False).atexit = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Runs `fn(*args, **kwargs)` on one of the workers.
@@ -123,7 +126,8 @@ class Pool(Executor):
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and operator.index(number) < 1:
                 raise ValueError(f"{name} is 1 or more, not {number!r}")
-        function, schedule = self._find(fn), self._thread.schedule
+        deadline = None if timeout is None else time.monotonic() + timeout
+        function = self._find(fn)
         work = MapCalls(function, chunksize)
         calls: Iterable[Call] = ((args, {}) for args in zip(*iterables, strict=False))
         is_finite = any(isinstance(iterable, Sized) for iterable in iterables)
@@ -131,12 +135,13 @@ class Pool(Executor):
         def ahead() -> float:
             if buffersize is not None:
                 return buffersize
+            schedule = self._thread.schedule  # an iteration keeps the pool
             n = chunksize or schedule.frame_calls(function)
             return float("inf") if is_finite else max(_LEAST_AHEAD, 4 * n * schedule.slots)
 
         feed = MapFeed(work, calls, ahead, self._thread.feed)
         feed.fill()
-        return map_results.taken(feed, timeout, self._thread.drop)
+        return map_results.taken(feed, timeout, deadline, self._thread.drop)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more work, and waits until all is done; the workers stay.

@@ -18,6 +18,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
@@ -50,6 +51,7 @@ MAX_LOST = 20
 """So many workers may end while they run one job; then it is not tried again: it may be what ends them."""
 
 _POLL_S = 0.25
+_MOST_KNOWN = 1024
 
 
 class PoolThread:
@@ -68,7 +70,7 @@ class PoolThread:
             members.append(PoolMember(known.server or known.address, sends))
         self.schedule = Schedule(members, f"{os.urandom(8).hex()}-")
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `shut` may be called by the collector of garbage
         self._is_shut = False
         self._end: BaseException | None = None
         for member in members:
@@ -147,8 +149,9 @@ class PoolThread:
                     self._inbox.get_nowait()()
             if stop is not None and stop.is_set():
                 raise Stopped
+            now = time.monotonic()
             for member in members:
-                if member.state is MemberState.UNREACHED:
+                if member.state is MemberState.UNREACHED and member.probe_at <= now:
                     self._probe(member)
             if all(member.state is MemberState.GONE for member in members):
                 self._fail_all(self._none_left())
@@ -169,6 +172,7 @@ class PoolThread:
         client.futures.hello().add_done_callback(receive)
 
     def _take_hello(self, member: PoolMember, call: Future[int]) -> None:
+        member.probe_at = time.monotonic() + _POLL_S
         try:
             member.slots = call.result() or 1
             member.state = MemberState.UP if call.result() else MemberState.UNREACHED
@@ -194,6 +198,8 @@ class PoolThread:
             self.schedule.end(frame)
             self._fail(frame, error)
             return
+        if len(member.known) > _MOST_KNOWN:
+            member.known.clear()  # they are sent once more
         member.known.update(new)
         call.add_done_callback(receive)
 

@@ -101,6 +101,8 @@ class PoolMember:
     """The functions that were sent to it."""
     end: BaseException | None = None
     n_sent: int = 0
+    probe_at: float = 0.0
+    """When it is asked again, if it is not reached; monotonic seconds."""
 
 
 @dataclass(eq=False)
@@ -259,7 +261,7 @@ def _load(member: PoolMember) -> float:
 def _fitting(calls: deque[Call], most: int) -> int:
     """How many of the next calls go into a frame, if all have arrays and strings as large as the first."""
     args, kwargs = calls[0]
-    size = 1
+    size = 0
     for value in (*args, *kwargs.values()):
         size += len(value) if isinstance(value, bytes | str) else getattr(value, "nbytes", 0)
-    return max(1, min(most, FRAME_BYTES // size))
+    return max(1, min(most, FRAME_BYTES // max(1, size)))

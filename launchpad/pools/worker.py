@@ -112,6 +112,9 @@ class PoolWorker:
                     if self._is_stopping:
                         return
                     _, frame = self._waiting.popitem(last=False)
+                    if not frame.promise.begin():  # its caller has gone
+                        del frame
+                        continue
                     self._running[me] = frame.promise
                 outcomes = [_run_chunk(*chunk) for chunk in frame.chunks]
                 with self._changed:

@@ -65,11 +65,14 @@ class BufferedPut:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        leaves = not (error is None or isinstance(error, Exception))  # Ctrl-C, Stopped
         with self._changed:
             self._is_last = True
-            self._is_over = self._is_over or not (error is None or isinstance(error, Exception))
+            self._is_over = self._is_over or leaves
             self._changed.notify()
-        while self._thread.is_alive() and not (self._is_over and self._is_stopping()):
+        while (
+            self._thread.is_alive() and not leaves and not (self._is_over and self._is_stopping())
+        ):
             self._thread.join(_LOOK_S)
         if error is None and self._error is not None:
             raise self._error

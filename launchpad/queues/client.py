@@ -29,7 +29,6 @@ from launchpad.queues.contents import (
     EMPTY,
     ENDED,
     FULL,
-    OK,
     QueueReport,
     QueueStats,
 )
@@ -208,7 +207,7 @@ class Queue(Generic[T]):
                 f"{self} gives nothing any more: it was cancelled, or it is empty and all producers have"
                 " closed"
             )
-        return [session.next() for _ in range(min(n, len(session.chunk)))]
+        return session.next_many(n)
 
     def __iter__(self) -> Iterator[T]:
         """Takes items until all producers have closed and none is left, or the queue is cancelled.
@@ -221,7 +220,7 @@ class Queue(Generic[T]):
             while True:
                 session.resize()
                 if _stopping():
-                    self.acknowledge()
+                    self._acknowledge(session)
                     raise Stopped
                 if not self._fetch(session, min(session.size, self._most), None):
                     return
@@ -231,18 +230,15 @@ class Queue(Generic[T]):
                         break
         finally:
             if session.chunk:
-                in_work = min(session.given, 1)
-                session.chunk.clear()
                 with contextlib.suppress(CourierError, Stopped):
+                    self._finish(session)
+                    in_work = min(session.given, 1)
+                    session.chunk.clear()
                     self._settle(session, session.given - in_work, in_work)
-                    session.given = in_work
 
     def acknowledge(self) -> None:
         """What this thread has taken is handled: it does not go back if the worker dies."""
-        session = self._session()
-        if session.given:
-            self._settle(session, session.given, len(session.chunk))
-            session.given = 0
+        self._acknowledge(self._session())
 
     def cancel(self) -> None:
         """Enough: producers' `put` returns False at once, iterations end, what waits is dropped."""
@@ -294,11 +290,10 @@ class Queue(Generic[T]):
     def _fetch(self, session: ConsumerSession, n: int, timeout_s: float | None) -> bool:
         """Acknowledges what the thread has got, gives back the rest, and takes up to n; False at the end."""
         deadline = _deadline(timeout_s)
+        self._finish(session, deadline)
         while True:
             session.chunk.clear()
             state, items = self._request(session, "get", deadline, n, session.given, 0)
-            if state == OK and not items:  # the answer to a `_settle` that was interrupted
-                continue
             session.given = 0
             session.chunk.extend(items)
             session.since = time.monotonic()
@@ -307,9 +302,27 @@ class Queue(Generic[T]):
             if state == EMPTY and deadline is not None and session.since >= deadline:
                 raise QueueEmpty(f"{self} had no item within {timeout_s:g} s")
 
+    def _acknowledge(self, session: ConsumerSession) -> None:
+        self._finish(session)
+        if session.given:
+            self._settle(session, session.given, len(session.chunk))
+
     def _settle(self, session: ConsumerSession, handled: int, kept: int) -> None:
-        """Acknowledges, and takes nothing; but what an earlier request has taken, whose answer was missed."""
-        session.chunk.extend(self._request(session, "get", None, 0, handled, kept)[1])
+        """Acknowledges, and takes nothing; after `_finish`."""
+        session.unsettled = handled, kept
+        self._finish(session)
+
+    def _finish(self, session: ConsumerSession, deadline: float | None = None) -> None:
+        """Repeats a `_settle` that was interrupted as it was: the queue may have done it already.
+
+        The answer has what an earlier request has taken, if that was missed.
+        """
+        if session.unsettled is not None:
+            handled, kept = session.unsettled
+            _, missed = self._request(session, "get", deadline, 0, handled, kept)
+            session.unsettled = None
+            session.given -= handled
+            session.chunk.extend(missed)
 
     def _request(
         self, session: ClientSession, method: str, deadline: float | None, *args: Any

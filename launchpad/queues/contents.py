@@ -224,7 +224,9 @@ class QueueContents:
         return found
 
     def close(self, worker: str, attempt: int) -> None:
-        """This producer puts nothing any more."""
+        """This producer puts nothing any more; unless a later attempt of it has opened by now."""
+        if attempt < self._open.get(worker, 0):
+            return
         self._open.pop(worker, None)
         self._closed[worker] = attempt
 

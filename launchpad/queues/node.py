@@ -107,7 +107,7 @@ class ServeQueue(Serving):
 
             def ended(worker: str, attempt: int) -> None:
                 is_over = marks.get(f"{OVER}{worker}") == attempt
-                is_well = is_over or marks.get(f"{SUCCEEDED}{worker}") == attempt
+                is_well = marks.get(f"{SUCCEEDED}{worker}") == attempt
                 queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
 
             marks.on_growth(ENDED, ended)

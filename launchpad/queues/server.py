@@ -46,6 +46,10 @@ _ENDLESS = (
     "%s is empty, and all workers that have put into it have closed; still its consumers wait, until it is"
     " cancelled or the program stops. Let iteration end by itself: lp.QueueNode(producers=…), how many put."
 )
+_FAILED_PRODUCER = (
+    "%s: the producer %s has failed, and is not started again: it counts as closed, though it may have had"
+    " more to put"
+)
 
 
 @dataclass(eq=False)
@@ -91,7 +95,7 @@ class QueueServer:
     ) -> Reply | Promise:
         """Takes items, and says how many it has taken; waits for room."""
         with self._locked():
-            session = self._session(key, queue_id)
+            session = self._session(key, number, queue_id)
             if not isinstance(session, QueueSession):
                 return session
             if not session.begin(number):
@@ -124,7 +128,7 @@ class QueueServer:
     ) -> Reply | Promise:
         """Gives up to `n` items; waits for one. Of those taken before `handled` are, and `kept` are kept."""
         with self._locked():
-            session = self._session(key, queue_id)
+            session = self._session(key, number, queue_id)
             if not isinstance(session, QueueSession):
                 return session
             if session.begin(number):
@@ -179,12 +183,16 @@ class QueueServer:
     def worker_ended(self, worker: str, attempt: int, *, is_well: bool, is_over: bool) -> None:
         """What the supervisor says: this attempt has ended; well; and is not started again, so it closes."""
         with self._locked():
+            if self._is_closed:
+                return  # the next start of this worker is told of all ends again
             for waiter in (*self._getters, *self._putters):
                 if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
                     waiter.promise.cancel()
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
             if is_over and self.contents.is_open(worker):
+                if not is_well:
+                    _log.warning(_FAILED_PRODUCER, self.name, worker)
                 self.contents.close(worker, attempt)
             self._settle()
 
@@ -215,13 +223,18 @@ class QueueServer:
             for promise, reply in answers:
                 promise.set_result(reply)
 
-    def _session(self, key: str, queue_id: str) -> QueueSession | Reply:
+    def _session(self, key: str, number: int, queue_id: str) -> QueueSession | Reply:
         if self._is_closed:
             return AGAIN, None
         if queue_id != self.queue_id:
             return LOST, self.queue_id
         peer = _peer()
-        return self.contents.session(key, peer.name, peer.attempt) or (GONE, None)
+        session = self.contents.session(key, peer.name, peer.attempt)
+        if session is None:
+            return GONE, None
+        if number < session.number:  # a late duplicate, whose answer has come on another connection
+            return OK, None
+        return session
 
     def _reply(self, session: QueueSession, state: str, value: object) -> Reply:
         session.reply = state, value

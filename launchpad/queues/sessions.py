@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import deque
@@ -39,12 +40,15 @@ class ConsumerSession(ClientSession):
     Attributes:
         chunk: Those that its thread has not got yet.
         given: How many its thread has got that are not acknowledged.
+        unsettled: How many of those are handled, and how many are kept, as long as the queue has not said
+            that it knows.
         size: How large the next chunk may be.
         since: When this one arrived.
     """
 
     chunk: deque[Item] = field(default_factory=deque)
     given: int = 0
+    unsettled: tuple[int, int] | None = None
     size: int = 1
     since: float = 0.0
 
@@ -56,6 +60,23 @@ class ConsumerSession(ClientSession):
     def next(self) -> Any:
         self.given += 1
         return unpack(self.chunk.popleft())
+
+    def next_many(self, n: int) -> list[Any]:
+        """Up to n; those before one that cannot be unpacked, which raises when it is the first."""
+        found: list[Any] = []
+        for item in itertools.islice(self.chunk, n):
+            try:
+                found.append(unpack(item))
+            except Exception:
+                if not found:
+                    self.given += 1
+                    self.chunk.popleft()
+                    raise
+                break
+        self.given += len(found)
+        for _ in found:
+            self.chunk.popleft()
+        return found
 
     def resize(self) -> None:
         """The chunk is finished, or took too long: the next one is such that it takes some milliseconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,7 @@ class WorkQueue:
         self._poll = Poll(client)
         self._name = os.urandom(8).hex()
         self._numbers = itertools.count(1)
+        self._unanswered: deque[str] = deque()  # requests of a `take` that has ended without one
         self._adding = threading.Lock()
 
     def add(self, job: Any, key: Hashable | None = None) -> Hashable:
@@ -70,11 +72,19 @@ class WorkQueue:
         Raises:
             TimeoutError: the time was up before.
         """
-        request = f"{self._name}-{next(self._numbers)}"
+        try:
+            request = self._unanswered.pop()
+        except IndexError:
+            request = f"{self._name}-{next(self._numbers)}"
         try:
             answer = self._poll.ask("take", request, timeout_s=timeout_s)
-        except TimeoutError:
-            raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
+        except BaseException as error:
+            self._unanswered.append(
+                request
+            )  # the next take gets the job that this one may have got
+            if isinstance(error, TimeoutError):
+                raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
+            raise
         if answer == OVER:
             return None
         key, job, attempt, lease = answer

@@ -64,8 +64,8 @@ def sweep(workers: list[Any], n: int) -> list[Any]:
         except KeyError as error:
             remote = type(error.__cause__).__name__
         names: set[str] = set()
-        until(lambda: names.add(pool.submit(worker).result()) or len(names) == len(workers))
-    return [mapped, [future.result() for future in futures], remote, sorted(names)]
+        until(lambda: names.add(pool.submit(worker).result(30)) or len(names) == len(workers))
+    return [mapped, [future.result(30) for future in futures], remote, sorted(names)]
 
 
 def do_jobs(queue: lp.WorkQueue, counter: lp.Counter) -> int:

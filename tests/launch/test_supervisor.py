@@ -741,7 +741,8 @@ def test_those_that_want_to_know_are_told_of_the_ends_before_and_after() -> None
     assert watcher.on(EndsWatched("b-0", 1), 2.0) == [AnnounceWatermarks("b-0", {"ended/a-0": 1})]
     assert AnnounceWatermarks("b-0", {"ended/a-0": 2}) in watcher.on(ended("a-0", FAILED, 2), 3.0)
     told = watcher.on(ended("c-0"), 4.0)
-    assert AnnounceWatermarks("b-0", {"ended/c-0": 1, "over/c-0": 1}) in told
+    marks = {"ended/c-0": 1, "succeeded/c-0": 1, "over/c-0": 1}
+    assert AnnounceWatermarks("b-0", marks) in told
 
 
 def test_those_that_want_to_know_are_told_of_a_good_end_that_was_not_the_last() -> None:
@@ -751,6 +752,16 @@ def test_those_that_want_to_know_are_told_of_a_good_end_that_was_not_the_last() 
     told = watcher.on(ended("a-0"), 2.0)
 
     assert AnnounceWatermarks("b-0", {"ended/a-0": 1, "succeeded/a-0": 1}) in told
+
+
+def test_those_that_want_to_know_are_told_of_a_failure_that_the_program_survives() -> None:
+    survives = RestartPolicy(max_restarts=0, min_replicas=1)
+    watcher = running(*(worker(f"a-{i}", restart=survives) for i in range(2)), worker("b-0"))
+    watcher.on(EndsWatched("b-0", 1), 1.0)
+
+    told = watcher.on(ended("a-0", FAILED), 2.0)
+
+    assert AnnounceWatermarks("b-0", {"ended/a-0": 1, "over/a-0": 1}) in told
 
 
 def test_members_that_serve_until_their_group_has_ended_are_stopped_then() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, as_completed
 from functools import partial
@@ -16,8 +18,10 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.pools import pool_thread
+from launchpad.pools import worker as pool_worker
 from launchpad.pools.function import DefinedFunctions
-from launchpad.pools.worker import PoolWorker
+from launchpad.pools.schedule import MemberState
+from launchpad.pools.worker import NOT_BEGUN, PoolWorker
 from tests.helpers import pool_nodes
 from tests.waiting import until
 
@@ -258,12 +262,33 @@ def test_a_result_that_cannot_be_pickled_is_named(pool: lp.Pool) -> None:
 # --- workers that are slow, and workers that end ---------------------------------------------------
 
 
-def test_work_is_taken_back_from_a_worker_that_is_busy(pool: lp.Pool) -> None:
-    waits = pool.submit(pass_gate_again, "a")  # runs in one worker until the third one has run
-    quick = pool.submit(open_gate_again, "b")
-    ahead = pool.submit(open_gate_again, "a")  # is sent ahead to the same worker
+def test_work_is_taken_back_from_a_worker_that_is_busy(
+    pool: lp.Pool, workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[str] = []
+    take_outcome = pool._thread._take_outcome
 
-    assert [future.result(DEADLINE_S) for future in (waits, quick, ahead)] == ["a", "b", "a"]
+    def noted(frame: Any, call: Any) -> None:
+        answers.append(call.result()[0])
+        take_outcome(frame, call)
+
+    first, second = workers.served
+    waits = pool.submit(pass_gate_again, "a")
+    until(lambda: first._running or second._running)
+    names = "ab" if first._running else "ba"
+    quick = pool.submit(pass_gate_again, "b")
+    until(lambda: first._running and second._running)
+    ahead = pool.submit(open_gate_again, "c")  # is sent ahead to one of the two
+    until(lambda: first._waiting or second._waiting)
+    monkeypatch.setattr(pool._thread, "_take_outcome", noted)
+
+    gates[names[1] if first._waiting else names[0]].set()
+    assert ahead.result(DEADLINE_S) == "c"
+    for gate in gates.values():
+        gate.set()
+
+    assert [future.result(DEADLINE_S) for future in (waits, quick)] == ["a", "b"]
+    assert NOT_BEGUN in answers
 
 
 def test_of_a_worker_that_ends_what_may_have_run_is_reported_or_run_again(
@@ -351,11 +376,69 @@ def test_a_killed_process_takes_part_again(tmp_path: Path, monkeypatch: pytest.M
         name = again.result(DEADLINE_S)
         until(lambda: sum(s.attempt for s in running.status()) >= 3)
         names = set()
-        until(lambda: names.add(pool.submit(pool_nodes.worker).result()) or len(names) == 2)
+        until(
+            lambda: names.add(pool.submit(pool_nodes.worker).result(DEADLINE_S)) or len(names) == 2
+        )
         with pytest.raises(courier.OutcomeUnknown, match="it may be this job"):
             pool.submit(lp.idempotent(partial(pool_nodes.die))).result(DEADLINE_S)
 
     assert name in {"worker-0", "worker-1"}
+
+
+def test_a_worker_that_stops_is_not_asked_at_once_again(
+    workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_thread, "_POLL_S", 1000.0)
+    workers.served[0]._is_stopping = True
+
+    with lp.pool(workers.clients[:1]) as pool:
+        (member,) = pool._thread.schedule.members
+        until(lambda: member.state is MemberState.UNREACHED)
+
+        assert member.probe_at > time.monotonic() + 500
+
+
+def test_a_pool_that_nobody_has_any_more_runs_what_was_submitted_and_ends(
+    workers: LocalWorkers,
+) -> None:
+    pool = lp.pool(workers.clients)
+    thread = pool._thread._thread
+    future = pool.submit(pass_gate, "a")
+    results = pool.map(pool_nodes.double, iter(range(300)))
+
+    del pool
+    gates["a"].set()
+
+    assert list(results) == [2 * n for n in range(300)]
+    assert future.result(DEADLINE_S) == "a"
+    del results
+    gc.collect()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_a_map_gives_what_was_sent_before_the_pool_was_shut_down(workers: LocalWorkers) -> None:
+    found: list[int] = []
+    with lp.pool(workers.clients) as pool:
+        results = pool.map(pool_nodes.double, itertools.count(), chunksize=1)
+
+    with pytest.raises(RuntimeError, match="shut down"):
+        found.extend(results)
+
+    assert found == [2 * n for n in range(64)]
+
+
+def test_a_frame_whose_caller_has_gone_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+    monkeypatch.setattr(pool_worker, "_run_chunk", lambda function, calls: ran.extend(calls))
+    served = PoolWorker(slots=0)
+    frames = [served.run_frame(name, {b"f": (b"", ())}, [(b"f", [name])]) for name in "ab"]
+    frames[1].then(lambda _: served.end())
+
+    frames[0].cancel()
+    served._run_frames()
+
+    assert ran == ["b"]
 
 
 # --- mistakes --------------------------------------------------------------------------------------

@@ -186,3 +186,12 @@ def test_a_request_begins_once(number: int) -> None:
 
     assert taken.begin(number) == (number == 8)
     assert (taken.reply is None) == (number == 8)
+
+
+def test_an_earlier_attempt_does_not_close_what_a_later_one_has_opened() -> None:
+    queue = contents()
+    queue.register("producer-0", 2)
+
+    queue.close("producer-0", 1)
+
+    assert queue.is_open("producer-0")

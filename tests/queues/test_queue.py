@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import queue as stdlib
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from launchpad import courier
 from launchpad.queues.client import Queue
 from launchpad.queues.contents import QueueContents
 from launchpad.queues.node import METHODS
+from launchpad.queues.packing import pack
 from launchpad.queues.server import QueueServer
 from tests.waiting import until
 
@@ -67,6 +70,21 @@ def in_thread(call: Any, *args: Any) -> Any:
     """A future of it."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call, *args).result(60)
+
+
+@contextlib.contextmanager
+def answer_is_missed(queue: Queue[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The answer to what the block asks for is interrupted."""
+    get = queue._calls.get
+
+    def interrupted(*args: Any) -> Any:
+        get(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(queue._calls), "get", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def test_items_come_out_in_the_order_in_which_they_went_in(rows: Queue[Any]) -> None:
@@ -201,19 +219,58 @@ def test_what_is_in_work_stays_in_hand_if_the_answer_to_its_acknowledgement_is_m
 ) -> None:
     rows.put_many(range(3))
     assert rows.get() == 0
-    settle = rows._calls.get
 
-    def interrupted(*args: Any) -> Any:
-        settle(*args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(vars(rows._calls), "get", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with answer_is_missed(rows, monkeypatch):
         rows.acknowledge()
-    monkeypatch.undo()
 
     assert rows.get_many(3) == [1, 2]
     assert rows.stats().handled == 1
+
+
+def test_what_was_not_begun_goes_back_if_an_acknowledgement_in_the_loop_is_interrupted(
+    rows: Queue[Any], served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = served.client()
+    rows.put_many(range(5))
+    rows.close()
+
+    for number in rows:
+        if number == 2:
+            with answer_is_missed(rows, monkeypatch):
+                rows.acknowledge()
+            break
+
+    assert in_thread(lambda: list(other)) == [3, 4]
+    assert rows.stats().in_hand == 0
+
+
+def test_what_came_before_an_item_that_cannot_be_unpacked_is_given(
+    rows: Queue[Any], served: Served
+) -> None:
+    rows.put(1)
+    rows._put([b"no pickle"], None, None)
+    rows.put(3)
+
+    assert rows.get_many(3) == [1]
+    with pytest.raises(pickle.UnpicklingError):
+        rows.get_many(3)
+    assert rows.get_many(3) == [3]
+
+
+def test_putting_from_an_iterator_is_left_by_an_interrupt_while_the_queue_is_full(
+    rows: Queue[Any],
+) -> None:
+    def steps() -> Iterator[int]:
+        yield from range(MAXSIZE + 1)
+        until(lambda: rows.size() == MAXSIZE)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rows.put_from(steps())
+
+    assert rows.size() == MAXSIZE
+    rows.cancel()
+    until(lambda: all(each.name != "launchpad-put" for each in threading.enumerate()))
 
 
 def test_an_error_of_the_iterator_comes_out_and_what_it_gave_before_is_in_the_queue(
@@ -342,18 +399,41 @@ def test_an_iteration_ends_between_two_chunks_when_the_worker_is_asked_to_stop(
 def test_a_forked_child_takes_for_itself(rows: Queue[Any]) -> None:
     rows.put_many(range(3))
     assert rows.get() == 0
-    again = multiprocessing.get_context("fork").SimpleQueue()
+    fork = multiprocessing.get_context("fork")
+    receives, sends = fork.Pipe(duplex=False)
 
-    child = multiprocessing.get_context("fork").Process(target=lambda: again.put(rows.get()))
+    child = fork.Process(target=lambda: sends.send(rows.get()))
     child.start()
-    taken = again.get()
-    child.join()
+    assert receives.poll(60)
+    taken = receives.recv()
+    child.join(60)
 
     assert taken == 1
     assert rows.get() == 2
     assert (
         rows.stats().handled == 1
     )  # the parent's first; the child is no worker that was announced
+
+
+def test_a_late_duplicate_of_an_earlier_request_changes_nothing(served: Served) -> None:
+    put = partial(served.queue.put, queue_id=served.queue.queue_id, wait_s=0)
+    put("session", 1, items=[pack("a")])
+    put("session", 2, items=[pack("b")])
+
+    put("session", 1, items=[pack("a")])
+
+    assert served.queue.size() == 2
+
+
+def test_a_producer_that_fails_for_good_has_closed(
+    rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows.put(1)
+    (producer,) = served.contents._open
+    served.queue.worker_ended(producer, 1, is_well=False, is_over=True)
+
+    assert list(rows) == [1]
+    assert "has failed, and is not started again" in caplog.text
 
 
 def test_those_that_wait_at_a_queue_without_an_end_are_given_a_hint_once(

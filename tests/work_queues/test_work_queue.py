@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,33 @@ def test_a_job_has_a_key_and_is_added_once() -> None:
     assert finished[1].reasons == ("ValueError: no",)
 
 
+def test_a_job_whose_answer_was_missed_is_given_by_the_next_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = lp.Program("jobs")
+    program.add_node(lp.WorkQueueNode(), label="jobs")
+
+    with lp.launch(program, "test_mt") as running:
+        queue = running.client("jobs")
+        queue.add_many("ab")
+        ask = queue._poll.ask
+
+        def interrupted(*args: Any, **options: Any) -> Any:
+            ask(*args, **options)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue._poll, "ask", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                queue.take()
+        jobs = [queue.take(DEADLINE_S).job for _ in range(2)]
+
+    assert jobs == ["a", "b"]
+
+
 def test_a_job_that_takes_too_long_is_done_by_another_worker(tmp_path: Path) -> None:
     program = lp.Program("jobs")
-    queue = program.add_node(lp.WorkQueueNode(lease_s=1.5), label="jobs")
+    queue = program.add_node(lp.WorkQueueNode(max_attempts=20, lease_s=1.5), label="jobs")
     go = str(tmp_path / "go")
     program.add_node(lp.PyNode(pool_nodes.take_and_wait, queue, go), label="slow")
 
@@ -61,8 +86,9 @@ def test_a_job_that_takes_too_long_is_done_by_another_worker(tmp_path: Path) -> 
         jobs.add("job", key="a")
         until(lambda: jobs.counts().leased)
         lease = jobs.take(DEADLINE_S)
-        assert lease is not None
-        assert (lease.attempt, lease.done("in time")) == (2, True)
+        while not lease.done("in time"):  # this machine may have been too busy
+            lease = jobs.take(DEADLINE_S)
+        assert lease.attempt > 1
         assert [job.result for job in jobs.results(DEADLINE_S, n=1)] == ["in time"]
         Path(go).touch()
         assert running.results("slow", DEADLINE_S) == [(False, 1)]
@@ -88,7 +114,9 @@ def test_a_queue_that_is_killed_goes_on_from_what_was_saved() -> None:
         pids = {s.label: s.pid for s in running.status()}
         assert pids["jobs"]
         saved = until(lambda: _saved_versions(running))
-        until(lambda: _saved_versions(running) > saved)  # one more: the queue as it is now
+        until(
+            lambda: _saved_versions(running) > saved + 1
+        )  # the second surely begins after the close
         os.kill(pids["jobs"], signal.SIGKILL)
         seen += results
         assert jobs.counts().done == 300

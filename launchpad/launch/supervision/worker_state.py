@@ -127,9 +127,10 @@ class WorkerState:
     def end_marks(self) -> dict[str, int]:
         """What those are told that watch the ends of others, see `watermarks.py`."""
         marks = {f"{ENDED}{self.name}": self.ended_attempt}
-        if well := self.succeeded_attempt:
-            is_over = self.state is State.ENDED and well == self.attempt
-            marks[f"{OVER if is_over else SUCCEEDED}{self.name}"] = well
+        if self.succeeded_attempt:
+            marks[f"{SUCCEEDED}{self.name}"] = self.succeeded_attempt
+        if self.state is State.ENDED:
+            marks[f"{OVER}{self.name}"] = self.attempt
         return marks
 
     @property
