@@ -179,16 +179,6 @@ def test_training_ends_with_the_same_bits_if_ranks_are_killed(is_sharded: bool) 
     assert all(np.allclose(weights[name], alone[name], atol=1e-6) for name in alone)
 
 
-@pytest.mark.slow
-def test_an_elastic_group_makes_its_default_group_anew_in_the_same_process() -> None:
-    policy = lp.RestartPolicy(min_replicas=2, backoff=0)
-    program = program_of(torch_nodes.train_on, 3, 2000, restart=policy)
-
-    results = run(program)
-
-    assert results == [[True, True]] * 3
-
-
 def test_threads_are_told_why_they_have_no_default_group() -> None:
     program = program_of(torch_nodes.init_on_a_thread, 2, restart=AT_ONCE)
 

@@ -234,21 +234,6 @@ def init_on_a_thread(group: lp.Collective) -> None:
     group.init_torch()
 
 
-def train_on(group: lp.Collective, steps: int) -> list[Any]:
-    """Elastic: goes on with fewer, in the same process; the last rank dies once."""
-    group.init_torch()
-    me = lp.current()
-    total = torch.zeros(1)
-    step = 0
-    while step < steps or group.size < me.num_replicas:
-        if me.attempt == 1 and me.replica_index == me.num_replicas - 1 and step == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        total = torch.ones(1)
-        dist.all_reduce(total)
-        step += 1
-    return [group.generation > 1, dist.get_world_size() == group.size == int(total)]
-
-
 def compute_with_jax(group: lp.Collective) -> list[Any]:
     group.init_jax()
     import jax
