@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import psutil
 
+import launchpad as lp
+
 T = TypeVar("T")
 
 
@@ -19,6 +21,11 @@ def until(condition: Callable[[], T], within_s: float = 60.0) -> T:
         assert time.monotonic() < deadline, f"not within {within_s:g} s"
         threading.Event().wait(0.005)
     return result
+
+
+def pid_of(running: lp.Running, worker: str) -> int:
+    """The process of this worker, which may answer calls before the launcher has been told its number."""
+    return until(lambda: next(s.pid for s in running.status() if s.worker == worker) or 0)
 
 
 def runs(process: psutil.Process) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import launchpad as lp
 from launchpad.counters.counts_by_client import CountsByClient
 from tests.helpers import pool_nodes
-from tests.waiting import until
+from tests.waiting import pid_of, until
 
 DEADLINE_S = 60.0
 
@@ -73,9 +73,7 @@ def test_a_counter_that_is_killed_loses_nothing_of_clients_that_still_run() -> N
     with lp.launch(program, "test_mp") as running:
         shown = running.client("counter")
         shown.wait_for(steps=100, timeout_s=DEADLINE_S)
-        (pid,) = [s.pid for s in running.status() if s.label == "counter"]
-        assert pid
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid_of(running, "counter-0"), signal.SIGKILL)
         until(lambda: running.status()[0].attempt == 2)
         running.results("worker", DEADLINE_S)
         totals = shown.get_counts()

@@ -10,7 +10,7 @@ import pytest
 
 import launchpad as lp
 from tests.helpers import queue_nodes
-from tests.waiting import until
+from tests.waiting import pid_of, until
 
 
 def test_the_next_launch_goes_on_with_what_waited_and_what_was_in_hand(tmp_path: Path) -> None:
@@ -41,8 +41,6 @@ def test_a_queue_whose_worker_is_killed_is_lost_and_those_that_used_it_are_told(
 
     with lp.launch(program, "test_mp") as running:
         until(lambda: "has one" in running.logs("user"))
-        (pid,) = (each.pid for each in running.status() if each.label == "rows")
-        assert pid
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid_of(running, "rows-0"), signal.SIGKILL)
 
         assert running.results("user", 60) == [["first", "QueueLost", "third"]]

@@ -17,7 +17,7 @@ import launchpad as lp
 from launchpad import replay
 from launchpad.replay import ReplayClient
 from tests.helpers import replay_nodes
-from tests.waiting import until
+from tests.waiting import pid_of, until
 
 DEADLINE_S = 60
 AT_ONCE = lp.RestartPolicy(max_restarts=10, backoff=0)
@@ -217,5 +217,5 @@ def kill(running: lp.Running, worker: str, attempt: int = 1) -> None:
     """Kills this attempt of it, and waits until the next one has begun."""
     (status,) = [s for s in running.status() if s.worker == worker]
     assert status.attempt == attempt
-    os.kill(status.pid, signal.SIGKILL)
+    os.kill(pid_of(running, worker), signal.SIGKILL)
     until(lambda: next(s for s in running.status() if s.worker == worker).attempt > attempt)
