@@ -348,6 +348,11 @@ class RunContext:
             self.report(EndsWatched(self.name, self.attempt))
         return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
 
+    def watch_ends(self, callback: Callable[[str, int], None]) -> None:
+        """Calls back with each worker and attempt that has ended, in a thread of launchpad's."""
+        self.watermarks.on_growth(ENDED, callback)
+        self.has_ended("", 0)  # from now on the supervisor announces it
+
     @property
     def peer(self) -> Peer:
         """What servers know of this worker when it calls them."""

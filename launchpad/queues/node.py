@@ -15,7 +15,7 @@ from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
 from launchpad.queues.client import Queue
 from launchpad.queues.contents import QueueContents
 from launchpad.queues.server import QueueServer
-from launchpad.watermarks import ENDED, OVER, SUCCEEDED
+from launchpad.watermarks import OVER, SUCCEEDED
 
 T = TypeVar("T")
 
@@ -110,8 +110,7 @@ class ServeQueue(Serving):
                 is_well = marks.get(f"{SUCCEEDED}{worker}") == attempt
                 queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
 
-            marks.on_growth(ENDED, ended)
-            me.has_ended("", 0)  # from now on the supervisor announces it
+            me.watch_ends(ended)
             self._server = new_server(self.address)
             for method in METHODS:
                 self._server.bind(method, getattr(queue, method))

@@ -16,7 +16,6 @@ from typing import Any
 from launchpad import context
 from launchpad.callers import Caller, caller
 from launchpad.long_poll import Changes
-from launchpad.watermarks import ENDED
 from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 
 OVER = "over"
@@ -50,8 +49,7 @@ class WorkQueueServer:
         self._leases = (f"{self._start}-{n}" for n in itertools.count())
         me = context.try_current()
         if me is not None:
-            me.has_ended(me.name, me.attempt)  # from now on ends are announced
-            me.watermarks.on_growth(ENDED, self._on_end)
+            me.watch_ends(self._on_end)
 
     async def add(
         self, adder: str, number: int, jobs: Sequence[tuple[Hashable | None, Any]]
