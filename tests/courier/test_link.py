@@ -192,7 +192,7 @@ def test_a_client_that_is_closed_fails_what_is_on_its_way(address: str, serve: S
     with courier.Client[Any](address, link=Link(Delay(30.0))) as client:
         future = client.futures.echo(1)
 
-    assert isinstance(future.exception(20), courier.CourierError)
+    assert isinstance(future.exception(20), courier.NotSent)
 
 
 def test_a_link_that_is_pickled_holds_up_other_messages_by_the_same_rules(

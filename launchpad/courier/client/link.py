@@ -156,6 +156,9 @@ class LinkedChannel(Channel):
         def send() -> None:
             if future.done():
                 return
+            if self._timer.is_closed:
+                future.fail(self.peer.closed(method))
+                return
             try:
                 self.peer.time_left(method, self.options, deadline)
                 with _limited(deadline):
@@ -207,18 +210,25 @@ class _Timer:
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self.is_closed = False
 
     def call_at(self, at: float, function: Callable[[], object]) -> None:
+        """At once, when it is closed."""
         with self._changed:
-            heapq.heappush(self._due, (at, next(self._numbers), function))
-            self._changed.notify()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="courier-link", daemon=True)
-                self._thread.start()
+            if not self.is_closed:
+                heapq.heappush(self._due, (at, next(self._numbers), function))
+                self._changed.notify()
+                if self._thread is None:
+                    name = "courier-link"
+                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                    self._thread.start()
+                return
+        function()
 
     def close(self) -> None:
         """Calls what is left at once, and ends the thread."""
         with self._changed:
+            self.is_closed = True
             thread, due, self._due = self._thread, sorted(self._due), []
             self._thread = None
             self._changed.notify()
