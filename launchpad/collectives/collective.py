@@ -252,10 +252,11 @@ class Collective:
         from launchpad.collectives.default_group import DefaultGroup
 
         self._refuse_part("init_torch")
-        group = DefaultGroup(self._store, self._generation)
-        self._runtimes.append(group)
-        if default_group:
-            group.make(backend)
+        with self._translating_errors():
+            group = DefaultGroup(self._store, self._generation)
+            self._runtimes.append(group)
+            if default_group:
+                group.make(backend)
 
     def init_jax(self) -> None:
         """Calls jax.distributed.initialize for these ranks: `jax.devices()` are then those of all of them.

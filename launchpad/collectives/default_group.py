@@ -12,22 +12,17 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 from launchpad import context
 from launchpad.collectives import network
-from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.stuck import StuckWatch
 from launchpad.collectives.torch_environment import TorchRank, variables
 from launchpad.collectives.torch_store import TorchStores
 from launchpad.errors import DoNotRestart
-
-_MADE_S = 5.0
-"""How long a group may still be in the making after its generation has ended."""
 
 
 class DefaultGroup:
@@ -59,9 +54,6 @@ class DefaultGroup:
             )
         self._generation, self._n_made = generation, 0
         self._stores = TorchStores(client, generation)
-        self._watch = StuckWatch(generation, me.name)
-        self._is_made = threading.Event()
-        self._is_made.set()
         generation.on_end(lambda error: _abort_nccl())
         generation.on_stop(_abort_nccl)
         os.environ.update(self._variables())
@@ -69,6 +61,10 @@ class DefaultGroup:
         handlers["env"] = self._rendezvous
         c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = c10d._pg_map = _Groups()
+        # Groups find each other by their number. torch counts one whose making has failed, too, which an earlier
+        # generation may have ended with, in some of the ranks.
+        c10d._world.group_count = 0
+        self._watch = StuckWatch(generation)
 
     def make(self, backend: str | None) -> None:
         """Makes it. By default for CPUs with gloo, and for GPUs, if it has any, with nccl."""
@@ -77,23 +73,13 @@ class DefaultGroup:
 
         if backend is None:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        self._is_made.clear()
-
-        def init() -> None:
-            try:
-                dist.init_process_group(backend)
-            finally:
-                self._is_made.set()
-
-        in_thread(self._generation, init)
+        dist.init_process_group(backend)
+        self._generation.check()  # what it waited for may have been ended, which it takes for success
 
     def close(self, *, has_raised: bool) -> None:
         """Drops it, and all groups that were made from it."""
         import torch.distributed as dist
 
-        if not self._is_made.is_set():  # in a thread that was left behind
-            self._stores.shut()
-            self._is_made.wait(_MADE_S)
         if dist.is_initialized():
             dist.destroy_process_group()
         self._stores.shut()

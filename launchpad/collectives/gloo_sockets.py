@@ -5,6 +5,10 @@ third one has died, neither notices. `abort()` and `shutdown()` of torch's group
 cannot be deleted while the thread refers to it. Its connections can be ended, however: gloo then fails
 all that waits on them, here and at the other end, at once.
 
+Connections that are not there yet cannot be ended. A group of gloo is connected in its constructor: of two ranks
+one connects, and the other waits until its timeout, half an hour, to be connected to. So a rank that dies before
+it has done so is replaced: we connect in its place, and end that.
+
 gloo keeps its descriptors to itself. Each rank puts the address where it listens into the store, as the bytes
 of a `sockaddr`, and each of a group's connections has such an address at one of its ends. So those of a group
 can be told from all others, those of other groups in this process as well.
@@ -19,12 +23,25 @@ import stat
 import struct
 from collections.abc import Collection
 
+_CONNECT_S = 1.0
 
-def shut(published: Collection[bytes]) -> None:
+
+def shut(published: Collection[bytes], size: int) -> None:
     """Ends each TCP connection of this process with an end at an address that is in these values.
 
-    Those that listen stay as they are: gloo does not expect them to end.
+    Those that listen stay as they are: gloo does not expect them to end. What waits there for one of `size`
+    ranks finds a connection that has ended.
     """
+
+    def is_published(end: tuple[str, int] | tuple[str, int, int, int]) -> bool:
+        """Its port and address, for IPv6 with the flow between, lie in a `sockaddr` alike everywhere."""
+        host, port = end[:2]
+        if ":" in host:
+            address = struct.pack("!HI", port, 0) + socket.inet_pton(socket.AF_INET6, host)
+        else:
+            address = struct.pack("!H", port) + socket.inet_aton(host)
+        return any(address in value for value in published)
+
     numbers: list[str] = []
     with contextlib.suppress(OSError):  # there may be no number left to list them by
         numbers = os.listdir("/dev/fd")
@@ -33,11 +50,13 @@ def shut(published: Collection[bytes]) -> None:
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
                 # Another thread may open something else under its number; a copy stays what it is.
                 with _copy_of(fd) as copy:
-                    ends = (copy.getsockname(), copy.getpeername())
-                    is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6)
-                    if is_tcp and any(
-                        _address(end) in value for end in ends for value in published
-                    ):
+                    if copy.family not in (socket.AF_INET, socket.AF_INET6):
+                        continue
+                    here = copy.getsockname()
+                    if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        if is_published(here):
+                            _connect_to(here, size)
+                    elif is_published(here) or is_published(copy.getpeername()):
                         # Not SHUT_RDWR: a send that begins before gloo's loop has seen the end would fail,
                         # and gloo wakes no thread for that. So its loop is always the first to see it, and
                         # closes the connection, which the other end sees.
@@ -53,9 +72,8 @@ def _copy_of(fd: int) -> socket.socket:
         raise
 
 
-def _address(end: tuple[str, int] | tuple[str, int, int, int]) -> bytes:
-    """What of a `sockaddr` lies in memory alike everywhere: port and address, for IPv6 the flow between."""
-    host, port = end[:2]
-    if ":" in host:
-        return struct.pack("!HI", port, 0) + socket.inet_pton(socket.AF_INET6, host)
-    return struct.pack("!H", port) + socket.inet_aton(host)
+def _connect_to(end: tuple[str, int], size: int) -> None:
+    """As each of the ranks would: a connection begins with a number, by which gloo knows whose it is."""
+    for number in range(size):
+        with socket.create_connection(end[:2], _CONNECT_S) as connection:
+            connection.sendall(struct.pack("=q", number))

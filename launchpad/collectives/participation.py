@@ -75,20 +75,26 @@ class Participation:
             Stopped: the program stops.
         """
         replica = next(i for i, place in enumerate(self.places) if place is None)
-        before, group = self._attendance, self._group
-        attendance = self._attendance = Attendance(self.rendezvous, replica, self.label)
-        if before is not None:  # the rendezvous has put the new one in its place
-            before.abandon()
-        if group is not None:
-            group.close()
-        generation = attendance.wait_formed(self.timeout_s)
-        if generation is None:
+        while True:
+            before, group = self._attendance, self._group
+            attendance = self._attendance = Attendance(self.rendezvous, replica, self.label)
+            if before is not None:  # the rendezvous has put the new one in its place
+                before.abandon()
+            if group is not None:
+                group.close()
             self._group = None
-            return None
-        operations = self._operations(generation)
-        ranks = tuple(range(len(generation.members)))
-        self._group = Collective(generation, operations, ranks, self.timeout_s, self.rendezvous)
-        return self._group
+            generation = attendance.wait_formed(self.timeout_s)
+            if generation is None:
+                return None
+            try:
+                operations = self._operations(generation)
+            except PeerFailed:  # it has ended while its ranks connected
+                if not self._goes_on():
+                    raise
+                continue
+            ranks = tuple(range(len(generation.members)))
+            self._group = Collective(generation, operations, ranks, self.timeout_s, self.rendezvous)
+            return self._group
 
     @contextlib.contextmanager
     def ends(self) -> Iterator[End]:
@@ -102,7 +108,7 @@ class Participation:
             with self._group._translating_errors():
                 yield end
         except PeerFailed as error:
-            end.goes_on = me.restart.min_replicas is not None and not me.stop_event.is_set()
+            end.goes_on = self._goes_on()
             if not end.goes_on:
                 self._leave(f"has left, since {error}", has_raised=True)
                 raise
@@ -131,6 +137,11 @@ class Participation:
         close(self.rendezvous)
         if self._server is not None:
             self._server.stop()
+
+    def _goes_on(self) -> bool:
+        """Whether this rank takes part in the next generation when another one is lost: the group is elastic."""
+        me = context.current()
+        return me.restart.min_replicas is not None and not me.stop_event.is_set()
 
     def _operations(self, generation: Generation) -> Operations:
         if self.backend != "courier":

@@ -11,14 +11,17 @@ import os
 import sys
 import threading
 import time
-from types import FrameType
 from typing import Any
 
+from launchpad import context
 from launchpad.collectives.generation import Generation
 
 _LOOK_S = 1.0
 _N_ALIKE = 2
 """So many looks in a row find the thread where it was."""
+
+_OURS = ("launchpad.collectives.default_group", "launchpad.collectives.torch_operations")
+"""What waits here drops a group, whose end waits for gloo's threads."""
 
 _SAVING = ("torch.distributed.checkpoint", "torch.serialization")
 """What waits here waits for a disk."""
@@ -28,15 +31,17 @@ class StuckWatch:
     """Of the thread that makes it, in one generation, until it is closed. For workers that are processes.
 
     The thread is stuck if the generation has ended, and it is in torch's code for collectives or gradients,
-    at the same instruction as 2 s ago, and has used no time of the processor since: what computes or
-    saves is left alone. Where that time cannot be known (macOS) nothing is watched.
+    or in ours that drops groups, at the same instruction as 2 s ago, and has used no time of the processor
+    since: what computes or saves is left alone. Where that time cannot be known (macOS), and in workers that
+    are threads, nothing is watched.
     """
 
-    def __init__(self, generation: Generation, name: str) -> None:
-        self._generation, self._name = generation, name
+    def __init__(self, generation: Generation) -> None:
+        me = context.current()
+        self._generation, self._name = generation, me.name
         self._thread = threading.current_thread()
         self._is_closed, self._has_begun = threading.Event(), False
-        if hasattr(time, "pthread_getcpuclockid"):
+        if context.is_a_process(me) and hasattr(time, "pthread_getcpuclockid"):
             generation.on_end(lambda error: self._begin())
             generation.on_stop(self._begin)
 
@@ -63,20 +68,18 @@ class StuckWatch:
 
 
 def place_in_torch(thread: threading.Thread) -> Any:
-    """Where it is in torch's code for collectives or gradients, and its time so far; None if elsewhere."""
+    """Where it is in code for collectives or gradients, and its time so far; None if elsewhere."""
     frame = top = sys._current_frames().get(thread.ident or 0)
     if top is None or top.f_globals.get("__name__", "").startswith(_SAVING):
         return None
     is_there = False
-    while frame is not None and _is_torchs(frame):
-        module = frame.f_globals["__name__"]
-        is_there = is_there or module.startswith(("torch.distributed", "torch.autograd"))
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if not module.startswith(("torch.", *_OURS)):
+            break
+        is_there = is_there or module.startswith(("torch.distributed", "torch.autograd", *_OURS))
         frame = frame.f_back
     if not is_there:
         return None
     clock = time.pthread_getcpuclockid(thread.ident or 0)
     return id(top), top.f_lasti, time.clock_gettime_ns(clock)
-
-
-def _is_torchs(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("torch.")

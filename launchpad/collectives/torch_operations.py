@@ -30,6 +30,7 @@ from launchpad.collectives import network
 from launchpad.collectives.freeing import cause_of, in_thread
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.operations import Operations
+from launchpad.collectives.stuck import StuckWatch
 from launchpad.collectives.torch_store import TorchStores
 from launchpad.errors import Stopped
 
@@ -82,6 +83,7 @@ class TorchOperations(Operations):
         self._device = "cuda" if backend == "nccl" else "cpu"
         address = network.own_address(context.current())
         self._group: Any = in_thread(generation, lambda: self._connect(address))
+        self._watch = StuckWatch(generation)
         self._parts: list[TorchOperations] = []
         if backend == "nccl":
             generation.on_end(lambda error: self._abort())
@@ -173,7 +175,8 @@ class TorchOperations(Operations):
     def close(self) -> None:
         for part in self._parts:
             part.close()
-        self._group = None
+        self._group = None  # waits for gloo's threads
+        self._watch.close()
 
     def _abort(self) -> None:
         """Frees what waits in nccl."""

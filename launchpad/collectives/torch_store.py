@@ -146,8 +146,9 @@ class TorchStores:
         return store
 
     def shut(self) -> None:
-        """Ends gloo's connections of all groups that were made with these stores."""
-        gloo_sockets.shut([value for store in self._stores for value in store.seen.values()])
+        """Ends gloo's connections of all groups that were made with these stores, or are in the making."""
+        published = [value for store in self._stores for value in store.seen.values()]
+        gloo_sockets.shut(published, len(self._generation.members))
 
 
 def _bytes(value: str | bytes) -> bytes:
