@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from launchpad import context
 from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import leaves_of, rebuilt
 from launchpad.courier.codec import by_value
+from launchpad.errors import DoNotRestart
 
 if TYPE_CHECKING:
     from launchpad.collectives.default_group import DefaultGroup
@@ -251,7 +253,7 @@ class Collective:
         """
         from launchpad.collectives.default_group import DefaultGroup
 
-        self._refuse_part("init_torch")
+        self._check_init("init_torch", "torch has one default group")
         with self._translating_errors():
             group = DefaultGroup(self._store, self._generation)
             self._runtimes.append(group)
@@ -270,7 +272,7 @@ class Collective:
         """
         from launchpad.collectives.jax_runtime import JaxRuntime
 
-        self._refuse_part("init_jax")
+        self._check_init("init_jax", "jax.distributed has one runtime")
         self._runtimes.append(JaxRuntime(self._store, self._generation))
 
     def close(self, *, has_raised: bool = False) -> None:
@@ -304,10 +306,17 @@ class Collective:
         rank = f"rank {self.rank} of {self.size}, generation {self.generation}"
         return f"<Collective {self.label!r}{part}: {rank}>"
 
-    def _refuse_part(self, method: str) -> None:
+    def _check_init(self, method: str, what: str) -> None:
         if self._name:
             raise ValueError(
                 f"{method}() is for all ranks of {self.label!r}, not for a part of them"
+            )
+        me = context.current()
+        if not context.is_a_process(me):
+            raise DoNotRestart(
+                f"{me.name} is a thread, and {what} in a process, which all threads would share. Launch with"
+                f" --lp_launch_type=local_mp to use {method}(); on threads use the collective's own"
+                " operations, lp.CollectiveNode(…, backend='gloo')"
             )
 
     def _check_rank(self, rank: int, what: str) -> None:

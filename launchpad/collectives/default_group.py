@@ -22,7 +22,6 @@ from launchpad.collectives.generation import Generation
 from launchpad.collectives.stuck import StuckWatch
 from launchpad.collectives.torch_environment import TorchRank, variables
 from launchpad.collectives.torch_store import TorchStores
-from launchpad.errors import DoNotRestart
 
 
 class DefaultGroup:
@@ -33,24 +32,16 @@ class DefaultGroup:
         generation: The one whose ranks it is of.
 
     Raises:
-        DoNotRestart: this worker is a thread.
         RuntimeError: there is a default group already.
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
         import torch.distributed as dist
 
-        me = context.current()
-        if not context.is_a_process(me):
-            raise DoNotRestart(
-                f"{me.name} is a thread, and torch has one default group in a process, which all threads"
-                " would share. Launch with --lp_launch_type=local_mp to use init_torch(); on threads use the"
-                " collective's own operations, lp.CollectiveNode(…, backend='gloo')"
-            )
         if dist.is_initialized():
             raise RuntimeError(
-                f"{me.name} has a default group of torch already: call init_torch() once, before the code"
-                " that calls dist.init_process_group()"
+                f"{context.current().name} has a default group of torch already: call init_torch() once,"
+                " before the code that calls dist.init_process_group()"
             )
         self._generation, self._n_made = generation, 0
         self._stores = TorchStores(client, generation)
@@ -61,8 +52,8 @@ class DefaultGroup:
         handlers["env"] = self._rendezvous
         c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = c10d._pg_map = _Groups()
-        # Groups find each other by their number. torch counts one whose making has failed, too, which an earlier
-        # generation may have ended with, in some of the ranks.
+        # Ranks find a group by its number. torch also counts one whose making has failed: an earlier
+        # generation may have ended with that, in some of the ranks only.
         c10d._world.group_count = 0
         self._watch = StuckWatch(generation)
 

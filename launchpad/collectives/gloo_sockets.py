@@ -5,9 +5,9 @@ third one has died, neither notices. `abort()` and `shutdown()` of torch's group
 cannot be deleted while the thread refers to it. Its connections can be ended, however: gloo then fails
 all that waits on them, here and at the other end, at once.
 
-Connections that are not there yet cannot be ended. A group of gloo is connected in its constructor: of two ranks
-one connects, and the other waits until its timeout, half an hour, to be connected to. So a rank that dies before
-it has done so is replaced: we connect in its place, and end that.
+A connection that is not there yet cannot be ended. A group of gloo is connected in its constructor: of two
+ranks one connects, and the other waits for that until its timeout, half an hour. If the first one has died
+before, we connect in its place, and end that.
 
 gloo keeps its descriptors to itself. Each rank puts the address where it listens into the store, as the bytes
 of a `sockaddr`, and each of a group's connections has such an address at one of its ends. So those of a group

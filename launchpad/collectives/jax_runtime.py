@@ -19,7 +19,6 @@ from launchpad.collectives import network
 from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import NOTICE_S, Generation
 from launchpad.courier import CourierError
-from launchpad.errors import DoNotRestart
 
 _FIND_S = 300.0
 _SHUTDOWN_S = 30
@@ -33,20 +32,12 @@ class JaxRuntime:
     Args:
         client: Of the rendezvous.
         generation: The one whose ranks it is of.
-
-    Raises:
-        DoNotRestart: this worker is a thread.
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
         import jax
 
         me = context.current()
-        if not context.is_a_process(me):
-            raise DoNotRestart(
-                f"{me.name} is a thread, and jax.distributed has one runtime in a process, which all threads"
-                " would share. Launch with --lp_launch_type=local_mp to use init_jax()"
-            )
         self._generation = generation
         address = network.own_address(me)
         try:

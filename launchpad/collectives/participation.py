@@ -139,7 +139,7 @@ class Participation:
             self._server.stop()
 
     def _goes_on(self) -> bool:
-        """Whether this rank takes part in the next generation when another one is lost: the group is elastic."""
+        """Whether this rank takes part in the next generation when another one is lost."""
         me = context.current()
         return me.restart.min_replicas is not None and not me.stop_event.is_set()
 

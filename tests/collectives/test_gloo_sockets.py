@@ -4,39 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launchpad.collectives import gloo_sockets
-from launchpad.collectives.store import StoreServer
-from launchpad.courier import Client, Server
 
 torch = pytest.importorskip("torch")
 dist = torch.distributed
 
 DEADLINE_S = 60
-
-
-class Rendezvous(StoreServer):
-    """What a rendezvous does with it."""
-
-    def end(self, generation: int) -> None:
-        self._end_store(generation)
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Any]:
-    server = Server("rendezvous", address=f"unix:{tmp_path}/store.sock")
-    server.bind_object(Rendezvous())
-    server.Start()
-    with Client(server.address) as client:
-        yield client
-    server.stop()
 
 
 class Ranks:
@@ -47,7 +26,8 @@ class Ranks:
 
         self.stores = [CourierStore(client, generation) for _ in range(size)]
         self._pool = ThreadPoolExecutor(size)
-        self.groups: list[Any] = list(self._pool.map(self._make, range(size)))
+        makings = [self._pool.submit(make, self.stores[rank], rank, size) for rank in range(size)]
+        self.groups = [making.result() for making in makings]
 
     def submit(self, rank: int, op: str, *arguments: Any) -> Future[Any]:
         return self._pool.submit(
@@ -55,17 +35,21 @@ class Ranks:
         )
 
     def shut(self) -> None:
-        gloo_sockets.shut([v for store in self.stores for v in store.seen.values()])
+        gloo_sockets.shut(
+            [v for store in self.stores for v in store.seen.values()], len(self.stores)
+        )
 
     def close(self) -> None:
         self.groups.clear()
         self._pool.shutdown()
 
-    def _make(self, rank: int) -> Any:
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-        size = len(self.stores)
-        return dist.ProcessGroupGloo(self.stores[rank], rank, size, options)
+
+def make(store: Any, rank: int, size: int) -> Any:
+    """A group of gloo. Returns when it is connected to all ranks."""
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    options._timeout = timedelta(seconds=2 * DEADLINE_S)
+    return dist.ProcessGroupGloo(store, rank, size, options)
 
 
 def test_ranks_that_wait_for_each_other_are_freed_and_other_connections_stay(client: Any) -> None:
@@ -90,6 +74,23 @@ def test_ranks_that_wait_for_each_other_are_freed_and_other_connections_stay(cli
     of_user.send(b"x")
     for each in (ranks, others, ours, theirs, of_user, listens):
         each.close()
+
+
+def test_a_rank_that_waits_for_others_to_connect_to_it_is_freed(client: Any) -> None:
+    from launchpad.collectives.torch_store import CourierStore
+
+    store = CourierStore(client, 1)
+    with ThreadPoolExecutor() as pool:
+        making = pool.submit(make, store, 0, 3)
+        here = store.get("0/0")
+        # Of two ranks the one with the greater address connects: these two, which are not there.
+        for rank in (1, 2):
+            there = socket.inet_aton(f"127.0.0.{1 + rank}")
+            store.set(f"0/{rank}", here.replace(socket.inet_aton("127.0.0.1"), there))
+
+        gloo_sockets.shut(store.seen.values(), 3)
+
+        assert wait([making], DEADLINE_S).done
 
 
 def test_an_operation_that_begins_later_fails_at_once_and_the_groups_can_be_dropped(

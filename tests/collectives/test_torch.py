@@ -138,10 +138,16 @@ def test_an_error_of_the_default_group_that_escapes_becomes_peer_failed() -> Non
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the time of a thread is not known there")
-def test_a_rank_that_gloo_does_not_free_leaves_its_process_and_is_started_again() -> None:
+@pytest.mark.parametrize("backend", ["courier", "gloo"])
+def test_a_rank_that_gloo_does_not_free_leaves_its_process_and_is_started_again(
+    backend: str,
+) -> None:
     each_by_itself = lp.RestartPolicy(backoff=0)  # the supervisor stops nobody
+    program = program_of(
+        torch_nodes.be_stuck_once, 3, backend, backend=backend, restart=each_by_itself
+    )
 
-    results = run(program_of(torch_nodes.be_stuck_once, 3, restart=each_by_itself))
+    results = run(program)
 
     assert results == [[2, 2, 3]] * 3
 
@@ -177,6 +183,19 @@ def test_training_ends_with_the_same_bits_if_ranks_are_killed(is_sharded: bool) 
     assert are_equal(run(disturbed)[0], weights)
     alone = torch_nodes.train_alone(n_steps, 2)
     assert all(np.allclose(weights[name], alone[name], atol=1e-6) for name in alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "train", [torch_nodes.train_on, torch_nodes.train_on_after_one_died_connecting]
+)
+def test_an_elastic_group_makes_its_default_group_anew_in_the_same_process(train: Any) -> None:
+    policy = lp.RestartPolicy(min_replicas=2, backoff=0)
+    program = program_of(train, 3, 100, restart=policy)
+
+    results = run(program)
+
+    assert results == [[1, True], [1, True], [2, True]]
 
 
 def test_threads_are_told_why_they_have_no_default_group() -> None:

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import launchpad as lp
 from launchpad.collectives import gloo_sockets
+from launchpad.collectives.torch_store import CourierStore
 
 Weights = dict[str, Any]
 """numpy's arrays by name."""
@@ -222,16 +223,49 @@ def wait_in_the_default_group(group: lp.Collective) -> None:
     dist.recv(torch.zeros(1), src=3 - group.rank)
 
 
-def be_stuck_once(group: lp.Collective) -> list[Any]:
+def be_stuck_once(group: lp.Collective, backend: str) -> list[Any]:
     """In the first generation nothing is freed: gloo's connections stay when rank 0 dies."""
     if group.generation == 1:
-        gloo_sockets.shut = lambda published: None
+        gloo_sockets.shut = lambda published, size: None
+        if backend == "gloo":
+            wait_for_each_other(group, is_killed=True)
         wait_in_the_default_group(group)
     return [group.generation, lp.current().attempt, group.size]
 
 
 def init_on_a_thread(group: lp.Collective) -> None:
     group.init_torch()
+
+
+def train_on(group: lp.Collective, steps: int) -> list[Any]:
+    """Elastic: goes on with fewer, in the same process; the last rank dies once."""
+    group.init_torch()
+    me = lp.current()
+    total = torch.zeros(1)
+    step = 0
+    while step < steps or group.size < me.num_replicas:
+        if me.attempt == 1 and me.replica_index == me.num_replicas - 1 and step == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        step += 1
+    return [me.attempt, dist.get_world_size() == group.size == int(total)]
+
+
+def train_on_after_one_died_connecting(group: lp.Collective, steps: int) -> list[Any]:
+    """The same; it dies when the others know where it listens, and wait for it to connect to them."""
+    me = lp.current()
+    if me.attempt == 1 and me.replica_index == me.num_replicas - 1:
+        get = CourierStore.get
+
+        def get_and_die(store: CourierStore, key: str) -> bytes:
+            value = get(store, key)
+            if key.endswith(f"/{group.size - 1}"):  # its own address, which gloo asks for last
+                os.kill(os.getpid(), signal.SIGKILL)
+            return value
+
+        CourierStore.get = get_and_die  # type: ignore[method-assign]
+    return train_on(group, steps)
 
 
 def compute_with_jax(group: lp.Collective) -> list[Any]:
