@@ -22,6 +22,7 @@ import socket
 import stat
 import struct
 from collections.abc import Collection
+from typing import Any
 
 _CONNECT_S = 1.0
 
@@ -33,7 +34,7 @@ def shut(published: Collection[bytes], size: int) -> None:
     ranks finds a connection that has ended.
     """
 
-    def is_published(end: tuple[str, int] | tuple[str, int, int, int]) -> bool:
+    def is_published(end: tuple[Any, ...]) -> bool:
         """Its port and address, for IPv6 with the flow between, lie in a `sockaddr` alike everywhere."""
         host, port = end[:2]
         if ":" in host:
@@ -43,6 +44,7 @@ def shut(published: Collection[bytes], size: int) -> None:
         return any(address in value for value in published)
 
     numbers: list[str] = []
+    listening: list[tuple[Any, ...]] = []
     with contextlib.suppress(OSError):  # there may be no number left to list them by
         numbers = os.listdir("/dev/fd")
     for fd in map(int, numbers):
@@ -54,13 +56,19 @@ def shut(published: Collection[bytes], size: int) -> None:
                         continue
                     here = copy.getsockname()
                     if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        if is_published(here):
-                            _connect_to(here, size)
+                        listening += [here] * is_published(here)
                     elif is_published(here) or is_published(copy.getpeername()):
                         # Not SHUT_RDWR: a send that begins before gloo's loop has seen the end would fail,
                         # and gloo wakes no thread for that. So its loop is always the first to see it, and
                         # closes the connection, which the other end sees.
                         copy.shutdown(socket.SHUT_RD)
+    for host, port, *_ in listening:  # now that connections end: there may be few descriptors
+        with contextlib.suppress(OSError):
+            for rank in range(size):
+                with socket.create_connection((host, port), _CONNECT_S) as connection:
+                    connection.sendall(
+                        struct.pack("=q", rank)
+                    )  # says to gloo whose connection it is
 
 
 def _copy_of(fd: int) -> socket.socket:
@@ -70,10 +78,3 @@ def _copy_of(fd: int) -> socket.socket:
     except OSError:  # it is no socket any more
         os.close(copy)
         raise
-
-
-def _connect_to(end: tuple[str, int], size: int) -> None:
-    """As each of the ranks would: a connection begins with a number, by which gloo knows whose it is."""
-    for number in range(size):
-        with socket.create_connection(end[:2], _CONNECT_S) as connection:
-            connection.sendall(struct.pack("=q", number))

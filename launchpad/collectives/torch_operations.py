@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import AllgatherOptions
+from torch.distributed.distributed_c10d import (  # type: ignore[attr-defined, unused-ignore]
+    AllgatherOptions,
+)
 
 from launchpad import context
 from launchpad.collectives import network

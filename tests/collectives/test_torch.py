@@ -198,6 +198,18 @@ def test_an_elastic_group_makes_its_default_group_anew_in_the_same_process(train
     assert results == [[1, True], [1, True], [2, True]]
 
 
+@pytest.mark.slow
+def test_an_elastic_rank_goes_on_when_another_one_dies_while_gloo_connects_them() -> None:
+    policy = lp.RestartPolicy(min_replicas=1, backoff=0)
+    program = program_of(
+        torch_nodes.go_on_after_one_died_connecting, 3, backend="gloo", restart=policy
+    )
+
+    results = run(program)
+
+    assert results == [[1, 3], [2, 3], [2, 3]]
+
+
 def test_threads_are_told_why_they_have_no_default_group() -> None:
     program = program_of(torch_nodes.init_on_a_thread, 2, restart=AT_ONCE)
 

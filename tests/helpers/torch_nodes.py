@@ -256,16 +256,33 @@ def train_on_after_one_died_connecting(group: lp.Collective, steps: int) -> list
     """The same; it dies when the others know where it listens, and wait for it to connect to them."""
     me = lp.current()
     if me.attempt == 1 and me.replica_index == me.num_replicas - 1:
-        get = CourierStore.get
-
-        def get_and_die(store: CourierStore, key: str) -> bytes:
-            value = get(store, key)
-            if key.endswith(f"/{group.size - 1}"):  # its own address, which gloo asks for last
-                os.kill(os.getpid(), signal.SIGKILL)
-            return value
-
-        CourierStore.get = get_and_die  # type: ignore[method-assign]
+        die_connecting()
     return train_on(group, steps)
+
+
+def go_on_after_one_died_connecting(group: lp.Collective) -> list[int]:
+    """Elastic, with a group of gloo's own: rank 1 dies, then the last one while gloo connects them anew."""
+    me = lp.current()
+    if me.attempt == 1 and me.replica_index == me.num_replicas - 1:
+        die_connecting()
+    while group.generation == 1 or group.size < me.num_replicas:
+        if me.attempt == 1 and me.replica_index == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        group.all_reduce(1)
+    return [me.attempt, int(group.all_reduce(1))]
+
+
+def die_connecting() -> None:
+    """Has this process die when gloo asks for the address of rank 1: it has given its own one before."""
+    get = CourierStore.get
+
+    def get_and_die(store: CourierStore, key: str) -> bytes:
+        value = get(store, key)
+        if key.endswith("/1"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+    CourierStore.get = get_and_die  # type: ignore[method-assign]
 
 
 def compute_with_jax(group: lp.Collective) -> list[Any]:
