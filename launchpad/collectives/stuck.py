@@ -1,8 +1,9 @@
 """Leaves the process where a failure does not free its thread from torch.
 
-gloo frees what waits in it when its connections end, but for one case: where the end comes in the middle of a
-payload, it forgets who waits for that. No call of Python's gets such a thread back. As it will never return,
-nothing is lost with it; so the process ends, as if the worker had failed, and is started again.
+gloo frees what waits in it when its connections end, but for two cases: where the end comes in the middle of
+a payload, or a send fails before gloo has seen the end, it forgets which thread waits for that. No call of
+Python's gets such a thread back. As it will never return, nothing is lost with it; so the process ends, as if
+the worker had failed, and is started again.
 """
 
 from __future__ import annotations

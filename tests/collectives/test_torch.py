@@ -191,7 +191,7 @@ def test_training_ends_with_the_same_bits_if_ranks_are_killed(is_sharded: bool) 
 )
 def test_an_elastic_group_makes_its_default_group_anew_in_the_same_process(train: Any) -> None:
     policy = lp.RestartPolicy(min_replicas=2, backoff=0)
-    program = program_of(train, 3, 100, restart=policy)
+    program = program_of(train, 3, restart=policy)
 
     results = run(program)
 
