@@ -72,7 +72,7 @@ class HostMemory:
         both = [np.frombuffer(memory, dtype).reshape(2, -1) for memory in self._memories]
         return [each[self._uses % 2, :size] for each in both]
 
-    def tell(self, number: int, operation: str) -> None:
+    def announce(self, number: int, operation: str) -> None:
         """Says that this rank has come to that operation, and has written its row."""
         line = _LINE.pack(self._rank, number, operation.encode())
         for pipe in self._others:

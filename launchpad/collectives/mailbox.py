@@ -193,8 +193,10 @@ class Mailbox:
 
     def reason_to_end(self, ranks: Sequence[int]) -> BaseException | None:
         """What a wait for these ranks raises from now on: that all is over, or that one has returned."""
+        if (error := self._error) is not None:
+            return type(error)(*error.args)  # one that is kept would keep the frames that it passes
         gone = [Gone(rank) for rank in ranks if rank in self._gone]
-        return self._error or next(iter(gone), None)
+        return gone[0] if gone else None
 
     def _wake_sleepers(self) -> None:
         with self._lock:

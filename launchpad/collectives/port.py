@@ -245,7 +245,7 @@ class RankEdges:
         generation, number, operation = self.generation, self._number, self._operation
         began = time.monotonic()
         try:
-            memory.tell(number, operation)
+            memory.announce(number, operation)
             while absent := memory.wait(number, operation, min(self._timeout_s, _COMPARE_S)):
                 if time.monotonic() > began + self._timeout_s:
                     raise TimeoutError
