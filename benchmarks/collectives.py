@@ -5,8 +5,8 @@
 Ours and gloo's, that of torch.distributed, take turns, round by round; a round counts with the time of its
 slowest rank, and of all rounds the median. Without torch there is only ours. What is promised is at the end:
 at most 1.3 times gloo's time below 1 MB, at most its time from 4 MB on. On a busy machine single lines say
-little: the last lines are medians over the sizes. gloo's time for small arrays may be several times another in
-the next run: it depends on how long the system takes to wake its threads.
+little: the last lines are medians over the sizes. gloo's times for small arrays have differed by a factor of
+four from run to run, so look at ours as well.
 """
 
 from __future__ import annotations
