@@ -1,6 +1,7 @@
 """CourierOperations: collective operations over the edges of the graph.
 
-    up to SMALL bytes     all send theirs to rank 0, which reduces in the order of ranks and answers
+    up to SMALL bytes     on one host, up to 8 ranks: all write theirs to memory that all read, and reduce;
+                          else all send theirs to rank 0, which reduces in the order of ranks and answers
     more, 2 ranks         both send the other theirs, and reduce
     more, up to 8 ranks   direct: each rank sends each other its part, reduces what it gets in the order of
                           ranks, and sends each other the result
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from launchpad.collectives.host_memory import HostMemory
 from launchpad.collectives.operations import Operations
 from launchpad.collectives.port import RankEdges
 
@@ -31,7 +33,7 @@ TINY = 56 << 10
 """Bytes; so much is copied into the message: quicker than to send it beside."""
 
 MANY = 8
-"""Ranks; from more on the ring is used."""
+"""Ranks; with more not each exchanges with each."""
 
 _UFUNCS: dict[str, Any] = {
     "sum": np.add,
@@ -39,6 +41,8 @@ _UFUNCS: dict[str, Any] = {
     "max": np.maximum,
     "min": np.minimum,
 }
+
+_name_of = functools.cache(str)  # a dtype's name takes longer to make than 64 kB to copy
 
 
 class CourierOperations(Operations):
@@ -52,11 +56,21 @@ class CourierOperations(Operations):
     def __init__(self, edges: RankEdges, timeout_s: float) -> None:
         self._edges, self._timeout_s = edges, timeout_s
         self.rank, self.size = edges.rank, edges.size
+        self._memory: HostMemory | None = None
+        self._has_opened = False  # in the first operation that could use it
 
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
         self._begin(f"all_reduce({op!r}) of {_shown(flat)}")
-        is_small = flat.nbytes <= SMALL and flat.nbytes * (self.size - 1) <= AT_ROOT
-        if is_small or self.size == 1:
+        if self.size == 1:
+            out[...] = flat
+            return
+        if flat.nbytes <= SMALL and self.size <= MANY:
+            if not self._has_opened:
+                self._memory, self._has_opened = self._edges.open_memory(SMALL), True
+            if self._memory is not None:
+                self._reduce_in(self._memory, flat, op, out)
+                return
+        if flat.nbytes <= SMALL and flat.nbytes * (self.size - 1) <= AT_ROOT:
             self._reduce_at_root(flat, op, out)
             return
         bounds = even_bounds(flat.size, self.size)
@@ -152,6 +166,15 @@ class CourierOperations(Operations):
         total = self._edges.meet(flat.tobytes() if is_tiny else flat, reduce)
         out[...] = np.frombuffer(total, flat.dtype) if is_tiny else total
 
+    def _reduce_in(self, memory: HostMemory, flat: Any, op: str, out: Any) -> None:
+        """All reduce all, in the order of ranks."""
+        rows = memory.rows(flat.dtype, flat.size)
+        rows[self.rank][...] = flat
+        self._edges.meet_in(memory, flat.nbytes)
+        total = rows[0]
+        for row in rows[1:]:
+            total = _UFUNCS[op](total, row, out=out)
+
     def _from_root(self, data: Any, root: int) -> Any:
         """Down a binomial tree: in each step, each that has it sends it on."""
         own = (self.rank - root) % self.size  # the root is 0
@@ -203,10 +226,5 @@ def even_bounds(n: int, parts: int) -> list[int]:
     return [part * size + min(part, larger) for part in range(parts + 1)]
 
 
-@functools.cache
-def _name(dtype: Any) -> str:
-    return str(dtype)
-
-
 def _shown(flat: Any) -> str:
-    return f"{flat.size:,} × {_name(flat.dtype)}"
+    return f"{flat.size:,} × {_name_of(flat.dtype)}"

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from launchpad import context
 from launchpad.errors import Stopped
@@ -28,6 +28,12 @@ class Different(Exception):
     """A message belongs to another operation than this rank's at the same point: ours, the rank, theirs."""
 
 
+class Sleeper(Protocol):
+    """What waits for a rank elsewhere, and asks for `Mailbox.reason_to_end`."""
+
+    def wake(self) -> None: ...
+
+
 class Mailbox:
     """The messages of one generation. Safe from any thread."""
 
@@ -38,6 +44,7 @@ class Mailbox:
         self._operations: dict[str, tuple[int, str]] = {}
         self._meetings: dict[tuple[str, int], _Meeting] = {}
         self._gone: set[int] = set()
+        self._sleepers: weakref.WeakSet[Sleeper] = weakref.WeakSet()
         self._error: BaseException | None = None
         self._forget_stop: Callable[[], object] = lambda: None
 
@@ -61,9 +68,9 @@ class Mailbox:
             else:
                 self._messages[key] = operation, data
 
-    def number(self, communicator: str) -> int:
-        """Of the operation that this rank has begun last."""
-        return self._operations.get(communicator, (0, ""))[0]
+    def progress(self, communicator: str) -> tuple[int, str]:
+        """The number of the operation that this rank has begun last, and which it is."""
+        return self._operations.get(communicator, (0, ""))
 
     def take(self, key: Key, timeout_s: float) -> Any:
         """The message, once it has come.
@@ -139,7 +146,7 @@ class Mailbox:
         """A message can be taken in: nothing has ended, and it fits to what this rank does."""
         if self._error is not None:
             raise self._error
-        number, ours = self._operations.get(key[0], (0, ""))
+        number, ours = self.progress(key[0])
         if key[1] < number or (key[1] == number and operation != ours):
             raise Different(ours, key[3], operation)
 
@@ -164,6 +171,7 @@ class Mailbox:
             self._waits.clear()
             for wait in waits:
                 wait.fail(self._error)
+        self._wake_sleepers()
 
     def note_returned(self, rank: int) -> None:
         """This rank sends nothing more."""
@@ -176,6 +184,25 @@ class Mailbox:
                     for key in meeting.waits:
                         if (wait := self._waits.pop(key, None)) is not None:
                             wait.fail(Gone(rank))
+        self._wake_sleepers()
+
+    def wake_at_end(self, sleeper: Sleeper) -> None:
+        """Wakes it whenever `reason_to_end` may have changed, for as long as it is referred to."""
+        with self._lock:
+            self._sleepers.add(sleeper)
+
+    def reason_to_end(self, ranks: Sequence[int]) -> BaseException | None:
+        """What a wait for these ranks raises from now on: that all is over, or that one has returned."""
+        if (error := self._error) is not None:
+            return type(error)(*error.args)  # one that is kept would keep the frames that it passes
+        gone = [Gone(rank) for rank in ranks if rank in self._gone]
+        return gone[0] if gone else None
+
+    def _wake_sleepers(self) -> None:
+        with self._lock:
+            sleepers = tuple(self._sleepers)
+        for sleeper in sleepers:
+            sleeper.wake()
 
     def end_at_stop(self) -> None:
         """Has the program's stop end all waits, in threads as well."""

@@ -13,19 +13,25 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from launchpad.address import Address
 from launchpad.collectives.generation import Generation
+from launchpad.collectives.host_memory import HostMemory, open_together
 from launchpad.collectives.mailbox import Different, Gone, Key, Mailbox
 from launchpad.courier import Client, CourierError, close
+from launchpad.courier.client.client import count_call
 from launchpad.errors import LaunchpadError, PeerFailed, Stopped
 from launchpad.nodes.courier import CourierHandle
 
 _MARGIN_S = 5.0
 _LOOK_S = 0.2
+_COMPARE_S = 1.0
+"""How long ranks wait for each other in memory before they ask what the absent ones do."""
+
 _REPLIES = 1 << 16
 """Added to the step of a message that is a reply."""
 
@@ -65,9 +71,9 @@ class Port:
         except Stopped:
             raise _stopping(generation) from None
 
-    def progress(self, generation: int, communicator: str) -> int:
-        """The number of the operation that this rank has begun last."""
-        return self.mailbox(generation).number(communicator)
+    def progress(self, generation: int, communicator: str) -> tuple[int, str]:
+        """The number of the operation that this rank has begun last, and which it is."""
+        return self.mailbox(generation).progress(communicator)
 
     def mailbox(self, generation: int) -> Mailbox:
         """That of a generation, which may not have begun here yet."""
@@ -223,10 +229,39 @@ class RankEdges:
                 client = self._client(0)
                 return client.meet(generation.number, key, self._operation, data, limit_s)
             return self._mailbox.meet(key, self._operation, data, limit_s, self.ranks, answer)
-        except Different as different:
-            failed = generation.mismatch(*different.args)
-        except (Gone, CourierError, LaunchpadError, TimeoutError) as error:
+        except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
             failed = error
+        raise self._failed(0, failed)
+
+    def open_memory(self, row_bytes: int) -> HostMemory | None:
+        """A row for each rank and the means to wake them; None, for all, if they are not on one host."""
+        return open_together(self._mailbox, self.ranks, self.rank, row_bytes, self.meet)
+
+    def meet_in(self, memory: HostMemory, n_bytes: int) -> None:
+        """Returns when all have come here, each with so many bytes in its row, which the others now read.
+
+        Raises as `meet` does. Edges count it as calls of `share`.
+        """
+        generation, number, operation = self.generation, self._number, self._operation
+        began = time.monotonic()
+        try:
+            memory.announce(number, operation)
+            while absent := memory.wait(number, operation, min(self._timeout_s, _COMPARE_S)):
+                if time.monotonic() > began + self._timeout_s:
+                    raise TimeoutError
+                for rank in absent:  # which may wait for a message of ours
+                    client = self._client(self.ranks.index(rank))
+                    theirs = client.progress(generation.number, self._communicator)
+                    if theirs[0] == number and theirs[1] != operation:
+                        raise Different(operation, rank, theirs[1])
+        except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
+            failed = error
+        else:
+            took_s = time.monotonic() - began
+            for rank in range(self.size):
+                if rank != self.rank:
+                    count_call(self._client(rank), "share", took_s, n_bytes)
+            return
         raise self._failed(0, failed)
 
     def receive(self, rank: int, step: int) -> Any:
@@ -299,6 +334,8 @@ class RankEdges:
         generation = self.generation
         if generation.error is not None:
             return generation.error
+        if isinstance(error, Different):
+            return generation.mismatch(*error.args)
         if isinstance(error, TimeoutError):
             return self._late()
         if isinstance(error, Gone):
@@ -314,7 +351,7 @@ class RankEdges:
                 continue
             with contextlib.suppress(CourierError, LaunchpadError):
                 client = self._client(rank).with_options(timeout_s=_MARGIN_S)
-                if client.progress(generation.number, self._communicator) >= self._number:
+                if client.progress(generation.number, self._communicator)[0] >= self._number:
                     continue
             absent.append(generation.name_of(number))
         return generation.error or generation.late(

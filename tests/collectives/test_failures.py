@@ -62,6 +62,7 @@ def test_one_that_returns_while_others_wait_for_it_is_named() -> None:
         ("size", ["all_reduce('sum') of 2 × float64", "all_reduce('sum') of 3 × float64"]),
         ("dtype", ["1,048,576 × float64", "1,048,576 × float32"]),
         ("operation", ["broadcast from rank 0 of 3 × float64", "barrier 'here'"]),
+        ("silence", ["barrier 'here'", "all_reduce('sum') of 3 × float64"]),
     ],
 )
 def test_ranks_that_do_different_things_are_both_named(how: str, texts: list[str]) -> None:

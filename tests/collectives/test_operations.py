@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +11,20 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from launchpad.collectives import courier_operations
+from launchpad.collectives import courier_operations, host_memory
 from tests.helpers.collective_nodes import Pair, in_ranks, values
 
 DTYPES = "bool i1 u1 i2 i4 i8 u8 f2 f4 f8 c8 c16".split()
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-@pytest.fixture(params=["at root", "direct", "ring"])
+@pytest.fixture(params=["in memory", "at root", "direct", "ring"])
 def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whatever the size, this one."""
-    if request.param != "at root":
+    if request.param in ("direct", "ring"):
         monkeypatch.setattr(courier_operations, "SMALL", -1)
+    if request.param == "at root":
+        monkeypatch.setattr(host_memory, "boot_id", lambda: os.urandom(16))  # each on another host
     if request.param == "ring":
         monkeypatch.setattr(courier_operations, "MANY", 1)
     return str(request.param)
@@ -166,19 +169,19 @@ def reduce_often(group: lp.Collective, size: int) -> None:
         group.all_reduce(np.ones(size))
 
 
-@pytest.mark.parametrize("n", [2, 4])
-def test_each_rank_sends_the_least_that_is_possible(n: int) -> None:
+@pytest.mark.parametrize(("n", "size"), [(2, 1 << 20), (4, 1 << 20), (2, 1 << 10)])
+def test_each_rank_sends_the_least_that_is_possible(n: int, size: int) -> None:
     program = lp.Program("bytes")
     with program.group("rank"):
         for _ in range(n):
-            program.add_node(lp.CollectiveNode(reduce_often, 1 << 20))
+            program.add_node(lp.CollectiveNode(reduce_often, size))
 
     running = lp.testing.run(program, launch_type="test_mp")
 
     edges = running.edges()
     for rank in range(n):
-        method = "put" if n == 2 else "swap"
+        method = "share" if size < 1 << 20 else "put" if n == 2 else "swap"
         asked = edges.total(caller=f"rank-{rank}", method=method).bytes_sent
         answered = edges.total(server=f"rank-{rank}", method=method).bytes_received
-        least = 2 * 2 * (n - 1) / n * (8 << 20)
+        least = 2 * 2 * (n - 1) / n * 8 * size
         assert asked + answered == pytest.approx(least, rel=0.01)

@@ -79,7 +79,7 @@ def lose_one(group: lp.Collective, how: str, busy: bool) -> Any:
         while group.generation == 1:
             if busy and group.rank == 0:
                 time.sleep(0.2)
-            group.all_reduce(np.ones(1 << 18))
+            group.all_reduce(np.ones(1 << (10 if busy else 18)))
     except lp.PeerFailed as failed:
         print("knows at", time.time(), failed.worker, failed.rank, flush=True)
         raise
@@ -96,7 +96,9 @@ def do_different_things(group: lp.Collective, how: str) -> None:
         group.all_reduce(np.ones(2 + group.rank))
     elif how == "dtype":
         group.all_reduce(np.ones(1 << 20, "f4" if group.rank else "f8"))
-    elif group.rank:
+    elif how == "silence" and group.rank:  # rank 0 waits for a message, and sends none
+        group.all_reduce(np.ones(3))
+    elif how == "silence" or group.rank:
         group.barrier("here")
     else:
         group.broadcast(np.ones(3))
