@@ -16,7 +16,10 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server.dispatcher import UnclaimedStreams
 from launchpad.courier.streams import arguments
+from launchpad.courier.streams.items import decode_item
 from launchpad.courier.streams.receiver import (
+    ENDED,
+    NOT_HERE,
     WINDOW_BYTES,
     WINDOW_ITEMS,
     StreamReceiver,
@@ -31,16 +34,25 @@ class Wire:
 
     def __init__(self, items: object) -> None:
         self.outgoing = StreamSender(iter(items))
+        self.outgoing.put = self._carry
         self.incoming = StreamReceiver(0, self._credit, MethodCounts())
         self.incoming.open()
+        self.frames: list[framing.Fields] = []
 
     def pump(self) -> int:
-        """Sends all that there is room for; returns how many frames that were."""
-        n = 0
+        """Sends all that there is room for; returns how many items that were."""
+        before = self.incoming.n_items
         while self.outgoing.has_credit:
-            self.incoming.receive(decode(self.outgoing.step()))
-            n += 1
-        return n
+            self.outgoing.pull(lambda: None)
+            self.outgoing.put_waiting()
+        return self.incoming.n_items - before
+
+    def take(self) -> object:
+        return decode_item(self.incoming.take())
+
+    def _carry(self, chunks) -> None:
+        self.frames.append(decode(chunks))
+        self.incoming.receive(self.frames[-1])
 
     def _credit(self, chunks) -> None:
         self.outgoing.allow(*decode_credit(decode(chunks)))
@@ -57,12 +69,6 @@ def decode(chunks) -> framing.Fields:
         data = data[n:]
     (frame,) = frames
     return frame
-
-
-def value(frame: framing.Fields) -> object:
-    import pickle
-
-    return pickle.loads(frame[3], buffers=frame[4])
 
 
 # Credits.
@@ -104,11 +110,11 @@ def test_items_of_any_size_get_through(size: int) -> None:
 
     while True:
         ends.pump()
-        frame = ends.incoming.take()
-        assert frame is not None
-        if frame[0] == framing.END:
+        item = ends.take()
+        assert item is not NOT_HERE
+        if item is ENDED:
             break
-        taken.append(value(frame)[0])
+        taken.append(item[0])
 
     assert taken == list(range(8))
 
@@ -118,9 +124,7 @@ def test_an_end_follows_the_items_before_it() -> None:
 
     ends.pump()
 
-    assert [value(ends.incoming.take()) for _ in range(3)] == [0, 1, 2]
-    assert ends.incoming.take()[0] == framing.END
-    assert ends.incoming.take()[0] == framing.END
+    assert [ends.take() for _ in range(5)] == [0, 1, 2, ENDED, ENDED]
 
 
 def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
@@ -131,7 +135,7 @@ def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
     ends.incoming.abort(first)
     ends.incoming.abort(second)
 
-    assert ends.incoming.take()[0] != framing.END
+    assert ends.take() == 0
     assert ends.incoming.error is first
 
 
