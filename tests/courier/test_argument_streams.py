@@ -106,6 +106,26 @@ def test_an_iterator_that_is_given_twice_is_one(serve, connect, address) -> None
 
 
 @pytest.mark.every_transport
+def test_items_that_the_client_makes_quickly_do_not_wait_for_a_slow_one(
+    serve, connect, address, gate
+) -> None:
+    """Those that share a frame do not wait for one that does not come."""
+
+    def items() -> Iterator[int]:
+        yield from range(50)
+        gate.wait()
+        yield 50
+
+    def take(numbers: Iterator[int]) -> list[int]:
+        first = [next(numbers) for _ in range(50)]
+        gate.set()
+        return first + list(numbers)
+
+    serve(address, take=take)
+
+    assert connect(address, call_timeout=20).take(items()) == list(range(51))
+
+
 def test_arrays_and_other_arguments_go_with_it(serve, connect, address) -> None:
     def scale(batches, by):
         return np.sum([(batch * by).sum() for batch in batches])

@@ -112,6 +112,7 @@ class StreamCall:
         self.options = channel.options
         self._counts = channel.counts[method]
         self.connection = SharedConnection(connection, self, channel.release_connection)
+        self.connection.may_spin = not arguments
         self.incoming = StreamReceiver(0, self.connection.send, self._counts)
         self._answer: framing.Fields | None = None
         self._is_open = False  # it was answered with a stream
@@ -345,8 +346,12 @@ class ArgumentSender:
             while not connection.queue.flush_all():  # a closed queue has nothing left
                 connection.queue.wait_until_writable(1.0)
 
-    def _hold(self) -> None:
-        _stall_checks.add(self._write_if_stalled)
+    def _hold(self) -> bool:
+        try:
+            _stall_checks.add(self._write_if_stalled)
+        except RuntimeError:  # out of threads
+            return False
+        return True
 
     def _write_if_stalled(self, now: float) -> bool:
         """Writes what waits for an iterator that blocks; True as long as that is to be looked for."""

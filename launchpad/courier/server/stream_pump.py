@@ -235,12 +235,13 @@ class StreamWriter:
         self.put(chunks)
         self.flush_quietly()
 
-    def hold(self) -> None:
-        """From now on items may wait, which are to be written soon even if the caller does not flush."""
+    def hold(self) -> bool:
+        """From now on items may wait: they are written soon even if the caller does not flush."""
         self._is_holding = True
         if not self._is_tracked:
             self._is_tracked = True
             self._core.watch(self)
+        return True
 
     def take_over_if_stalled(self, now: float) -> Job | None:
         """For the leader of the pool: writes what an iterator that blocks has left behind."""

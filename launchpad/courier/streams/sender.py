@@ -94,6 +94,12 @@ class StreamSender:
         )
 
     @property
+    def _may_share(self) -> bool:
+        return (
+            self.takes_bytes >= SHARED_ITEMS * SHARED_BYTES
+        )  # more than a frame of several ever has
+
+    @property
     def has_waiting(self) -> bool:
         """Items were taken from the iterator, and have no frame yet."""
         return bool(self._waiting)
@@ -103,19 +109,18 @@ class StreamSender:
         self._allowed_items += items
         self._allowed_bytes += n_bytes
 
-    def pull(self, hold: Callable[[], object]) -> None:
+    def pull(self, hold: Callable[[], bool]) -> None:
         """Takes the next item; when the last ones came quickly, more of them as long as they do.
 
-        They wait for `put_waiting`, which has to follow. `hold()` is called before any of them waits for
-        the iterator: should that block, another thread has to call `put_waiting` soon.
+        They wait for `put_waiting`, which has to follow. `hold()` is asked before any of them waits for
+        the iterator, and is true if another thread calls `put_waiting` soon should that block.
         """
         step, waiting, step_s = self._iterator.__next__, self._waiting, self._step_s
         room = min(SHARED_ITEMS, self._allowed_items - self._sent_items)
-        is_steady = self._n_quick >= _STEADY_AFTER
+        tiny, largest = (TINY_BYTES, LARGEST_INT) if self._may_share else (0, 0)
+        is_steady = self._n_quick >= _STEADY_AFTER and self._may_share and hold()
         now = _monotonic()
         until = now + _HOLD_S
-        if is_steady:
-            hold()
         while True:
             if step_s is not None:
                 self._renew_deadline(step_s)
@@ -126,8 +131,8 @@ class StreamSender:
             except BaseException as error:  # SystemExit too: a consumer must not end its server
                 return self._put_end(pickling.encode_error(error))
             kind = type(item)
-            if (kind in SIZED and len(item) < TINY_BYTES) or (
-                kind in UNSIZED and (kind is not int or -LARGEST_INT < item < LARGEST_INT)
+            if (kind in SIZED and len(item) < tiny) or (
+                kind in UNSIZED and (kind is not int or -largest < item < largest)
             ):
                 waiting.append(item)
                 room -= 1
@@ -228,7 +233,8 @@ class StreamSender:
     # With the lock held, since frames have to be put in the order of their items.
 
     def _put_waiting(self) -> None:
-        while items := self._waiting[:SHARED_ITEMS]:
+        most = SHARED_ITEMS if self._may_share else 1
+        while items := self._waiting[:most]:
             del self._waiting[: len(items)]
             if len(items) > 1:
                 body = encode_shared(items)
