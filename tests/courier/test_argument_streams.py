@@ -576,6 +576,26 @@ def test_both_ways_at_once(serve, connect, address, size, is_async) -> None:
     assert found == [2 * i for i in range(50)]
 
 
+def test_what_waits_is_sent_although_credit_for_an_argument_was_sent_before_it(
+    serve, connect, address, gate
+) -> None:
+    def rows(numbers: Iterator[int]) -> Iterator[int]:
+        yield next(numbers)
+        until(lambda: numbers._incoming.n_items == WINDOW_ITEMS)
+        yield from range(1, 40)
+        for _ in range(WINDOW_ITEMS // 2 - 1):
+            next(numbers)
+        yield from range(40, 45)
+        gate.wait()
+
+    serve(address, rows=rows)
+    stream = connect(address, call_timeout=20).rows(itertools.count())
+
+    assert [next(stream) for _ in range(45)] == list(range(45))
+    gate.set()
+    stream.close()
+
+
 @pytest.mark.every_transport
 @pytest.mark.parametrize("is_async", [False, True])
 def test_both_sides_may_make_many_large_items_before_they_take_any(

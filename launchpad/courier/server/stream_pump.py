@@ -2,7 +2,7 @@
 
            ┌──────────────────────────── credit, room in the socket ───────────────────────┐
            ▼                                                                                │
-    idle ──claim──▶ running: pull, flush ──no credit, socket full──▶ idle ─────────────┘
+    idle ──claim──▶ running: pull, flush ──no credit, socket full──▶ idle ──────────────────┘
            └─ cancelled ─▶ close ─▶ done      └──END is written──▶ close ─▶ done
 
 A plain iterator is stepped by the thread that brings the credit; without credit it takes no thread.
@@ -74,16 +74,16 @@ class Pump(Promise):
                     break
                 self.is_running = True
             try:
-                if not self.outgoing.is_cancelled and not outgoing.has_ended:
+                if not outgoing.is_cancelled and not outgoing.has_ended:
                     outgoing.context.run(self._send_items)
-                if self.outgoing.is_cancelled or (outgoing.has_ended and not self._is_stuck):
+                if outgoing.is_cancelled or (outgoing.has_ended and not self._is_stuck):
                     try:
                         outgoing.context.run(outgoing.close)
                     except BaseException:
                         show_close_error()
                     self.set_result(None)
             except OSError as error:  # the connection's: what the iterator raises is sent
-                self.outgoing.is_cancelled, lost = True, error
+                outgoing.is_cancelled, lost = True, error
             finally:
                 self.is_running = False
         if lost is not None:
@@ -113,6 +113,7 @@ class Pump(Promise):
         while outgoing.has_credit and not outgoing.is_cancelled:
             began = time.monotonic()
             outgoing.pull(writer.hold)
+            writer.is_holding = False
             if time.monotonic() - began > _SLOW_S:
                 writer.check_peer()
             self._is_stuck = True  # first, because `_drained` may be called before `flush` returns
@@ -204,7 +205,7 @@ class StreamWriter:
         self._lock = threading.Lock()
         self._waits_writable = False
         self.is_closed = False  # nothing is written any more
-        self._is_holding = False  # items may wait for later ones to join them
+        self.is_holding = False  # the pump is about to let items wait for later ones
         self._n_flushes = 0
         self._seen = (0, 0.0)  # flushes when the leader last saw a new number, and when that was
         self._is_tracked = False
@@ -213,7 +214,6 @@ class StreamWriter:
         """Writes what was put; False when that has to wait for the client to read."""
         if self.outgoing is not None:
             self.outgoing.put_waiting()
-        self._is_holding = False
         self._n_flushes += 1
         while not self._queue.flush_all():
             if may_linger and self._queue.wait_until_writable(LINGER_S):
@@ -237,7 +237,7 @@ class StreamWriter:
 
     def hold(self) -> bool:
         """From now on items may wait: they are written soon even if the caller does not flush."""
-        self._is_holding = True
+        self.is_holding = True
         if not self._is_tracked:
             self._is_tracked = True
             self._core.watch(self)
@@ -248,12 +248,12 @@ class StreamWriter:
         n_flushes, since = self._seen
         if n_flushes != self._n_flushes:
             self._seen = self._n_flushes, now
-        elif self._is_holding and now - since >= _STALL_S:
+        elif self.outgoing is not None and self.outgoing.has_waiting and now - since >= _STALL_S:
             return FunctionJob(self.flush_quietly)
         elif now - since >= _UNWATCH_S:
             self._is_tracked = False
             self._core.unwatch(self)
-            if self._is_holding and not self.is_closed:
+            if self.is_holding and not self.is_closed:
                 self.hold()
         return None
 

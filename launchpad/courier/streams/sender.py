@@ -94,15 +94,14 @@ class StreamSender:
         )
 
     @property
-    def _may_share(self) -> bool:
-        return (
-            self.takes_bytes >= SHARED_ITEMS * SHARED_BYTES
-        )  # more than a frame of several ever has
-
-    @property
     def has_waiting(self) -> bool:
         """Items were taken from the iterator, and have no frame yet."""
         return bool(self._waiting)
+
+    @property
+    def _may_share(self) -> bool:
+        """The other side takes more at once than any frame of several items has."""
+        return self.takes_bytes >= 2 * SHARED_ITEMS * SHARED_BYTES
 
     def allow(self, items: int, n_bytes: int) -> None:
         """The other side has room for so many more."""
