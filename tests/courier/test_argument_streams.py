@@ -106,6 +106,26 @@ def test_an_iterator_that_is_given_twice_is_one(serve, connect, address) -> None
 
 
 @pytest.mark.every_transport
+def test_items_that_the_client_makes_quickly_do_not_wait_for_a_slow_one(
+    serve, connect, address, gate
+) -> None:
+    """Those that share a frame do not wait for one that does not come."""
+
+    def items() -> Iterator[int]:
+        yield from range(50)
+        gate.wait()
+        yield 50
+
+    def take(numbers: Iterator[int]) -> list[int]:
+        first = [next(numbers) for _ in range(50)]
+        gate.set()
+        return first + list(numbers)
+
+    serve(address, take=take)
+
+    assert connect(address, call_timeout=20).take(items()) == list(range(51))
+
+
 def test_arrays_and_other_arguments_go_with_it(serve, connect, address) -> None:
     def scale(batches, by):
         return np.sum([(batch * by).sum() for batch in batches])
@@ -554,6 +574,26 @@ def test_both_ways_at_once(serve, connect, address, size, is_async) -> None:
     found = [int(array[-1]) for array in connect(address).double(arrays())]
 
     assert found == [2 * i for i in range(50)]
+
+
+def test_what_waits_is_sent_although_credit_for_an_argument_was_sent_before_it(
+    serve, connect, address, gate
+) -> None:
+    def rows(numbers: Iterator[int]) -> Iterator[int]:
+        yield next(numbers)
+        until(lambda: numbers._incoming.n_items == WINDOW_ITEMS)
+        yield from range(1, 40)
+        for _ in range(WINDOW_ITEMS // 2 - 1):
+            next(numbers)
+        yield from range(40, 45)
+        gate.wait()
+
+    serve(address, rows=rows)
+    stream = connect(address, call_timeout=20).rows(itertools.count())
+
+    assert [next(stream) for _ in range(45)] == list(range(45))
+    gate.set()
+    stream.close()
 
 
 @pytest.mark.every_transport

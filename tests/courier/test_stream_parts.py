@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import socket
 import struct
 import threading
@@ -15,8 +16,16 @@ from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server.dispatcher import UnclaimedStreams
-from launchpad.courier.streams import arguments
+from launchpad.courier.streams import arguments, sender
+from launchpad.courier.streams.items import (
+    SHARED_BYTES,
+    SHARED_ITEMS,
+    decode_item,
+    decode_shared,
+)
 from launchpad.courier.streams.receiver import (
+    ENDED,
+    NOT_HERE,
     WINDOW_BYTES,
     WINDOW_ITEMS,
     StreamReceiver,
@@ -31,16 +40,28 @@ class Wire:
 
     def __init__(self, items: object) -> None:
         self.outgoing = StreamSender(iter(items))
+        self.outgoing.put = self._carry
         self.incoming = StreamReceiver(0, self._credit, MethodCounts())
         self.incoming.open()
+        self.frames: list[framing.Fields] = []
 
     def pump(self) -> int:
-        """Sends all that there is room for; returns how many frames that were."""
-        n = 0
+        """Sends all that there is room for; returns how many items that were."""
+        before = self.incoming.n_items
         while self.outgoing.has_credit:
-            self.incoming.receive(decode(self.outgoing.step()))
-            n += 1
-        return n
+            self.pump_once()
+        return self.incoming.n_items - before
+
+    def pump_once(self) -> None:
+        self.outgoing.pull(lambda: True)
+        self.outgoing.put_waiting()
+
+    def take(self) -> object:
+        return decode_item(self.incoming.take())
+
+    def _carry(self, chunks) -> None:
+        self.frames.append(decode(chunks))
+        self.incoming.receive(self.frames[-1])
 
     def _credit(self, chunks) -> None:
         self.outgoing.allow(*decode_credit(decode(chunks)))
@@ -57,12 +78,6 @@ def decode(chunks) -> framing.Fields:
         data = data[n:]
     (frame,) = frames
     return frame
-
-
-def value(frame: framing.Fields) -> object:
-    import pickle
-
-    return pickle.loads(frame[3], buffers=frame[4])
 
 
 # Credits.
@@ -104,11 +119,11 @@ def test_items_of_any_size_get_through(size: int) -> None:
 
     while True:
         ends.pump()
-        frame = ends.incoming.take()
-        assert frame is not None
-        if frame[0] == framing.END:
+        item = ends.take()
+        assert item is not NOT_HERE
+        if item is ENDED:
             break
-        taken.append(value(frame)[0])
+        taken.append(item[0])
 
     assert taken == list(range(8))
 
@@ -118,9 +133,7 @@ def test_an_end_follows_the_items_before_it() -> None:
 
     ends.pump()
 
-    assert [value(ends.incoming.take()) for _ in range(3)] == [0, 1, 2]
-    assert ends.incoming.take()[0] == framing.END
-    assert ends.incoming.take()[0] == framing.END
+    assert [ends.take() for _ in range(5)] == [0, 1, 2, ENDED, ENDED]
 
 
 def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
@@ -131,7 +144,7 @@ def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
     ends.incoming.abort(first)
     ends.incoming.abort(second)
 
-    assert ends.incoming.take()[0] != framing.END
+    assert ends.take() == 0
     assert ends.incoming.error is first
 
 
@@ -160,6 +173,138 @@ def test_an_item_without_credit_is_a_breach_of_the_protocol() -> None:
 def test_a_credit_that_is_none_is_a_breach_of_the_protocol(body: bytes) -> None:
     with pytest.raises(courier.ProtocolError):
         decode_credit((framing.CREDIT, 0, b"", body, (), 0, b""))
+
+
+# Frames.
+
+
+class Clock:
+    """Stands still unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(sender, "_monotonic", found)
+    return found
+
+
+def test_items_that_come_quickly_share_frames_and_keep_their_order(clock) -> None:
+    mixed = [0, "one", b"two", 3.5, None, True, {"six": 6}, (7,), -8, 1 << 5000]
+    ends = Wire(mixed * 20)
+    taken = []
+
+    while (item := ends.take()) is not ENDED:
+        if item is NOT_HERE:
+            ends.pump()
+        else:
+            taken.append(item)
+
+    assert taken == mixed * 20
+    assert len(ends.frames) < len(taken) / 4
+
+
+def test_a_slow_item_goes_at_once_and_so_do_those_that_follow_it(clock) -> None:
+    def items():
+        for i in range(60):
+            clock.now += 0.001 if i == 40 else 0.0
+            yield i
+
+    ends = Wire(items())
+    taken = []
+
+    while ends.outgoing.has_credit:
+        before = len(ends.frames)
+        ends.pump_once()
+        sent = [ends.take() for _ in range(ends.incoming.n_items - len(taken))]
+        taken += sent
+        if 40 in sent:
+            assert sent[-1] == 40  # it waits for none
+        assert len(ends.frames) == before + 1 or ends.outgoing.has_ended
+        if 41 <= taken[-1] < 48:
+            assert len(sent) == 1
+
+    assert taken == [*range(60), ENDED][: len(taken)]
+
+
+def test_a_generator_that_gives_one_list_again_and_again_is_read_as_it_was_then(clock) -> None:
+    def items():
+        growing: list[int] = []
+        for i in range(60):
+            growing.append(i)
+            yield growing
+
+    ends = Wire(items())
+    ends.pump()
+
+    assert [len(ends.take()) for _ in range(60)] == list(range(1, 61))
+
+
+def test_what_waits_for_an_iterator_that_blocks_is_put_by_another_thread(clock) -> None:
+    blocks, goes_on = threading.Event(), threading.Event()
+
+    def items():
+        yield from range(20)
+        blocks.set()
+        goes_on.wait(60)
+        yield 20
+
+    ends = Wire(items())
+    thread = threading.Thread(target=ends.pump)
+    thread.start()
+    assert blocks.wait(60)
+    ends.outgoing.put_waiting()
+    before = [ends.take() for _ in range(21)]
+    goes_on.set()
+    thread.join(60)
+
+    assert before == [*range(20), NOT_HERE]
+    assert [ends.take(), ends.take()] == [20, ENDED]
+
+
+def test_a_frame_that_items_share_is_limited_in_bytes_and_large_items_have_their_own(clock) -> None:
+    ends = Wire(b"x" * (3000 if i != 50 else 100_000) for i in range(60))
+
+    ends.pump()
+
+    sizes = [len(frame[3]) for frame in ends.frames]
+    assert max(sizes) < 101_000
+    assert sorted(sizes)[-2] < 2 * SHARED_BYTES * SHARED_ITEMS / 8
+    assert [len(ends.take()) for _ in range(60)] == [3000] * 50 + [100_000] + [3000] * 9
+
+
+def test_both_ends_count_the_same_items_and_bytes(clock) -> None:
+    ends = Wire([1, b"two", [3]] * 20)
+    ends.outgoing.counts, counts = MethodCounts(), ends.incoming._counts
+
+    ends.pump()
+    for _ in range(60):
+        ends.take()
+
+    assert counts.items == ends.outgoing.counts.items == 60
+    assert counts.bytes_in == ends.outgoing.counts.bytes_out > 0
+
+
+def test_where_the_other_side_takes_little_at_once_each_item_has_its_own_frame(clock) -> None:
+    ends = Wire([b"x" * 100, 1 << 500, "y"] * 10)
+    ends.outgoing.takes_bytes = 200
+
+    ends.pump()
+
+    assert len(ends.frames) == 31
+    assert ends.incoming.n_items == 30
+
+
+@pytest.mark.parametrize("body", [b"", b"no pickle", pickle.dumps(7)])
+def test_shared_frames_without_items_are_a_breach_of_the_protocol(body: bytes) -> None:
+    with pytest.raises(courier.ProtocolError, match="items of a stream"):
+        decode_shared(body)
 
 
 # Tickets.
@@ -253,6 +398,7 @@ def call_of(args: tuple, n_streams: int) -> tuple[bytes, bytes]:
     [
         (framing.ITEM, 0, b""),
         (framing.ITEM, 7, b""),
+        (framing.ITEMS, 7, b""),
         (framing.CREDIT, 3, struct.pack("<IQ", 1, 1)),
         (framing.CREDIT, 0, b"short"),
         (framing.STREAM, 0, b""),

@@ -154,18 +154,18 @@ def test_arrays_arrive_whole_private_and_writable(serve, connect, address) -> No
 
 def test_items_that_are_made_quickly_do_not_wait_for_a_slow_one(serve, connect, address, gate):
     def rows():
-        yield from range(10)
+        yield from range(50)
         gate.wait()
-        yield 10
+        yield 50
 
     serve(address, rows=rows)
     stream = connect(address, call_timeout=10).rows()
 
-    first = [next(stream) for _ in range(10)]
+    first = [next(stream) for _ in range(50)]
     gate.set()
 
-    assert first == list(range(10))
-    assert list(stream) == [10]
+    assert first == list(range(50))
+    assert list(stream) == [50]
 
 
 def test_several_threads_share_the_items_of_a_stream(serve, connect, address, count) -> None:
@@ -488,15 +488,16 @@ def test_an_item_that_cannot_be_unpickled_closes_the_stream(
 ) -> None:
     def rows():
         for i in numbers.count():
-            yield i if i < 3 else OnlyThere()
+            yield i if i < 30 else OnlyThere()
 
     serve(address, rows=rows)
     stream = connect(address).rows()
+    items: list[int] = []
 
     with pytest.raises(ImportError, match="not here") as caught:
-        for _ in stream:
-            pass
+        append_all(stream, items)
 
+    assert items == list(range(30))
     assert "an item of the stream 'rows'" in caught.value.__notes__[0]
     assert list(stream) == []
     assert numbers.closed.wait(SOON_S)

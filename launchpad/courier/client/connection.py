@@ -109,9 +109,11 @@ class ClientConnection:
             self._check_for_goaway(self.rest)
         return frames[0] if frames else None
 
-    def receive_all(self, flags: int = 0) -> Sequence[framing.Fields]:
+    def receive_all(self, flags: int = 0, *, may_spin: bool = False) -> Sequence[framing.Fields]:
         """Reads once, for a call with streams: the frames that are complete now. Raises as `receive` does."""
-        frames = self._decode(self.sock.recv_into(self._decoder.buffer, 0, flags))
+        buffer = self._decoder.buffer
+        n = self._receive(buffer) if may_spin else self.sock.recv_into(buffer, 0, flags)
+        frames = self._decode(n)
         self._check_for_goaway(frames)
         return frames
 

@@ -42,6 +42,7 @@ class SharedConnection:
         self._changed = threading.Condition()
         self._is_reading = False
         self._is_ours = True
+        self.may_spin = True  # no thread of ours needs the interpreter meanwhile
         self.is_over = False  # nothing more is read or written
 
     @property
@@ -136,7 +137,9 @@ class SharedConnection:
         try:
             if limit_s:
                 self._connection.limit(limit_s)
-            frames = self._connection.receive_all(0 if limit_s else socket.MSG_DONTWAIT)
+                frames = self._connection.receive_all(may_spin=self.may_spin)
+            else:
+                frames = self._connection.receive_all(socket.MSG_DONTWAIT)
         except BlockingIOError:
             pass
         except OSError as failed:

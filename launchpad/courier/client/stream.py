@@ -7,7 +7,7 @@ Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer tak
 
 from __future__ import annotations
 
-import pickle
+import contextlib
 import threading
 import time
 import weakref
@@ -21,14 +21,19 @@ from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.client.shared_connection import SharedConnection
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError, StreamBroken
+from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.courier.protocol import framing
-from launchpad.courier.streams.receiver import StreamReceiver, decode_credit
+from launchpad.courier.streams.items import decode_item
+from launchpad.courier.streams.receiver import ENDED, NOT_HERE, StreamReceiver, decode_credit
 from launchpad.courier.streams.sender import StreamSender, show_close_error
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
 
-_loads = pickle.loads
+_SCALARS = pickling.SCALARS
+_STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
+_UNWATCH_S = 1.0
+_stall_checks = PeriodicChecks("courier-stalled-streams", _STALL_S)
 _LAST_ANSWERS = frozenset({framing.RESULT, framing.ERROR, framing.NOT_RUN})  # no stream follows
 
 
@@ -63,10 +68,12 @@ class Stream(Iterator[Any]):
 
     def __init__(self, call: StreamCall) -> None:
         self._call = call
+        self._take = call.incoming.take
         self._abandon = weakref.finalize(self, call.abandon)
 
     def __next__(self) -> Any:
-        return self._call.take()
+        item = self._take()
+        return item if type(item) in _SCALARS else self._call.wait_for_item(item)
 
     def close(self) -> None:
         """Closes the server's iterator; iterating goes no further. Nothing happens the second time."""
@@ -105,6 +112,7 @@ class StreamCall:
         self.options = channel.options
         self._counts = channel.counts[method]
         self.connection = SharedConnection(connection, self, channel.release_connection)
+        self.connection.may_spin = not arguments
         self.incoming = StreamReceiver(0, self.connection.send, self._counts)
         self._answer: framing.Fields | None = None
         self._is_open = False  # it was answered with a stream
@@ -138,24 +146,23 @@ class StreamCall:
         for sender in self._senders.values():
             sender.start()  # to read, too: there may be no consumer for a while
 
-    def take(self) -> Any:
-        """The next item; waits for it. StopIteration at the end."""
-        frame = self.incoming.take()
-        if frame is None:
+    def wait_for_item(self, item: Any) -> Any:
+        """The item that `incoming.take` gave, or the next one to come. StopIteration at the end."""
+        if item is NOT_HERE:
             deadline = self.options.find_deadline(time.monotonic())
             check = SlowCallWatchdog(self._peer, self._method, may_ask=False).check
-            while (frame := self.incoming.take()) is None:
+            while (item := self.incoming.take()) is NOT_HERE:
                 self.connection.wait(lambda: self.incoming.is_ready, deadline, self.late, check)
-        return self._decode_item(frame)
+        return self._decode_item(item)
 
     def try_take(self) -> tuple[bool, Any]:
         """(True, the next item), or (False, None) when it is not here yet; for event loops.
 
         StopAsyncIteration at the end.
         """
-        frame = self.incoming.take()
+        item = self.incoming.take()
         try:
-            return (False, None) if frame is None else (True, self._decode_item(frame))
+            return (False, None) if item is NOT_HERE else (True, self._decode_item(item))
         except StopIteration:
             raise StopAsyncIteration from None
 
@@ -190,8 +197,7 @@ class StreamCall:
 
     def drop_inherited(self) -> None:
         self.connection.drop_inherited()
-        self.incoming = StreamReceiver(0, self.connection.send, self._counts)
-        self.incoming.abort(self._peer.lost(self._method, n_items=0))
+        self.incoming.drop_inherited(self._peer.lost(self._method, n_items=0))
 
     def late(self) -> Exception:
         """The error of a wait for an item past its deadline."""
@@ -207,7 +213,7 @@ class StreamCall:
         is_done = False
         for frame in frames:
             kind, number = frame[0], frame[1]
-            if kind in (framing.ITEM, framing.END) and number == 0:
+            if kind in (framing.ITEM, framing.ITEMS, framing.END) and number == 0:
                 self.incoming.receive(frame)
                 is_done = kind == framing.END
             elif kind == framing.CREDIT and number in self._senders:
@@ -230,10 +236,9 @@ class StreamCall:
         lost.__cause__ = error.with_traceback(None)
         self.incoming.abort(lost)
 
-    def _decode_item(self, frame: framing.Fields) -> Any:
+    def _decode_item(self, item: Any) -> Any:
         """The item; or raises StopIteration, or the error that the stream has ended with."""
-        kind, _, _, body, buffers, _, _ = frame
-        if kind == framing.END:
+        if item is ENDED:
             self._end_senders()
             error = self.incoming.error
             end, self.incoming.end = self.incoming.end, b""
@@ -251,7 +256,7 @@ class StreamCall:
             finally:
                 del error  # not part of the traceback, which the error keeps
         try:
-            return _loads(body) if not buffers else _loads(body, buffers=buffers)
+            return decode_item(item)
         except Exception as error:
             self.close()
             error.add_note(
@@ -280,7 +285,9 @@ class ArgumentSender:
     def __init__(self, call: StreamCall, outgoing: StreamSender, name: str) -> None:
         self._call = call
         self._outgoing = outgoing
-        self._is_cancelled = False
+        outgoing.put = call.connection.queue.put_chunks
+        self._n_pulls = 0
+        self._seen = (0, 0.0)  # pulls when a new number was seen last, and when that was
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._has_started = False
         self.is_sending = False  # the thread may use the connection
@@ -292,13 +299,13 @@ class ArgumentSender:
 
     def cancel(self) -> None:
         """The method takes no more."""
-        self._is_cancelled = True
+        self._outgoing.is_cancelled = True
         self._outgoing.interrupt()
         self.start()
 
     def end(self) -> None:
         """The call is over: closes the iterator, here if it was never stepped."""
-        self._is_cancelled = True
+        self._outgoing.is_cancelled = True
         self._outgoing.interrupt()
         if not self._has_started:
             self._has_started = True
@@ -326,16 +333,36 @@ class ArgumentSender:
         while not outgoing.has_ended:
             if not outgoing.has_credit:  # else it would not wait, but for its turn to look
                 connection.wait(
-                    lambda: connection.is_over or self._is_cancelled or outgoing.has_credit,
+                    lambda: connection.is_over or outgoing.is_cancelled or outgoing.has_credit,
                     None,
                     call.late,
                     lambda: None,
                 )
-            if connection.is_over or self._is_cancelled:
+            if connection.is_over or outgoing.is_cancelled:
                 return
-            connection.queue.put_chunks(outgoing.step())
+            self._n_pulls += 1
+            outgoing.pull(self._hold)
+            outgoing.put_waiting()
             while not connection.queue.flush_all():  # a closed queue has nothing left
                 connection.queue.wait_until_writable(1.0)
+
+    def _hold(self) -> bool:
+        try:
+            _stall_checks.add(self._write_if_stalled)
+        except RuntimeError:  # out of threads
+            return False
+        return True
+
+    def _write_if_stalled(self, now: float) -> bool:
+        """Writes what waits for an iterator that blocks; True as long as that is to be looked for."""
+        n_pulls, since = self._seen
+        if n_pulls != self._n_pulls:
+            self._seen = self._n_pulls, now
+        elif now - since >= _STALL_S:
+            self._outgoing.put_waiting()
+            with contextlib.suppress(OSError):  # the thread that reads finds the end
+                return not self._call.connection.queue.flush_all() or now - since < _UNWATCH_S
+        return not self._outgoing.has_ended
 
     def _close(self) -> None:
         try:

@@ -8,13 +8,14 @@ arguments. The end that consumes a stream gives credit for it; without credit th
     ──────                                                         ──────
     CALL  headers: STREAMS, how many arguments are streams ──────▶  runs the method
       ◀─────────────────── CREDIT 1: it wants items of argument 1
-    ITEM 1 · ITEM 1 · … · END 1 ─────────────────────────────────▶
+    ITEM 1 · ITEMS 1 · … · END 1 ────────────────────────────────▶
       ◀───────── CANCEL 1: it wants no more of them, nor an END
       ◀──────────────────────── RESULT or ERROR: all is over, or
       ◀──────────────────────────────────── STREAM: an iterator
     CREDIT 0 ────────────────────────────────────────────────────▶  steps it
-      ◀────────────────────────────── ITEM 0 · ITEM 0 · … · END 0: all is over
+      ◀────────────────────────────── ITEM 0 · ITEMS 0 · … · END 0: all is over
 
+ITEMS are several in one frame, which were waiting to be sent; each takes its credit (streams/items.py).
 An END has an empty body, or the exception that ended the stream. A connection that ends without
 one is an error for the consumer, never a silent end. To close a stream early the client closes the
 connection. A stream is never resumed.
@@ -25,7 +26,6 @@ thread of its own, as the connection's thread has to read what the method waits 
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
@@ -41,7 +41,8 @@ from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Reply
 from launchpad.courier.server.stream_pump import AsyncPump, Pump, StreamWriter
 from launchpad.courier.streams.arguments import opening
-from launchpad.courier.streams.receiver import StreamReceiver, decode_credit
+from launchpad.courier.streams.items import decode_item
+from launchpad.courier.streams.receiver import ENDED, NOT_HERE, StreamReceiver, decode_credit
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -134,7 +135,7 @@ class ServerStreamCall:
                     self.writer.submit(pump.run)
                 else:
                     pump.run()
-        elif kind in (framing.ITEM, framing.END) and number in self._arguments:
+        elif kind in (framing.ITEM, framing.ITEMS, framing.END) and number in self._arguments:
             self._arguments[number].receive(frame)
         else:
             raise ProtocolError(f"a frame of kind {kind} for stream {number}, which does not exist")
@@ -189,14 +190,14 @@ class ArgumentStream(Iterator[Any]):
         self._incoming = incoming
 
     def __next__(self) -> Any:
-        while (frame := self._incoming.take()) is None:
+        while (item := self._incoming.take()) is NOT_HERE:
             self._incoming.open()
             waiter = threading.Lock()
             waiter.acquire()
             self._incoming.notify(waiter.release)
             self._call.writer.flush_quietly()  # the method's own items must not wait for its arguments
             thread_pool.blocking_acquire(waiter)
-        return self._decode(frame, StopIteration)
+        return decode_item(item) if item is not ENDED else self._end(StopIteration)
 
     def __aiter__(self) -> ArgumentStream:
         return self
@@ -204,12 +205,12 @@ class ArgumentStream(Iterator[Any]):
     async def __anext__(self) -> Any:
         import asyncio
 
-        while (frame := self._incoming.take()) is None:
+        while (item := self._incoming.take()) is NOT_HERE:
             self._incoming.open()
             loop, arrived = asyncio.get_running_loop(), asyncio.Event()
             self._incoming.notify(partial(loop.call_soon_threadsafe, arrived.set))
             await arrived.wait()
-        return self._decode(frame, StopAsyncIteration)
+        return decode_item(item) if item is not ENDED else self._end(StopAsyncIteration)
 
     def close(self) -> None:
         """Takes no more: the caller's iterator is closed. Iterating goes no further."""
@@ -225,10 +226,8 @@ class ArgumentStream(Iterator[Any]):
         """The same, for `contextlib.aclosing`."""
         self.close()
 
-    def _decode(self, frame: framing.Fields, end: type[Exception]) -> Any:
-        """The item; after the last one raises what the caller's iterator did, or `end`."""
-        if frame[0] != framing.END:
-            return pickle.loads(frame[3], buffers=frame[4])
+    def _end(self, end: type[Exception]) -> NoReturn:
+        """Raises what the caller's iterator did, once, or else `end`."""
         incoming, call = self._incoming, self._call
         if incoming.error is not None:
             raise incoming.error

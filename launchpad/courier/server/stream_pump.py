@@ -2,12 +2,12 @@
 
            ┌──────────────────────────── credit, room in the socket ───────────────────────┐
            ▼                                                                                │
-    idle ──claim──▶ running: step, put, flush ──no credit, socket full──▶ idle ─────────────┘
+    idle ──claim──▶ running: pull, flush ──no credit, socket full──▶ idle ──────────────────┘
            └─ cancelled ─▶ close ─▶ done      └──END is written──▶ close ─▶ done
 
 A plain iterator is stepped by the thread that brings the credit; without credit it takes no thread.
-Small items that follow each other quickly are written together. Should the iterator then block with
-some of them not written, the pool's leader has them written after `_STALL_S`.
+Small items that follow each other quickly are written together, in one frame (streams/sender.py). Should
+the iterator then block with some of them not written, the pool's leader has them written after `_STALL_S`.
 
 An async iterator has one task on the server's event loop, for as long as the stream is open.
 
@@ -42,12 +42,7 @@ if TYPE_CHECKING:
 
 _STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
 _UNWATCH_S = 1.0
-_QUICK_S = 0.0001  # an item that took no longer may wait for the next one
-_HOLD_S = 0.001
-_HOLD_BYTES = 32 << 10
-_SLOW_S = 0.01  # after an item that took longer, the consumer is checked for
-
-_monotonic = time.monotonic
+_SLOW_S = 0.01  # after items that took longer, the consumer is checked for
 
 
 class Pump(Promise):
@@ -61,11 +56,10 @@ class Pump(Promise):
         self.outcome: Promise = self
         self.outgoing = outgoing
         self._writer = writer
+        outgoing.put, writer.outgoing = writer.put, outgoing
         self.is_running = False
-        self.is_cancelled = False
         self._run_lock = threading.Lock()
         self._is_stuck = False
-        self._has_flushed = False
         writer.on_drained = self._drained
 
     def run(self) -> None:
@@ -80,16 +74,16 @@ class Pump(Promise):
                     break
                 self.is_running = True
             try:
-                if not self.is_cancelled and not outgoing.has_ended:
+                if not outgoing.is_cancelled and not outgoing.has_ended:
                     outgoing.context.run(self._send_items)
-                if self.is_cancelled or (outgoing.has_ended and not self._is_stuck):
+                if outgoing.is_cancelled or (outgoing.has_ended and not self._is_stuck):
                     try:
                         outgoing.context.run(outgoing.close)
                     except BaseException:
                         show_close_error()
                     self.set_result(None)
             except OSError as error:  # the connection's: what the iterator raises is sent
-                self.is_cancelled, lost = True, error
+                outgoing.is_cancelled, lost = True, error
             finally:
                 self.is_running = False
         if lost is not None:
@@ -98,7 +92,7 @@ class Pump(Promise):
     def cancel(self) -> bool:
         """The consumer wants no more."""
         if not self.is_done:
-            self.is_cancelled = True
+            self.outgoing.is_cancelled = True
             self._writer.submit(self.run)
         return False
 
@@ -106,7 +100,7 @@ class Pump(Promise):
         """There is something to do, if no thread does it already (`is_running`)."""
         if self.is_done:
             return False
-        if self.is_cancelled:
+        if self.outgoing.is_cancelled:
             return True
         return not self._is_stuck and (self.outgoing.has_credit or self.outgoing.has_ended)
 
@@ -116,33 +110,16 @@ class Pump(Promise):
 
     def _send_items(self) -> None:
         outgoing, writer = self.outgoing, self._writer
-        held = 0
-        may_hold = self._has_flushed  # not the first item: a short stream needs no watch
-        flushed_at = stepped_at = _monotonic()
-        while outgoing.has_credit and not self.is_cancelled:
-            chunks = outgoing.step()
-            writer.put(chunks)
-            now = _monotonic()
-            took_s, stepped_at = now - stepped_at, now
-            held += len(chunks[0])
-            if (
-                may_hold
-                and took_s < _QUICK_S
-                and len(chunks) == 1  # what has buffers is written before they can change
-                and held < _HOLD_BYTES
-                and now - flushed_at < _HOLD_S
-                and outgoing.has_credit
-            ):
-                writer.hold()
-                continue
-            if took_s > _SLOW_S:
+        while outgoing.has_credit and not outgoing.is_cancelled:
+            began = time.monotonic()
+            outgoing.pull(writer.hold)
+            writer.is_holding = False
+            if time.monotonic() - began > _SLOW_S:
                 writer.check_peer()
             self._is_stuck = True  # first, because `_drained` may be called before `flush` returns
             if not writer.flush(may_linger=True):
                 return
             self._is_stuck = False
-            held, flushed_at = 0, now
-            may_hold = self._has_flushed = True
 
 
 class AsyncPump:
@@ -151,6 +128,7 @@ class AsyncPump:
     def __init__(self, outgoing: StreamSender, writer: StreamWriter, loop: EventLoop) -> None:
         self.outgoing = outgoing
         self._writer = writer
+        outgoing.put, writer.outgoing = writer.put, outgoing
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None
         self._is_stuck = False
@@ -177,9 +155,8 @@ class AsyncPump:
         try:
             while not outgoing.has_ended and not self._writer.is_closed:
                 await self._wait(lambda: outgoing.has_credit)
-                chunks = await outgoing.step_async()
-                self._writer.put(chunks)
-                if len(chunks) > 1 or outgoing.has_ended:
+                await outgoing.pull_async()
+                if not outgoing.has_waiting:  # a large one, which may change, or the end
                     self._flush()
                 elif not self._wants_flush:
                     self._wants_flush = True
@@ -220,6 +197,7 @@ class StreamWriter:
     def __init__(self, connection: ServerConnection, core: ServerCore) -> None:
         # Called on a thread of the pool when what `flush` had to leave has been written.
         self.on_drained: Callable[[], None] | None = None
+        self.outgoing: StreamSender | None = None  # whose items go with all that is flushed
         self._connection = connection
         self._core = core
         self._queue = WriteQueue(connection.sock)
@@ -227,14 +205,15 @@ class StreamWriter:
         self._lock = threading.Lock()
         self._waits_writable = False
         self.is_closed = False  # nothing is written any more
-        self._is_holding = False  # items that were put, for later ones to join them
+        self.is_holding = False  # the pump is about to let items wait for later ones
         self._n_flushes = 0
         self._seen = (0, 0.0)  # flushes when the leader last saw a new number, and when that was
         self._is_tracked = False
 
     def flush(self, *, may_linger: bool = False) -> bool:
         """Writes what was put; False when that has to wait for the client to read."""
-        self._is_holding = False
+        if self.outgoing is not None:
+            self.outgoing.put_waiting()
         self._n_flushes += 1
         while not self._queue.flush_all():
             if may_linger and self._queue.wait_until_writable(LINGER_S):
@@ -256,24 +235,25 @@ class StreamWriter:
         self.put(chunks)
         self.flush_quietly()
 
-    def hold(self) -> None:
-        """What was put is to be written soon, even if the caller does not flush."""
-        self._is_holding = True
+    def hold(self) -> bool:
+        """From now on items may wait: they are written soon even if the caller does not flush."""
+        self.is_holding = True
         if not self._is_tracked:
             self._is_tracked = True
             self._core.watch(self)
+        return True
 
     def take_over_if_stalled(self, now: float) -> Job | None:
         """For the leader of the pool: writes what an iterator that blocks has left behind."""
         n_flushes, since = self._seen
         if n_flushes != self._n_flushes:
             self._seen = self._n_flushes, now
-        elif self._is_holding and now - since >= _STALL_S:
+        elif self.outgoing is not None and self.outgoing.has_waiting and now - since >= _STALL_S:
             return FunctionJob(self.flush_quietly)
         elif now - since >= _UNWATCH_S:
             self._is_tracked = False
             self._core.unwatch(self)
-            if self._is_holding and not self.is_closed:
+            if self.is_holding and not self.is_closed:
                 self.hold()
         return None
 

@@ -1,6 +1,6 @@
 """The receiving end of a stream: items that have arrived, and the credit for more.
 
-    other side ──ITEM … END──▶ receive ──▶ arrived ──take──▶ consumer
+    other side ──ITEMS … END──▶ receive ──▶ arrived ──take──▶ consumer
                ◀──CREDIT──────────────────────────────┘
 
 Credit is given for what the consumer has taken, not for what has arrived. So the other side is
@@ -14,9 +14,11 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
+from launchpad.courier.streams.items import EncodedItem, decode_shared
 from launchpad.courier.telemetry.counters import MethodCounts
 
 WINDOW_ITEMS = 64
@@ -25,7 +27,7 @@ _HALF_ITEMS, _HALF_BYTES = WINDOW_ITEMS // 2, WINDOW_BYTES // 2
 
 _CREDIT = struct.Struct("<IQ")  # so many more items, and so many more bytes
 
-_END: framing.Fields = (framing.END, 0, b"", b"", (), 0, b"")
+ENDED, NOT_HERE = object(), object()
 
 Send = Callable[[Sequence[framing.Chunk]], object]
 
@@ -46,10 +48,12 @@ class StreamReceiver:
         self._send = send
         self._counts = counts
         self._lock = threading.Lock()
-        self._arrived: deque[framing.Fields] = deque()
-        self._window = 0
-        self._taken_items = 0  # since credit was given last
-        self._taken_bytes = 0
+        self._arrived: deque[Any] = deque()
+        self._frames: deque[tuple[int, int]] = deque()  # `n_items` at its end, and bytes of each
+        self._allowed = 0  # items, ever
+        self._n_credited = 0  # items that were taken, when credit was given last
+        self._taken_bytes = 0  # since then, of whole frames
+        self._credit_at = 0  # when so few are left there is something to do
         self._callbacks: list[Callable[[], object]] = []
         self.n_items = 0  # that have arrived, ever
         self.end: framing.Chunk | None = None  # the last frame's body, when it has come
@@ -68,25 +72,33 @@ class StreamReceiver:
     def open(self) -> None:
         """Gives the first credit; nothing happens the second time."""
         with self._lock:
-            if not self._window:
-                self._window = WINDOW_ITEMS
+            if not self._allowed:
                 self._give(WINDOW_ITEMS, WINDOW_BYTES)
 
     def receive(self, frame: framing.Fields) -> None:
-        """Takes an ITEM or END of the other side in; ProtocolError if there was no credit for it.
+        """Takes an ITEM, ITEMS or END of the other side in; ProtocolError if there was no credit for it.
 
         Nothing happens after the end.
         """
+        kind, body, buffers = frame[0], frame[3], frame[4]
+        items: Sequence[Any] = ()
+        if kind == framing.ITEMS:
+            items = decode_shared(body)
+        elif kind == framing.ITEM:
+            items = (EncodedItem(body, buffers),)
         with self._lock:
             if self.is_over:
                 return  # it was on its way when we were closed
-            if frame[0] == framing.END:
-                self.end = frame[3]
-            elif len(self._arrived) >= self._window:
+            if kind == framing.END:
+                self.end = body
+            elif self.n_items + len(items) > self._allowed:
                 raise ProtocolError("an item of a stream for which there was no credit")
             else:
-                self._arrived.append(frame)
-                self.n_items += 1
+                self.n_items += len(items)
+                size = framing.size(body, buffers) if buffers else len(body)
+                self._frames.append((self.n_items, size))
+                self._plan_credit()
+                self._arrived.extend(items)
         self._call_back()
 
     def abort(self, error: Exception) -> None:
@@ -107,6 +119,7 @@ class StreamReceiver:
         with self._lock:
             is_cut = bool(self._arrived) or not self.is_over
             self._arrived.clear()
+            self._frames.clear()
             if error is not None and is_cut:
                 self.error = self.error or error
             elif not self.is_over:
@@ -119,22 +132,23 @@ class StreamReceiver:
         """Forgets what has arrived. Takes no lock: for when no other thread is left."""
         self._arrived.clear()
 
-    def take(self) -> framing.Fields | None:
-        """The next item; an END when there will be no more; None as long as neither is here."""
-        with self._lock:
-            if not self._arrived:
-                return _END if self.is_over else None
-            frame = self._arrived.popleft()
-            body, buffers = frame[3], frame[4]
-            size = framing.size(body, buffers) if buffers else len(body)
-            self._taken_items += 1
-            self._taken_bytes += size
-            self._counts.items += 1
-            self._counts.bytes_in += size
-            if self._taken_items >= _HALF_ITEMS or self._taken_bytes >= _HALF_BYTES:
-                self._give(self._taken_items, self._taken_bytes)
-                self._taken_items = self._taken_bytes = 0
-            return frame
+    def drop_inherited(self, error: Exception) -> None:
+        """For a forked child, in which the lock may be held for ever: there will be no more."""
+        self._lock = threading.Lock()
+        self._arrived.clear()
+        self._callbacks.clear()
+        self.error = error
+
+    def take(self) -> Any:
+        """The next item, as `decode_item` takes it; NOT_HERE if it is still to come, ENDED if none will."""
+        try:
+            item = self._arrived.popleft()
+        except IndexError:
+            return ENDED if self.is_over and not self._arrived else NOT_HERE
+        self._counts.items += 1
+        if len(self._arrived) <= self._credit_at:
+            self._credit()
+        return item
 
     def notify(self, callback: Callable[[], object]) -> None:
         """Calls `callback()` once: when it is ready, in the thread that makes it so; now, if it is."""
@@ -144,10 +158,32 @@ class StreamReceiver:
                 return
         callback()
 
+    def _credit(self) -> None:
+        """Counts the frames of which all has been taken, and gives credit when it is half a window."""
+        with self._lock:
+            n_taken, frames = self.n_items - len(self._arrived), self._frames
+            while frames and frames[0][0] <= n_taken:
+                _, size = frames.popleft()
+                self._taken_bytes += size
+                self._counts.bytes_in += size
+            n_new = n_taken - self._n_credited
+            if n_new >= _HALF_ITEMS or self._taken_bytes >= _HALF_BYTES:
+                self._give(n_new, self._taken_bytes)
+                self._n_credited, self._taken_bytes = n_taken, 0
+            self._plan_credit()
+
+    # The rest is called with the lock held.
+
+    def _plan_credit(self) -> None:
+        if self._frames:
+            n_taken = min(self._frames[0][0], self._n_credited + _HALF_ITEMS)
+            self._credit_at = self.n_items - n_taken
+
     def _give(self, items: int, n_bytes: int) -> None:
-        """With the lock held: credit that followed the end would be taken for a frame of the next call."""
+        """Credit that followed the end would be taken for a frame of the next call."""
         if self.is_over:
             return
+        self._allowed += items
         body = _CREDIT.pack(items, n_bytes)
         self._send([framing.encode_small(framing.CREDIT, self._number, b"", body)])
 

@@ -1,15 +1,20 @@
 """The sending end of a stream: what an iterator gives, as frames, while the other side has room.
 
-    iterator ──step──▶ ITEM ITEM … END
+    iterator ──pull──▶ items that wait ──put_waiting──▶ ITEM ITEMS … END
                 ▲
               allow ◀── CREDIT of the other side (receiver.py)
 
-No I/O and no threads here: the caller steps it, and puts the frames on their way.
+No I/O and no threads here: the caller pulls, and what it gives as `put` puts the frames on their way.
+
+Whether the next item comes quickly is only known when it is there. So it is guessed from those before: a
+slow one, and those that follow it, go at once, each in a frame of its own. Where some have come quickly in
+a row the next share frames. Should the iterator block then, another thread puts what waits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import pickle
 import sys
 import threading
 import time
@@ -21,7 +26,22 @@ from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge
 from launchpad.courier.protocol import framing
+from launchpad.courier.streams.items import (
+    LARGEST_INT,
+    SHARED_BYTES,
+    SHARED_ITEMS,
+    SIZED,
+    TINY_BYTES,
+    UNSIZED,
+    encode_shared,
+)
 from launchpad.courier.telemetry.counters import MethodCounts
+
+_QUICK_S = 25e-6  # an item that took longer goes at once
+_STEADY_AFTER = 8  # quick ones in a row; the next may wait for each other
+_HOLD_S = 1e-3  # but not longer
+
+_dumps, _monotonic = pickle.dumps, time.monotonic
 
 
 class StreamSender:
@@ -35,7 +55,7 @@ class StreamSender:
         call_context: the call whose result it is. What the iterator calls has as much time for
             each item as that call had: so long its consumer waits for one.
 
-    One thread at a time may step or close it; any may `allow`.
+    One thread at a time may pull or close it; any may `allow` and `put_waiting`.
     """
 
     def __init__(
@@ -50,6 +70,11 @@ class StreamSender:
         self.counts: MethodCounts | None = None  # where its items are counted
         self.on_end: Callable[[], object] | None = None  # called before an END is made
         self.on_close: Callable[[bytes], object] | None = None  # told of the error it ended with
+        self.put: Callable[[Sequence[framing.Chunk]], object] = id  # takes a frame's chunks
+        self.is_cancelled = False  # no further item is wanted
+        self._lock = threading.Lock()
+        self._waiting: list[Any] = []  # items without a frame, as they stand in one
+        self._n_quick = 0  # items in a row
         self._iterator = iterator
         self._trace = b"" if call_context is None else call_context.trace
         deadline = None if call_context is None else call_context.deadline
@@ -63,40 +88,84 @@ class StreamSender:
     def has_credit(self) -> bool:
         """The other side takes one more."""
         return (
-            self._allowed_items > self._sent_items
+            self._allowed_items > self._sent_items + len(self._waiting)
             and self._allowed_bytes > self._sent_bytes
             and not self.has_ended
         )
+
+    @property
+    def has_waiting(self) -> bool:
+        """Items were taken from the iterator, and have no frame yet."""
+        return bool(self._waiting)
+
+    @property
+    def _may_share(self) -> bool:
+        """The other side takes more at once than any frame of several items has."""
+        return self.takes_bytes >= 2 * SHARED_ITEMS * SHARED_BYTES
 
     def allow(self, items: int, n_bytes: int) -> None:
         """The other side has room for so many more."""
         self._allowed_items += items
         self._allowed_bytes += n_bytes
 
-    def step(self) -> Sequence[framing.Chunk]:
-        """The next frame: an item, or the end, and why."""
-        if self._step_s is not None:
-            self._renew_deadline(self._step_s)
-        try:
-            item = next(self._iterator)
-        except StopIteration:
-            return self._end(b"")
-        except BaseException as error:  # SystemExit too: a consumer must not end its server
-            return self._end(pickling.encode_error(error))
-        return self._encode(item)
+    def pull(self, hold: Callable[[], bool]) -> None:
+        """Takes the next item; when the last ones came quickly, more of them as long as they do.
 
-    async def step_async(self) -> Sequence[framing.Chunk]:
-        """`step`, for an async iterator."""
+        They wait for `put_waiting`, which has to follow. `hold()` is asked before any of them waits for
+        the iterator, and is true if another thread calls `put_waiting` soon should that block.
+        """
+        step, waiting, step_s = self._iterator.__next__, self._waiting, self._step_s
+        room = min(SHARED_ITEMS, self._allowed_items - self._sent_items)
+        tiny, largest = (TINY_BYTES, LARGEST_INT) if self._may_share else (0, 0)
+        is_steady = self._n_quick >= _STEADY_AFTER and self._may_share and hold()
+        now = _monotonic()
+        until = now + _HOLD_S
+        while True:
+            if step_s is not None:
+                self._renew_deadline(step_s)
+            try:
+                item = step()
+            except StopIteration:
+                return self._put_end(b"")
+            except BaseException as error:  # SystemExit too: a consumer must not end its server
+                return self._put_end(pickling.encode_error(error))
+            kind = type(item)
+            if (kind in SIZED and len(item) < tiny) or (
+                kind in UNSIZED and (kind is not int or -largest < item < largest)
+            ):
+                waiting.append(item)
+                room -= 1
+            else:
+                room -= self._add(item)
+            before, now = now, _monotonic()
+            if now - before >= _QUICK_S:
+                self._n_quick = 0
+                return None
+            if not is_steady:
+                self._n_quick += 1
+                return None
+            if room <= 0 or now >= until or self.is_cancelled:
+                return None
+
+    async def pull_async(self) -> None:
+        """Takes the next item of an async iterator."""
         if self._step_s is not None:
             self._renew_deadline(self._step_s)
         try:
             item = await self._iterator.__anext__()
         except StopAsyncIteration:
-            return self._end(b"")
+            return self._put_end(b"")
         # A CancelledError goes on: it is ours.
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            return self._end(pickling.encode_error(error))
-        return self._encode(item)
+            return self._put_end(pickling.encode_error(error))
+        self._add(item)
+        return None
+
+    def put_waiting(self) -> None:
+        """Puts the items that wait; several share a frame. From any thread."""
+        if self._waiting:
+            with self._lock:
+                self._put_waiting()
 
     def interrupt(self) -> None:
         """Ends a step that waits, where that can be done from outside. From any thread."""
@@ -126,35 +195,67 @@ class StreamSender:
         finally:
             self._notify_closed()
 
-    def _encode(self, item: object) -> Sequence[framing.Chunk]:
+    def _add(self, item: object) -> int:
+        """Has an item wait, or puts a large one; returns how many tiny ones it counts for in a frame."""
         try:
             body, views = pickling.encode(item)
         except BaseException as error:
-            return self._end(pickling.encode_unpicklable(item, error, "had in its stream"))
+            self._put_end(pickling.encode_unpicklable(item, error, "had in its stream"))
+            return SHARED_ITEMS
         size = framing.size(body, views) if views else len(body)
         if size > self.takes_bytes:
             too_large = MessageTooLarge(
                 f"an item of the stream is {size} bytes, and the other side takes {self.takes_bytes} at "
                 "once. Make smaller items, or give the other side a larger max_bytes."
             )
-            return self._end(pickling.encode_error(too_large, is_ours=True))
-        self._sent_items += 1
-        self._sent_bytes += size
-        if self.counts is not None:
-            self.counts.items += 1
-            self.counts.bytes_out += size
-        if views or size > framing.SMALL:
-            return framing.encode(framing.ITEM, self.number, b"", body, views)
-        return (framing.encode_small(framing.ITEM, self.number, b"", body),)
+            self._put_end(pickling.encode_error(too_large, is_ours=True))
+        elif not views and size < SHARED_BYTES:
+            self._waiting.append(bytearray(body))
+            return 1 + size // TINY_BYTES
+        else:
+            with self._lock:
+                self._put_waiting()
+                self._put_item(body, views)
+        return SHARED_ITEMS
 
-    def _end(self, body: bytes) -> Sequence[framing.Chunk]:
+    def _put_end(self, body: bytes) -> None:
         if self.on_end is not None:
             self.on_end()
-        self.has_ended = self.has_reported_end = True
-        self._error = body
-        if body and self.counts is not None:
-            self.counts.errors += 1
-        return framing.encode(framing.END, self.number, b"", body)
+        with self._lock:
+            self._put_waiting()
+            self.has_ended = self.has_reported_end = True
+            self._error = body
+            if body and self.counts is not None:
+                self.counts.errors += 1
+            self.put(framing.encode(framing.END, self.number, b"", body))
+
+    # With the lock held, since frames have to be put in the order of their items.
+
+    def _put_waiting(self) -> None:
+        most = SHARED_ITEMS if self._may_share else 1
+        while items := self._waiting[:most]:
+            del self._waiting[: len(items)]
+            if len(items) > 1:
+                body = encode_shared(items)
+                self._count(len(items), len(body))
+                self.put((framing.encode_small(framing.ITEMS, self.number, b"", body),))
+            else:
+                (item,) = items
+                self._put_item(bytes(item) if type(item) is bytearray else _dumps(item, 5))
+
+    def _put_item(self, body: bytes, views: Sequence[memoryview] = ()) -> None:
+        self._count(1, framing.size(body, views) if views else len(body))
+        if views or len(body) > framing.SMALL:
+            self.put(framing.encode(framing.ITEM, self.number, b"", body, views))
+        else:
+            self.put((framing.encode_small(framing.ITEM, self.number, b"", body),))
+
+    def _count(self, items: int, n_bytes: int) -> None:
+        self._sent_items += items
+        self._sent_bytes += n_bytes
+        if self.counts is not None:
+            self.counts.items += items
+            self.counts.bytes_out += n_bytes
 
     def _notify_closed(self) -> None:
         on_close, self.on_close = self.on_close, None

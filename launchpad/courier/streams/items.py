@@ -1,0 +1,63 @@
+"""How the items of a stream stand in its frames, and what stands for one before it is taken.
+
+    ITEM    an item alone: its pickle, and buffers
+    ITEMS   several small ones: the pickle of a list, in which a scalar is an item, and a bytearray,
+            which is no scalar, the pickle of one
+
+Scalars are pickled and unpickled together, which costs a tenth of doing so one by one. What may change
+is pickled before the iterator goes on, and what may fail to unpickle is unpickled in its turn.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from launchpad.courier.codec import pickling
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol.framing import Chunk
+
+SHARED_ITEMS = 32  # in a frame: half a window, so that the other half is under way meanwhile
+SHARED_BYTES = 4 << 10  # larger items have a frame of their own, and are not copied
+TINY_BYTES = SHARED_BYTES * 4 // SHARED_ITEMS  # items that are larger count as several in a frame
+
+SIZED = frozenset({bytes, str})
+UNSIZED = pickling.SCALARS - SIZED
+LARGEST_INT = 1 << 8 * TINY_BYTES
+
+_dumps, _loads = pickle.dumps, pickle.loads
+
+
+class EncodedItem:
+    """An item that had a frame of its own, until it is taken."""
+
+    __slots__ = ("body", "buffers")
+
+    def __init__(self, body: Chunk, buffers: Any) -> None:
+        self.body = body
+        self.buffers = buffers
+
+
+def encode_shared(items: list[Any]) -> bytes:
+    """The body of a frame with these items: small scalars, and pickles of others as bytearrays."""
+    return _dumps(items, 5)
+
+
+def decode_shared(body: Chunk) -> list[Any]:
+    """What `encode_shared` was given. Raises ProtocolError for what is no such thing."""
+    try:
+        items = _loads(body)
+    except Exception as error:
+        raise ProtocolError(f"items of a stream that cannot be read: {error!r}") from error
+    if type(items) is not list:
+        raise ProtocolError("items of a stream that are no list")
+    return items
+
+
+def decode_item(item: Any) -> Any:
+    """The item itself. Raises what unpickling raises."""
+    if type(item) is bytearray:
+        return _loads(item)
+    if type(item) is EncodedItem:
+        return _loads(item.body, buffers=item.buffers)
+    return item
