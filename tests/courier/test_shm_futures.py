@@ -23,9 +23,9 @@ import launchpad as lp
 from launchpad import courier
 from launchpad.courier.client import answer_poller, shm_calls
 from launchpad.courier.client.channel import SocketChannel
-from launchpad.courier.client.shm_calls import MAX_CALLS
+from launchpad.courier.client.shm_calls import MAX_CALLS, ShmCalls
 from launchpad.courier.shm import segments
-from launchpad.courier.shm.sender import SharedBuffers
+from launchpad.courier.shm.sender import SharedBuffers, pool
 from launchpad.courier.transport.fault_injection import Faults
 from tests.courier.conftest import begin_source
 from tests.courier.test_shm import is_shared, n_mapped, n_open, numbers
@@ -344,6 +344,37 @@ def test_an_answer_that_has_come_is_had_without_waiting(client, no_tick) -> None
     assert select.select([connection.sock], [], [], 20)[0]
 
     assert future.result(0) == int(numbers(MB).sum())
+
+
+def test_the_segment_of_a_call_that_was_answered_serves_the_call_of_another_client(
+    serve, connect, short_directory, no_tick
+) -> None:
+    array = np.ones(4 * MB, np.uint8)
+    for i in range(2):
+        serve(f"unix:{short_directory}/{i}", total=lambda array: int(array.sum()))
+    first, second = (connect(f"unix:{short_directory}/{i}") for i in range(2))
+
+    futures = [first.futures.total(array)]
+    connection = until(lambda: futures[0].connection)
+    assert select.select([connection.sock], [], [], 20)[0]
+    until(lambda: all(segment.is_returned for segment in pool._segments))
+    futures.append(second.futures.total(array))
+
+    assert n_open() == 1
+    assert [future.result(20) for future in futures] == [4 * MB] * 2
+
+
+def test_calls_one_after_the_other_do_not_each_wake_the_poller(
+    client, no_tick, monkeypatch
+) -> None:
+    monkeypatch.setattr(ShmCalls, "_on_tick", lambda *_: False)  # they are done by then
+    for _ in range(2):
+        client.futures.total(numbers(MB)).result(20)
+    poller = client._channel.connections.get_shm_calls()._poller
+    until(lambda: poller.is_ticking)
+    monkeypatch.setattr(poller, "wake", pytest.fail)
+
+    client.futures.total(numbers(MB)).result(20)
 
 
 def test_an_answer_that_nobody_keeps_is_gone_at_once(client, no_tick) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -150,6 +151,25 @@ def test_an_answer_seen_at_once_wakes_it_up(pair: tuple[socket.socket, socket.so
     assert not watching._sleeps
 
 
+def test_one_that_spins_for_long_lets_other_threads_run(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    watching = SpinWaiter(ours, window_s=10.0)
+    spinning = threading.Thread(target=watching.receive, args=(memoryview(bytearray(16)),))
+    usual_s = sys.getswitchinterval()
+
+    sys.setswitchinterval(60.0)  # none loses the interpreter: they only let go of it
+    try:
+        spinning.start()
+        theirs.send(b"x")
+        spinning.join()
+    finally:
+        sys.setswitchinterval(usual_s)
+
+    assert not watching._sleeps  # it saw the answer while it spun
+
+
 def test_another_buffer_is_filled_when_it_is_given(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
@@ -181,7 +201,7 @@ def test_where_the_system_lacks_something_everybody_sleeps(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = pair
-    monkeypatch.setattr(spin_wait, "find_library", lambda: None)
+    monkeypatch.setattr(spin_wait, "find_library", lambda **_: None)
     watching, buffer = SpinWaiter(ours), memoryview(bytearray(16))
     theirs.send(b"hello")
 

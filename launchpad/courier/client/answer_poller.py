@@ -96,9 +96,11 @@ class AnswerPoller:
         self._wakeup.drop_inherited()
 
     def _main(self) -> None:
+        was_woken = False
         while True:
             self.is_ticking = False  # first: threads add a call, and then look at this
-            self.is_ticking = self._on_tick(time.monotonic() - _TICK_S)
+            self.is_ticking = self._on_tick(time.monotonic() - _TICK_S) or was_woken
+            was_woken = False
             first = self._pending.deadlines.first()
             left = _IDLE_S if first is None else max(0.0, first - time.monotonic()) + 0.0005
             timeout_s = min(left, _TICK_S if self.is_ticking else _IDLE_S)
@@ -106,6 +108,7 @@ class AnswerPoller:
             for fd, _ in events:
                 if fd == self._wakeup.fileno():
                     self._wakeup.drain()
+                    was_woken = True  # the next call will not have to
                 elif (watched := self._watched.get(fd)) is not None:
                     self._on_answer(*watched)
                     watched = None  # while we wait, it keeps no future, and what that has brought

@@ -36,7 +36,7 @@ from launchpad.courier.client.retry import NotRun
 from launchpad.courier.client.shm_future import ShmFuture, ShmRequest
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
-from launchpad.courier.shm.sender import SharedBuffers
+from launchpad.courier.shm.sender import SharedBuffers, pool
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
@@ -46,6 +46,7 @@ MAX_CALLS = 16  # under way at once, each on a connection
 # Of what goes through the socket, which has to take it at once: bytes, buffers.
 _MAX_BYTES, _MAX_SMALL = 64 << 10, 1000
 
+_COLD = 2 << 20  # bytes that cost much more to copy into memory which is not in the caches
 _LOOKS_AT = 2  # calls under way, when one begins
 
 _monotonic = time.monotonic
@@ -81,12 +82,14 @@ class ShmCalls:
             or len(views) > segments.MAX_BUFFERS
         ):
             return None
-        # The memory and the connection of one that was answered meanwhile are still in the caches.
-        for earlier in list(self._pending.calls.values())[:_LOOKS_AT]:
-            earlier.done()
+        if size >= _COLD:
+            pool.recall()
         shared = SharedBuffers.store(views) if has_large else None
         if has_large and shared is None:
             return None
+        # The connection and the memory of one that was answered while we copied are still in the caches.
+        for earlier in list(self._pending.calls.values())[:_LOOKS_AT]:
+            earlier.done()
         # The caller may change its arrays as soon as this returns.
         small = copies(small)
         if shared is not None:
@@ -100,6 +103,8 @@ class ShmCalls:
         if not self._ensure_poller(is_first_due):
             self._pending.calls.pop(call.call_id, None)
             return None
+        if shared is not None:
+            shared.lease.look = call.done
         call.counts.started += 1
         connection = channel.connections.take_shm()
         if connection is not None:

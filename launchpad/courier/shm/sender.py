@@ -49,22 +49,23 @@ class Segment:
         self.used_at = 0.0
 
     @property
-    def is_held(self) -> bool:
+    def holder(self) -> SegmentLease | None:
+        """The lease that has not been released."""
         lease = None if self._lease is None else self._lease()
-        return lease is not None and not lease.is_released
+        return None if lease is None or lease.is_released else lease
 
     @property
     def is_free(self) -> bool:
-        return self._is_returned and not self.is_held
+        return self.is_returned and self.holder is None
 
     @property
     def is_lost(self) -> bool:
         """Its connection has ended, so it may never be given back."""
         peer = self.peer_segments
-        return peer is not None and peer.is_closed and not self._is_returned
+        return peer is not None and peer.is_closed and not self.is_returned
 
     @property
-    def _is_returned(self) -> bool:
+    def is_returned(self) -> bool:
         """No receiver has arrays in it, and no message under way names it."""
         return self._region.words[FREED] == self.serial
 
@@ -97,7 +98,7 @@ class Segment:
     def retire(self) -> None:
         """Closes it. What a receiver has of it stays for as long as the receiver wants."""
         self._region.words[RETIRED] = self.serial
-        if self._is_returned:
+        if self.is_returned:
             self._region.empty(HEADER_SIZE)
         os.close(self.fd)
 
@@ -111,6 +112,8 @@ class SegmentLease:
 
     segment: Segment
     lengths: Sequence[int]
+    #: Looks whether it is needed still, if it is kept until the message is answered.
+    look: Callable[[], object] | None = None
     is_released: bool = False
 
     def copy(self) -> list[memoryview]:
@@ -212,6 +215,14 @@ class SegmentPool:
             trimmer.add(self.check)
         return lease
 
+    def recall(self) -> None:
+        """Has those look that keep a segment which its receiver has given back: it may be free, and warm."""
+        with self._lock:
+            leases = [each.holder for each in self._segments if each.is_returned]
+        for lease in leases:
+            if lease is not None and lease.look is not None:
+                lease.look()
+
     def check(self, now: float) -> bool:
         """Drops what has not been used for a while, or can't be; False when nothing is left."""
         is_over = not self.open_peers
@@ -234,7 +245,7 @@ class SegmentPool:
     def _drop(self, is_unwanted: Callable[[Segment], bool]) -> None:
         """Drops those that are unwanted and not held by us."""
         with self._lock:
-            dropped = [each for each in self._segments if not each.is_held and is_unwanted(each)]
+            dropped = [each for each in self._segments if each.holder is None and is_unwanted(each)]
             self._segments = [each for each in self._segments if each not in dropped]
         for segment in dropped:
             segment.retire()

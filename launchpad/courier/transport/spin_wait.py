@@ -8,6 +8,8 @@ processes: one of them may be the one which is to answer.
 It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
 If each call let go of it, threads that call at the same time would mostly wake each other in vain.
 After 128 answers, about a millisecond, it sleeps once: a thread that waits for the interpreter has it then.
+One that spins for longer lets go of it between two polls: it may be another thread of its process that is
+to answer.
 
 It does not spin for long when that does not help: after a spin in vain it sleeps the next time, then the
 next 3, 7, … times. A thread that keeps others from computing, or shares its processor with
@@ -44,12 +46,12 @@ _PEEK = int(socket.MSG_PEEK) | _DONTWAIT
 
 
 @functools.cache
-def find_library() -> Any:
-    """The system's library, whose functions keep the interpreter; None where one is missing."""
+def find_library(*, keeps_interpreter: bool) -> Any:
+    """The system's library, whose functions keep the interpreter or not; None where one is missing."""
     try:
         import ctypes  # which takes a while, and only a process with connections needs it
 
-        library = ctypes.PyDLL(None)
+        library = (ctypes.PyDLL if keeps_interpreter else ctypes.CDLL)(None)
         has_all = all([library.send, library.recv, library.sched_yield, _DONTWAIT])
         return library if has_all else None
     except (AttributeError, ImportError, OSError, TypeError):
@@ -95,7 +97,7 @@ class SpinWaiter:
         self._raw = raw_of(sock)
         self._is_plain = type(sock) is socket.socket  # else bytes are to be looked at, not taken
         self._window_s = window_s
-        library = find_library()
+        library = find_library(keeps_interpreter=window_s <= WINDOW_S)
         self._system_send: Any = getattr(library, "send", None)
         self._system_recv: Any = getattr(library, "recv", None)
         self._yield_cpu: Any = getattr(library, "sched_yield", None)
