@@ -3,8 +3,9 @@
 Trajectories of 20 steps, each an observation of 84×84 bytes, an action, a reward and a discount, are inserted
 into a table and sampled from it uniformly, in batches of 32 that arrive as arrays.
 
-ours        `lp.ReplayNode`: a SequenceWriter, which sends each trajectory by itself or 8 at a time, and
-            `sample_batch`
+ours        `lp.ReplayNode`: a SequenceWriter, which sends trajectories as they come or 8 at a time, and
+            `sample_batch`. It has one message under way while it goes on, and those that come meanwhile
+            share the next one; the time ends when all are in the table
 plain       a CourierNode that keeps what it is given in a list: `insert(steps)`, a list of dicts of arrays,
             or lists of 8 such lists; and `sample(n)`, whose steps the caller stacks
 reverb      `lp.ReverbNode`, with `--reverb PYTHON`, an interpreter that has dm-reverb and launchpad: a
@@ -72,13 +73,16 @@ class PlainReplay:
         return self._random.choices(self._items, k=n)
 
 
-def rate(act: Callable[[], object], seconds: float) -> float:
-    """How often a second it can be done."""
+def rate(
+    act: Callable[[], object], seconds: float, finish: Callable[[], object] = lambda: None
+) -> float:
+    """How often a second it can be done, until `finish` has returned."""
     began, times = time.perf_counter(), 0
-    while (took := time.perf_counter() - began) < seconds:
+    while time.perf_counter() - began < seconds:
         act()
         times += 1
-    return times / took
+    finish()
+    return times / (time.perf_counter() - began)
 
 
 def insert_plain(replay: Any, n: int, seconds: float) -> float:
@@ -108,7 +112,7 @@ def insert_ours(replay: Any, n: int, seconds: float) -> float:
             for step in steps:
                 writer.append(step)
 
-        return rate(insert, seconds)
+        return rate(insert, seconds, writer.flush)
 
 
 def sample_ours(replay: Any, seconds: float) -> float:
@@ -128,7 +132,7 @@ def insert_reverb(replay: Any, n: int, seconds: float) -> float:
             writer.create_item("t", 1.0, trajectory)
             writer.flush(block_until_num_items=n - 1)
 
-        return rate(insert, seconds)
+        return rate(insert, seconds, writer.flush)
 
 
 def sample_reverb(replay: Any, seconds: float) -> float:

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
@@ -243,6 +243,20 @@ class ReplayClient:
         """What writers send; see ReplayServer.insert."""
         arguments = writer, keep_from, segments, rows, items
         _until_done(functools.partial(self._repeatable.insert, *arguments), timeout_s)
+
+    def send_soon(
+        self,
+        writer: bytes,
+        keep_from: int,
+        segments: Sequence[Any],
+        rows: Sequence[Any],
+        items: Sequence[Any],
+    ) -> Future[None]:
+        """As `send`, once, without waiting: whatever goes wrong the future has."""
+        found: Future[None] = self._server.futures.insert(
+            writer, keep_from, segments, rows, items, None
+        )
+        return found
 
     def forget(self, writer: bytes) -> None:
         """A writer is done; see ReplayServer.forget."""

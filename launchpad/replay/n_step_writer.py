@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from launchpad.replay.episode_writer import EpisodeWriter
 from launchpad.replay.structure import flatten, unflatten
-from launchpad.replay.trajectory_writer import TrajectoryWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ class Transition(NamedTuple):
     next_observation: Any
 
 
-class NStepWriter:
+class NStepWriter(EpisodeWriter):
     """Writes transitions over n steps: (s_t, a_t, R, D, s_{t+n}).
 
     With g the agent's discount and d_t the environment's, which is 0 before a terminal state:
@@ -52,7 +52,7 @@ class NStepWriter:
         n: How many steps, 1 or more.
         discount: The agent's, g.
         priority: Of each new one; or a function of a Transition of arrays.
-        items_per_call: With how many items they are sent: at once by default.
+        items_per_call: So many items wait for each other before they are sent.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class NStepWriter:
     ) -> None:
         if n < 1:
             raise ValueError(f"n is 1 or more, not {n!r}")
-        self._writer = TrajectoryWriter(client, n + 1, items_per_call)
+        super().__init__(client, n + 1, items_per_call)
         self._table, self._n, self._discount, self._priority = table, n, discount, priority
         self._recent: deque[tuple[Any, Any, Any]] = deque(maxlen=n)
         self._is_in_episode = False
@@ -130,17 +130,3 @@ class NStepWriter:
             seen = [unflatten(found, (h[i].numpy() for h in history)) for i in (first, -1)]
             priority = priority(Transition(seen[0], action, sums[0], sums[1], seen[1]))
         self._writer.create_item(self._table, priority, trajectory=transition)
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Sends what has not been; see TrajectoryWriter."""
-        self._writer.flush(timeout_s)
-
-    def close(self) -> None:
-        """Sends what has not been."""
-        self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._writer.__exit__(kind, error, traceback)

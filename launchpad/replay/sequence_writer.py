@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from launchpad.replay import columns
+from launchpad.replay.episode_writer import EpisodeWriter
 from launchpad.replay.structure import unflatten
-from launchpad.replay.trajectory_writer import TrajectoryWriter
 
 if TYPE_CHECKING:
     from launchpad.replay.client import ReplayClient
 
 
-class SequenceWriter:
+class SequenceWriter(EpisodeWriter):
     """Writes sequences of `length` steps, a new one every `period` steps.
 
         length=4, period=2     s0 s1 s2 s3 s4 s5 s6 ┃ end of the episode
@@ -39,7 +39,7 @@ class SequenceWriter:
         period: Steps from the beginning of one to that of the next.
         pad: The last sequence of an episode is padded with zeros. If False, what would have to be is dropped.
         priority: Of each new one.
-        items_per_call: With how many items they are sent: at once by default.
+        items_per_call: So many items wait for each other before they are sent.
     """
 
     def __init__(
@@ -55,10 +55,11 @@ class SequenceWriter:
     ) -> None:
         if length < 1 or period < 1:
             raise ValueError(f"length and period are 1 or more, not {length!r} and {period!r}")
-        self._writer = TrajectoryWriter(client, length, items_per_call)
+        super().__init__(client, length, items_per_call)
         self._table, self._length, self._period = table, length, period
         self._pads, self._priority = pad, priority
         self._zeros: Any = None
+        self._missing = length  # steps, until the next sequence
 
     def append(self, step: Any) -> None:
         """Appends a step, a structure of arrays and numbers; with it a sequence, if it is the last of one."""
@@ -68,30 +69,18 @@ class SequenceWriter:
             arrays, found = columns.arrays_of(step)
             self._zeros = unflatten(found, (np.zeros_like(array) for array in arrays))
         self._writer.append(step)
-        beyond = self._writer.episode_steps - self._length
-        if beyond >= 0 and beyond % self._period == 0:
+        self._missing -= 1
+        if not self._missing:
+            self._missing = self._period
             self._writer.create_item(self._table, self._priority, num_steps=self._length)
 
     def end_episode(self) -> None:
         """Ends the episode: its last steps are in a sequence with what pads it, and no sequence has two."""
-        steps = self._writer.episode_steps
-        beyond = steps - self._length
-        missing = -beyond if beyond < 0 else -beyond % self._period
+        steps, missing = self._writer.episode_steps, self._missing
+        if steps >= self._length:
+            missing %= self._period  # there may have been none since the last sequence
         if self._pads and steps and missing < self._length:  # else it would be nothing but padding
             for _ in range(missing):
                 self.append(self._zeros)
         self._writer.end_episode()
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Sends what has not been; see TrajectoryWriter."""
-        self._writer.flush(timeout_s)
-
-    def close(self) -> None:
-        """Sends what has not been."""
-        self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._writer.__exit__(kind, error, traceback)
+        self._missing = self._length

@@ -10,13 +10,13 @@ more, says so, and is sent it again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from launchpad.replay import columns, structure
 from launchpad.replay.columns import Signature
-from launchpad.replay.errors import UnknownSteps
+from launchpad.replay.item_sender import ItemSender, SentItem
+from launchpad.replay.step_chunks import StepChunks
 
 if TYPE_CHECKING:
     from launchpad.replay.client import ReplayClient
@@ -83,8 +83,7 @@ class TrajectoryWriter:
     Args:
         client: Of the node.
         max_sequence_length: How many of the last steps items can be made of.
-        items_per_call: With how many items they are sent: at once by default. More are cheaper, and arrive
-            later; `flush` sends what there is.
+        items_per_call: So many items wait for each other before they are sent; `flush` sends what there is.
     """
 
     def __init__(
@@ -95,18 +94,18 @@ class TrajectoryWriter:
                 "expected max_sequence_length and items_per_call of 1 or more, got"
                 f" {max_sequence_length!r} and {items_per_call!r}"
             )
-        self._client, self._id = client, os.urandom(16)
-        self._length, self._items_per_call = max_sequence_length, items_per_call
-        self._capacity = max_sequence_length * (1 + items_per_call)
+        self._client, self._length = client, max_sequence_length
         self._structure: structure.Structure = None
         self._specs: list[columns.Spec] = []
-        self._blocks: list[Any] = []  # of each column; row 0 is step `_block_first`
+        self._signatures: dict[int, bytes] = {}  # of items of so many steps
+        self._chunks, self._chunk_length = StepChunks(), 0
+        self._chunk_first = self._chunk_stop = 0  # of the last one, which is filled
+        self._columns: list[Any] = []  # its columns
+        self._next = self._episode_first = 0
         self._keys: tuple[Any, ...] | None = None
+        self._kinds: list[tuple[Any, Any, Any]] = []
         self._quick: list[tuple[Any, Any, Any, Any]] = []
-        self._block_first = self._next = self._episode_first = 0
-        self._sent_to, self._is_known = 0, False  # known to the server, which may have steps
-        self._rows: list[tuple[bytes, list[Any]]] = []
-        self._items: list[tuple[str, int, float, int]] = []
+        self._sender = ItemSender(client, items_per_call, self._chunks)
 
     @property
     def episode(self) -> tuple[int, int]:
@@ -137,17 +136,17 @@ class TrajectoryWriter:
             ValueError: it is not like the first one; the text says where.
             TypeError: a leaf is no array or number.
         """
-        at = self._next - self._block_first
-        if at == self._capacity:
-            at = self._make_room()
+        if self._next == self._chunk_stop and self._specs:
+            self._begin_chunk()
+        at = self._next - self._chunk_first
         if type(step) is dict and tuple(step) == self._keys:
             values: Any = step.values()
-            for (block, kind, shape, dtype), value in zip(self._quick, values, strict=True):
+            for (column, kind, shape, dtype), value in zip(self._quick, values):  # noqa: B905
                 if type(value) is not kind or (
                     dtype is not None and (value.shape != shape or value.dtype is not dtype)
                 ):
                     break
-                block[at] = value
+                column[at] = value
             else:
                 self._next += 1
                 return
@@ -163,16 +162,18 @@ class TrajectoryWriter:
                 "a step is not like the first one of its writer: "
                 + ("; ".join(differ) or f"{where} after {[*structure.paths(self._structure)]}")
             )
-        for block, array in zip(self._blocks, arrays, strict=True):
-            block[at] = array
+        for column, array in zip(self._columns, arrays, strict=True):
+            column[at] = array
         self._next += 1
 
     def create_item(
         self, table: str, priority: float, *, num_steps: int | None = None, trajectory: Any = None
     ) -> None:
-        """Makes an item, of the last `num_steps` steps or of a `trajectory`.
+        """Makes an item, of the last `num_steps` steps or of a `trajectory`, and sends it.
 
-        Waits as an insert does, when it is sent.
+        It does not wait until the item is in its table, as `flush` and `end_episode` do; only where some
+        items already wait for the table's rate limiter. What is wrong with an item is raised by one of the
+        next calls.
 
         Example:
             history = writer.history
@@ -187,36 +188,43 @@ class TrajectoryWriter:
         """
         if (num_steps is None) == (trajectory is None):
             raise TypeError("create_item takes either num_steps or a trajectory")
+        parts: list[Any]
         if num_steps is not None:
             if not 1 <= num_steps <= min(self.episode_steps, self._length):
                 raise ValueError(
                     f"an item of {num_steps} steps: this episode has {self.episode_steps}, of which the last"
                     f" {self._length} are kept (max_sequence_length)"
                 )
-            first, found = self._next - num_steps, self._structure
-            specs = [(dtype, (num_steps, *shape)) for dtype, shape in self._specs]
-            row: list[Any] = [(column, first, self._next) for column in range(len(specs))]
+            first, stop = self._next - num_steps, self._next
+            parts = [(column, first, stop) for column in range(len(self._specs))]
+            if (signature := self._signatures.get(num_steps)) is None:
+                specs = [(dtype, (num_steps, *shape)) for dtype, shape in self._specs]
+                signature = columns.encode_signature(Signature(self._structure, tuple(specs)))
+                self._signatures[num_steps] = signature
         else:
             leaves: list[Any] = []
-            row, specs = [], []
+            parts, specs = [], []
             found = structure.flatten(trajectory, leaves)
             for leaf in leaves:
                 if isinstance(leaf, StepRange):
+                    self.rows_of(leaf.column, leaf.first, leaf.stop)  # raises, if not kept any more
                     dtype, shape = self._specs[leaf.column]
                     shape = shape if leaf.is_one else (leaf.stop - leaf.first, *shape)
                     specs.append((dtype, shape))
-                    row.append((leaf.column, leaf.first, leaf.stop))
+                    parts.append((leaf.column, leaf.first, leaf.stop))
                 elif isinstance(leaf, ColumnHistory):
                     raise TypeError("a column of the history has to be indexed: [-1], or [-5:]")
                 else:
                     (array,), _ = columns.arrays_of(leaf)
                     specs.append(columns.spec_of(array))
-                    row.append(columns.buffer_of(array.copy()))
-        signature = columns.encode_signature(Signature(found, tuple(specs)))
-        self._items.append((table, self._client.new_key(), float(priority), len(self._rows)))
-        self._rows.append((signature, row))
-        if len(self._items) >= self._items_per_call:
-            self.flush()
+                    parts.append(columns.buffer_of(array.copy()))
+            signature = columns.encode_signature(Signature(found, tuple(specs)))
+            ranges = [each for each in parts if isinstance(each, tuple)]
+            first = min([each[1] for each in ranges], default=0)
+            stop = max([each[2] for each in ranges], default=0)
+        key, keep_from = self._client.new_key(), max(self._episode_first, self._next - self._length)
+        row = signature, parts
+        self._sender.add(SentItem(table, key, float(priority), row, first, stop, keep_from))
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Sends what has not been; returns when all items are in their tables.
@@ -225,22 +233,11 @@ class TrajectoryWriter:
             TimeoutError: an item could not be inserted within `timeout_s`. The items stay, and are sent by
                 the next `flush`; those that are in are not inserted again.
         """
-        if not self._items:
-            return
-        ranges = [each for _, row in self._rows for each in row if isinstance(each, tuple)]
-        first = min((each[1] for each in ranges), default=self._next)
-        stop = max((each[2] for each in ranges), default=0)
-        try:
-            self._send(max(first, self._sent_to), stop, timeout_s)
-        except UnknownSteps:
-            self._send(first, stop, timeout_s)
-        self._sent_to = max(self._sent_to, stop)
-        self._rows.clear()
-        self._items.clear()
+        self._sender.flush(timeout_s)
 
     def end_episode(self, timeout_s: float | None = None) -> None:
         """Sends what has not been, and begins the next episode: no item has steps of two."""
-        self.flush(timeout_s)
+        self._sender.flush(timeout_s)
         self._episode_first = self._next
 
     def close(self) -> None:
@@ -249,22 +246,20 @@ class TrajectoryWriter:
         `with` does so, too; when an exception leaves it, what has not been sent is dropped.
         """
         try:
-            self.flush()
+            self._sender.flush(None)
         except BaseException:
-            self._abandon()
+            self._sender.abandon()
             raise
-        if self._is_known:
-            self._client.forget(self._id)
-            self._is_known, self._sent_to = False, 0
+        self._sender.close()
 
     def rows_of(self, column: int, first: int, stop: int) -> Any:
-        """The steps as an array that the next ones overwrite; ValueError if they are not there any more."""
-        if first < max(self._next - self._length, self._block_first):
+        """The steps as an array that the next ones may overwrite; ValueError if they are not kept."""
+        if first < self._next - self._length:
             raise ValueError(
                 f"step {first - self._episode_first} of this episode is not kept any more: only the last"
                 f" {self._length} are (max_sequence_length)"
             )
-        return self._blocks[column][first - self._block_first : stop - self._block_first]
+        return self._chunks.rows(column, first, stop)
 
     def __enter__(self) -> Self:
         return self
@@ -273,13 +268,7 @@ class TrajectoryWriter:
         if kind is None:
             self.close()
         else:
-            self._abandon()
-
-    def _abandon(self) -> None:
-        """Lets the server forget the steps, which may be lost, and does not wait for it."""
-        if self._is_known:
-            self._client.forget_soon(self._id)
-            self._is_known, self._sent_to = False, 0
+            self._sender.abandon()
 
     def _learn(
         self, step: Any, arrays: list[Any], found: structure.Structure, specs: list[columns.Spec]
@@ -288,7 +277,8 @@ class TrajectoryWriter:
         import numpy as np
 
         self._structure, self._specs = found, specs
-        self._blocks = [np.empty((self._capacity, *a.shape), a.dtype) for a in arrays]
+        item_size = self._length * sum(array.nbytes for array in arrays)
+        self._chunk_length = self._length * self._sender.limit(item_size)
         is_flat = type(step) is dict and found is not None and set(found[2]) == {None}
         if is_flat and all(
             array.dtype.kind in "biufc"
@@ -297,25 +287,21 @@ class TrajectoryWriter:
         ):
             # Most are flat dicts. A number of the same type is then alike, and an array by shape and dtype.
             self._keys = tuple(step)
-            for block, value in zip(self._blocks, step.values(), strict=True):
+            for value in step.values():
                 is_array = type(value) is np.ndarray
                 dtype = value.dtype if is_array else None
-                self._quick.append((block, type(value), value.shape if is_array else (), dtype))
+                self._kinds.append((type(value), value.shape if is_array else (), dtype))
+        self._begin_chunk()
 
-    def _make_room(self) -> int:
-        """Moves the steps that are kept to the beginning of the blocks; returns where the next one goes."""
-        self.flush()  # what waits may be of steps that go now
-        for block in self._blocks:
-            block[: self._length] = block[-self._length :]
-        self._block_first += self._capacity - self._length
-        return self._length
-
-    def _send(self, first: int, stop: int, timeout_s: float | None) -> None:
-        segments = []
-        if first < stop:
-            at, end = first - self._block_first, stop - self._block_first
-            steps = [columns.buffer_of(block[at:end]) for block in self._blocks]
-            segments.append((first, stop, steps))
-        keep_from = max(self._episode_first, self._next - self._length)
-        self._is_known = True
-        self._client.send(self._id, keep_from, segments, self._rows, self._items, timeout_s)
+    def _begin_chunk(self) -> None:
+        """Makes room for the next steps."""
+        self._chunk_first, self._chunk_stop = self._next, self._next + self._chunk_length
+        with self._sender.lock:
+            keep_from = min(self._next - self._length, self._sender.first_step)
+            self._columns = self._chunks.begin(
+                self._specs, self._chunk_first, self._chunk_stop, keep_from
+            )
+        kinds = zip(
+            self._columns, self._kinds, strict=False
+        )  # none, where steps are not flat dicts
+        self._quick = [(column, *kind) for column, kind in kinds]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -17,12 +17,6 @@ from launchpad.replay.errors import ServerStopping
 from launchpad.replay.server import ReplayServer
 from tests.replay.conftest import Serve
 from tests.waiting import until
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(16) as pool:
-        yield pool
 
 
 def waiting(client: ReplayClient, inserts: int = 0, samples: int = 0) -> None:
@@ -232,7 +226,7 @@ def test_what_is_saved_is_what_is_restored(serve: Serve) -> None:
     client.sample("t")
     before = client.info()["t"]
 
-    second.restore(first.save())
+    second.restore(pickle.loads(pickle.dumps(first.save(), 5)))
 
     other = serve(served=second)
     assert other.info()["t"] == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,18 @@ class Direct:
 
     def with_options(self, **options: object) -> Direct:
         return self
+
+    @property
+    def futures(self) -> Any:
+        return SimpleNamespace(insert=self.insert_soon, forget=self.server.forget)
+
+    def insert_soon(self, *arguments: Any) -> Future[None]:
+        future: Future[None] = Future()
+        try:
+            future.set_result(self.insert(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
     def insert(self, *arguments: Any) -> Any:
         self.steps += sum(stop - first for first, stop, _ in arguments[2])
@@ -125,6 +139,7 @@ def test_a_server_that_has_lost_the_steps_is_sent_them_again() -> None:
     direct.restart()
     writer.append(5)
     writer.create_item("t", 1.0, num_steps=5)
+    writer.flush()
 
     assert [each.tolist() for each in items(client)] == [[1, 2, 3, 4, 5]]
     assert direct.steps == 5 + 1 + 5
@@ -137,11 +152,13 @@ def test_the_server_forgets_a_writer_that_is_closed_or_whose_block_raises(serve:
     with client.trajectory_writer(2) as closed:
         closed.append(1)
         closed.create_item("t", 1.0, trajectory=np.zeros(2))  # of no step
+        closed.flush()
         assert len(server._windows) == 1
     assert not server._windows
     broken = client.trajectory_writer(2)
     broken.append(1)
     broken.create_item("t", 1.0, num_steps=1)
+    broken.flush()
     assert len(server._windows) == 1
     with pytest.raises(ZeroDivisionError), broken:
         raise ZeroDivisionError
@@ -185,6 +202,59 @@ def test_items_that_could_not_be_inserted_in_time_stay_and_none_is_inserted_twic
     assert [int(each.data[0]) for each in (*first, *rest)] == [0, 1, 2, 3]
     assert client.info()["t"].inserts == 4
     writer.close()
+
+
+def test_items_that_wait_for_the_answer_to_a_message_arrive_without_another_call(
+    serve: Serve,
+) -> None:
+    client = serve(replay.Table.queue("t", 1))
+    writer = client.trajectory_writer(2)
+    for i in range(4):
+        writer.append(i)
+        writer.create_item("t", 1.0, num_steps=min(i + 1, 2))
+    until(lambda: client.info()["t"].waiting_inserts == 1)
+    with pytest.raises(TimeoutError, match="items, the first one for table 't', could not be"):
+        writer.flush(timeout_s=0.01)
+
+    found = [client.sample("t", timeout_s=60)[0].data.tolist() for _ in range(4)]
+
+    assert found == [[0], [0, 1], [1, 2], [2, 3]]
+    writer.close()
+    assert client.info()["t"].inserts == 4
+
+
+def test_no_more_than_some_items_wait_for_a_limiter_and_then_the_writer_does(
+    serve: Serve, threads: ThreadPoolExecutor
+) -> None:
+    client, made = serve(replay.Table.queue("t", 1)), 0
+
+    def write() -> None:
+        nonlocal made
+        with client.trajectory_writer(1) as writer:
+            for i in range(100):
+                writer.append(i)
+                writer.create_item("t", 1.0, num_steps=1)
+                made += 1
+
+    writing = threads.submit(write)
+    found: list[int] = []
+    for _ in range(100):
+        found += [int(each.data[0]) for each in client.sample("t", timeout_s=60)]
+        assert made <= len(found) + 1 + 2 * 8  # in the table, under way, and waiting
+
+    writing.result(60)
+    assert found == [*range(100)]
+
+
+def test_what_is_wrong_with_an_item_is_raised_by_a_later_call(serve: Serve) -> None:
+    client = serve(replay.Table.queue("t", 1))
+    writer = client.trajectory_writer(1)
+    writer.append(0)
+
+    writer.create_item("no such table", 1.0, num_steps=1)
+
+    with pytest.raises(lp.DefinitionError, match="no such table"):
+        writer.flush()
 
 
 @pytest.mark.parametrize(
@@ -248,8 +318,12 @@ def test_steps_that_are_not_kept_any_more_are_in_no_item() -> None:
         writer.create_item("t", 1.0, num_steps=4)
     with pytest.raises(ValueError, match="step 1 of this episode is not kept"):
         writer.history["r"][1]
-    with pytest.raises(IndexError, match="step 5 of an episode of 5"):
-        writer.history["r"][5]
+    oldest = writer.history["r"][2]
+    writer.append({"r": 5})
+    with pytest.raises(ValueError, match="step 2 of this episode is not kept"):
+        writer.create_item("t", 1.0, trajectory=oldest)
+    with pytest.raises(IndexError, match="step 6 of an episode of 6"):
+        writer.history["r"][6]
     with pytest.raises(TypeError, match="either"):
         writer.create_item("t", 1.0)
     writer.end_episode()

@@ -1,0 +1,31 @@
+"""EpisodeWriter: what the writers have in common that make items by themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from launchpad.replay.trajectory_writer import TrajectoryWriter
+
+if TYPE_CHECKING:
+    from launchpad.replay.client import ReplayClient
+
+
+class EpisodeWriter:
+    """Makes items of the steps of its TrajectoryWriter: of such as a subclass says."""
+
+    def __init__(self, client: ReplayClient, max_sequence_length: int, items_per_call: int) -> None:
+        self._writer = TrajectoryWriter(client, max_sequence_length, items_per_call)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Sends what has not been; returns when all items are in their tables. See TrajectoryWriter."""
+        self._writer.flush(timeout_s)
+
+    def close(self) -> None:
+        """Sends what has not been, and lets the server forget the steps."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._writer.__exit__(kind, error, traceback)

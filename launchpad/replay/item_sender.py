@@ -1,0 +1,206 @@
+"""ItemSender: the items of one writer on their way, many in a message where they come quickly.
+
+    add ──▶ waiting ──at most one message at a time──▶ under way ──answered──▶ acknowledged
+               ▲                                           │
+               └─────────────── it was lost ───────────────┘
+
+An item is sent at once, unless a message is under way. Then it waits for the answer, and goes with all that
+wait by then: those of a slow writer arrive soon, and those of a quick one cost little. The one after the last
+that may wait makes the writer wait, too.
+
+The writer's thread sends. Where it does not come back for a while, another one does, which looks every 10 ms
+while a message is under way: it never waits, and what is wrong with an item is raised in the writer's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from launchpad import context
+from launchpad.courier.errors import OutcomeUnknown
+from launchpad.courier.periodic_checks import PeriodicChecks
+from launchpad.replay.errors import ServerStopping, UnknownSteps
+from launchpad.replay.step_chunks import StepChunks
+
+if TYPE_CHECKING:
+    from launchpad.replay.client import ReplayClient
+
+_MOST_WAITING, _MOST_BYTES = 8, 4 << 20
+_LOOK_S = 0.01
+_LOST = (OutcomeUnknown, ServerStopping, UnknownSteps)
+"""What is wrong with a message that may simply be sent again."""
+
+
+class SentItem(NamedTuple):
+    """An item that is not acknowledged.
+
+    Attributes:
+        row: Its signature, and its columns, as ReplayServer.insert takes them.
+        first: The first step of its writer that it has.
+        stop: The one after its last; as `first` where it has none.
+        keep_from: The first step that later items may have.
+    """
+
+    table: str
+    key: int
+    priority: float
+    row: tuple[bytes, list[Any]]
+    first: int
+    stop: int
+    keep_from: int
+
+
+class ItemSender:
+    """Sends the items of a writer, and the steps that they have. For the writer's thread.
+
+    Args:
+        client: Of the node.
+        items_per_call: So many wait for each other.
+        chunks: The steps; they change with `lock`.
+    """
+
+    def __init__(self, client: ReplayClient, items_per_call: int, chunks: StepChunks) -> None:
+        self._client, self._chunks, self._writer = client, chunks, os.urandom(16)
+        self._least, self._most = items_per_call, max(items_per_call, _MOST_WAITING)
+        self._items: list[SentItem] = []  # not acknowledged; the first ones are under way
+        self._under_way: Future[None] | None = None
+        self._n_under_way = 0
+        self._sent_to, self._is_known = 0, False  # known to the server, which may have steps
+        self._watcher = PeriodicChecks("replay-writer", _LOOK_S)
+        self.lock = threading.Lock()  # with it the watcher does nothing
+
+    @property
+    def first_step(self) -> float:
+        """The first one of all items that are not acknowledged; infinity if they have none."""
+        return min([each.first for each in self._items if each.first < each.stop], default=math.inf)
+
+    def limit(self, item_size: int) -> int:
+        """Lets fewer items wait if they have so many bytes; returns how many at most."""
+        self._most = max(self._least, min(_MOST_WAITING, _MOST_BYTES // max(1, item_size)))
+        return self._most
+
+    def add(self, item: SentItem) -> None:
+        """Sends it, now or with others; waits if too many do. Raises what is wrong with an earlier one."""
+        with self.lock:
+            self._items.append(item)
+            n_waiting, under_way = len(self._items) - self._n_under_way, self._under_way
+            if n_waiting < self._least:
+                return
+            if under_way is not None and not under_way.done():
+                if n_waiting < self._most:
+                    return
+                _wait_for(under_way, None)
+            if self._take_answer() is None:
+                self._begin()
+            else:
+                self._send_and_wait(None)
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Sends what waits, and returns when all is acknowledged; TimeoutError: some is not, and stays."""
+        ends = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        with self.lock:
+            if self._under_way is not None and not _wait_for(self._under_way, timeout_s):
+                raise TimeoutError(
+                    f"{len(self._items)} items, the first one for table {self._items[0].table!r}, could not"
+                    f" be inserted within {timeout_s:.3g} s. They stay on their way; client.info() shows"
+                    " whether the rate limiter of a table has them wait"
+                )
+            self._take_answer()
+            if self._items:
+                self._send_and_wait(None if timeout_s is None else max(0, ends - time.monotonic()))
+
+    def close(self) -> None:
+        """Lets the server forget the steps: all items are acknowledged."""
+        if self._is_known:
+            self._client.forget(self._writer)
+            self._is_known, self._sent_to = False, 0
+
+    def abandon(self) -> None:
+        """As `close`, and waits for nothing; what waits is not sent any more."""
+        with self.lock:
+            del self._items[self._n_under_way :]
+            under_way, is_known = self._under_way, self._is_known
+            self._is_known, self._sent_to = False, 0
+        if under_way is not None:  # the server is to forget what it brings, too
+            under_way.add_done_callback(lambda _: self._client.forget_soon(self._writer))
+        elif is_known:
+            self._client.forget_soon(self._writer)
+
+    def _begin(self) -> None:
+        """Sends all that waits in one message, whose answer `_take_answer` takes."""
+        self._under_way = self._client.send_soon(*self._message(self._sent_to))
+        self._n_under_way = len(self._items)
+        self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
+        self._watcher.add(self._look)
+
+    def _take_answer(self) -> BaseException | None:
+        """The error that has come, if a message was under way. Its items then wait again."""
+        if self._under_way is None:
+            return None
+        under_way, self._under_way = self._under_way, None
+        n, self._n_under_way = self._n_under_way, 0
+        try:
+            under_way.result()
+        except (Exception, CancelledError) as error:
+            self._sent_to = 0  # the server may have lost any
+            return error
+        del self._items[:n]
+        return None
+
+    def _send_and_wait(self, timeout_s: float | None) -> None:
+        """Sends all that waits until it is acknowledged; raises what is wrong with it."""
+        try:
+            self._client.send(*self._message(self._sent_to), timeout_s=timeout_s)
+        except UnknownSteps:
+            self._client.send(*self._message(0), timeout_s=timeout_s)
+        self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
+        self._items.clear()
+
+    def _message(self, sent_to: int) -> tuple[bytes, int, list[Any], list[Any], list[Any]]:
+        """All items, with those of their steps that the server does not have: see ReplayServer.insert."""
+        self._is_known = True
+        first = max(self.first_step, sent_to)
+        stop = max([each.stop for each in self._items if each.first < each.stop], default=0)
+        segments = self._chunks.segments(int(first), stop) if first < stop else []
+        rows = [each.row for each in self._items]
+        items = [(each.table, each.key, each.priority, i) for i, each in enumerate(self._items)]
+        return self._writer, self._items[-1].keep_from, segments, rows, items
+
+    def _look(self, _: float) -> bool:
+        """Goes on for the writer's thread; False when no message is under way, or it is for that thread."""
+        me = context.try_current()
+        if me is not None and me.stop_event.is_set():
+            return False
+        if not self.lock.acquire(blocking=False):
+            return True
+        try:
+            under_way = self._under_way
+            if under_way is None or not under_way.done():
+                return under_way is not None
+            error = under_way.exception()
+            if error is not None and not isinstance(error, _LOST):
+                return False
+            self._take_answer()
+            if error is not None or len(self._items) >= self._least:
+                self._begin()
+            return self._under_way is not None
+        except Exception:
+            return False  # the next `add` or `flush` does the same, and raises it
+        finally:
+            self.lock.release()
+
+
+def _wait_for(future: Future[None], timeout_s: float | None) -> bool:
+    """Whether there is an outcome within this time."""
+    with contextlib.suppress(CancelledError):
+        try:
+            future.exception(timeout_s)
+        except TimeoutError:
+            return False
+    return True

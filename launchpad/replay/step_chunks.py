@@ -1,0 +1,70 @@
+"""StepChunks: the last steps of a writer, before and while they are sent. Needs numpy.
+
+    chunk   steps 0 … 79      one array for each column, a row for each step
+    chunk   steps 80 … 159
+    chunk   steps 160 …       the one that is filled
+
+A chunk of which no step is needed any more is filled anew: fresh memory costs more than the copies into it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from launchpad.replay.columns import Spec, buffer_of
+
+
+class StepChunk(NamedTuple):
+    """Steps from `first` to before `stop`, as far as they are there already."""
+
+    first: int
+    stop: int
+    columns: list[Any]
+
+
+class StepChunks:
+    """Consecutive steps, by their numbers."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[StepChunk] = deque()
+
+    def begin(self, specs: Sequence[Spec], first: int, stop: int, keep_from: float) -> list[Any]:
+        """Begins a chunk for these steps, and returns its columns; those before `keep_from` may go.
+
+        All chunks have one length, and the same columns.
+        """
+        import numpy as np
+
+        columns = None
+        while self._chunks and self._chunks[0].stop <= keep_from:
+            columns = self._chunks.popleft().columns
+        if columns is None:
+            columns = [np.empty((stop - first, *shape), dtype) for dtype, shape in specs]
+        self._chunks.append(StepChunk(first, stop, columns))
+        return columns
+
+    def rows(self, column: int, first: int, stop: int) -> Any:
+        """One column of these steps: a view where it can be."""
+        import numpy as np
+
+        parts = [columns[column] for _, _, columns in self._parts(first, stop)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def segments(self, first: int, stop: int) -> list[tuple[int, int, list[Any]]]:
+        """These steps as they are sent: first, stop, and a buffer for each column."""
+        return [
+            (begin, end, [*map(buffer_of, columns)])
+            for begin, end, columns in self._parts(first, stop)
+        ]
+
+    def _parts(self, first: int, stop: int) -> list[tuple[int, int, list[Any]]]:
+        """Where they are: first, stop, and columns; for each chunk that has some of them."""
+        found = []
+        for chunk in self._chunks:
+            begin, end = max(first, chunk.first), min(stop, chunk.stop)
+            if begin < end:
+                rows = slice(begin - chunk.first, end - chunk.first)
+                found.append((begin, end, [column[rows] for column in chunk.columns]))
+        return found
