@@ -66,9 +66,7 @@ def shut(published: Collection[bytes], size: int) -> None:
         with contextlib.suppress(OSError):
             for rank in range(size):
                 with socket.create_connection((host, port), _CONNECT_S) as connection:
-                    connection.sendall(
-                        struct.pack("=q", rank)
-                    )  # says to gloo whose connection it is
+                    connection.sendall(struct.pack("=q", rank))  # whose connection it is, to gloo
 
 
 def _copy_of(fd: int) -> socket.socket:
