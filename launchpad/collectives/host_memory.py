@@ -29,9 +29,9 @@ from launchpad.courier.shm import segments
 Place = tuple[bytes, str, int, int]
 """Of an open file: the boot of its host, its path in /proc, and what is there: device and inode."""
 
-_LINE = struct.Struct(
-    "<iq116s"
-)  # rank, number and text of the operation; a pipe takes it as a whole
+_LINE = struct.Struct("<iq116s")
+"""Rank, number and text of the operation; a pipe takes it as a whole."""
+
 _WAKE = _LINE.pack(-1, -1, b"")
 _MAX_LINES = 32  # to read at once
 

@@ -29,6 +29,10 @@ _LOOK_S = 0.5
 """How often a call that may be taken back looks whether it is to be."""
 
 
+Inserts = tuple[bytes, int, Sequence[Any], Sequence[Any], Sequence[Any]]
+"""The arguments of ReplayServer.insert, but for the time: writer, keep_from, segments, rows, items."""
+
+
 class SampleInfo(NamedTuple):
     """What is known of a sampled item; of a batch, each of these is an array with a number for each item.
 
@@ -105,7 +109,7 @@ class ReplayClient:
         signature = Signature(found, tuple([columns.spec_of(array) for array in arrays]))
         row = columns.encode_signature(signature), [columns.buffer_of(array) for array in arrays]
         items = [(table, self.new_key(), float(p), 0) for table, p in priorities.items()]
-        self.send(b"", 0, [], [row], items, timeout_s)
+        self.send((b"", 0, [], [row], items), timeout_s)
 
     def sample(
         self, table: str, num_samples: int = 1, timeout_s: float | None = None
@@ -231,31 +235,13 @@ class ReplayClient:
         """A key that no other item has, also not one of a process that was forked from this one."""
         return int.from_bytes(os.urandom(8), "big") >> 1
 
-    def send(
-        self,
-        writer: bytes,
-        keep_from: int,
-        segments: Sequence[Any],
-        rows: Sequence[Any],
-        items: Sequence[Any],
-        timeout_s: float | None,
-    ) -> None:
-        """What writers send; see ReplayServer.insert."""
-        arguments = writer, keep_from, segments, rows, items
-        _until_done(functools.partial(self._repeatable.insert, *arguments), timeout_s)
+    def send(self, message: Inserts, timeout_s: float | None) -> None:
+        """What writers send."""
+        _until_done(functools.partial(self._repeatable.insert, *message), timeout_s)
 
-    def send_soon(
-        self,
-        writer: bytes,
-        keep_from: int,
-        segments: Sequence[Any],
-        rows: Sequence[Any],
-        items: Sequence[Any],
-    ) -> Future[None]:
+    def send_soon(self, message: Inserts) -> Future[None]:
         """As `send`, once, without waiting: whatever goes wrong the future has."""
-        found: Future[None] = self._server.futures.insert(
-            writer, keep_from, segments, rows, items, None
-        )
+        found: Future[None] = self._server.futures.insert(*message, None)
         return found
 
     def forget(self, writer: bytes) -> None:

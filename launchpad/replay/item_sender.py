@@ -29,7 +29,7 @@ from launchpad.replay.errors import ServerStopping, UnknownSteps
 from launchpad.replay.step_chunks import StepChunks
 
 if TYPE_CHECKING:
-    from launchpad.replay.client import ReplayClient
+    from launchpad.replay.client import Inserts, ReplayClient
 
 _MOST_WAITING, _MOST_BYTES = 8, 4 << 20
 _LOOK_S = 0.01
@@ -134,7 +134,7 @@ class ItemSender:
 
     def _begin(self) -> None:
         """Sends all that waits in one message, whose answer `_take_answer` takes."""
-        self._under_way = self._client.send_soon(*self._message(self._sent_to))
+        self._under_way = self._client.send_soon(self._message(self._sent_to))
         self._n_under_way = len(self._items)
         self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
         self._watcher.add(self._look)
@@ -156,14 +156,14 @@ class ItemSender:
     def _send_and_wait(self, timeout_s: float | None) -> None:
         """Sends all that waits until it is acknowledged; raises what is wrong with it."""
         try:
-            self._client.send(*self._message(self._sent_to), timeout_s=timeout_s)
+            self._client.send(self._message(self._sent_to), timeout_s)
         except UnknownSteps:
-            self._client.send(*self._message(0), timeout_s=timeout_s)
+            self._client.send(self._message(0), timeout_s)
         self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
         self._items.clear()
 
-    def _message(self, sent_to: int) -> tuple[bytes, int, list[Any], list[Any], list[Any]]:
-        """All items, with those of their steps that the server does not have: see ReplayServer.insert."""
+    def _message(self, sent_to: int) -> Inserts:
+        """All items, with those of their steps that the server does not have."""
         self._is_known = True
         first = max(self.first_step, sent_to)
         stop = max([each.stop for each in self._items if each.first < each.stop], default=0)

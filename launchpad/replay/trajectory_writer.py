@@ -141,7 +141,7 @@ class TrajectoryWriter:
         at = self._next - self._chunk_first
         if type(step) is dict and tuple(step) == self._keys:
             values: Any = step.values()
-            for (column, kind, shape, dtype), value in zip(self._quick, values):  # noqa: B905
+            for (column, kind, shape, dtype), value in zip(self._quick, values, strict=True):
                 if type(value) is not kind or (
                     dtype is not None and (value.shape != shape or value.dtype is not dtype)
                 ):
@@ -301,7 +301,6 @@ class TrajectoryWriter:
             self._columns = self._chunks.begin(
                 self._specs, self._chunk_first, self._chunk_stop, keep_from
             )
-        kinds = zip(
-            self._columns, self._kinds, strict=False
-        )  # none, where steps are not flat dicts
+        # There are no kinds where steps are not flat dicts.
+        kinds = zip(self._columns, self._kinds, strict=False)
         self._quick = [(column, *kind) for column, kind in kinds]

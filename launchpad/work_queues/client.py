@@ -79,9 +79,8 @@ class WorkQueue:
         try:
             answer = self._poll.ask("take", request, timeout_s=timeout_s)
         except BaseException as error:
-            self._unanswered.append(
-                request
-            )  # the next take gets the job that this one may have got
+            # The next take gets the job that this one may have got.
+            self._unanswered.append(request)
             if isinstance(error, TimeoutError):
                 raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
             raise

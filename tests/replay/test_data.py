@@ -118,7 +118,7 @@ def test_items_of_one_signature_in_different_bytes_are_stacked_in_the_order_of_t
     encodings = [pickle.dumps(tuple(signature), protocol) for protocol in (4, 5)]
     for n in range(6):
         row = encodings[n % 2], [bytes([n])]
-        client.send(b"", 0, [], [row], [("t", client.new_key(), float(n), 0)], None)
+        client.send((b"", 0, [], [row], [("t", client.new_key(), float(n), 0)]), None)
 
     batch = client.sample_batch("t", 6)
 
