@@ -36,6 +36,8 @@ _LOOK_S = 0.01
 _LOST = (OutcomeUnknown, ServerStopping, UnknownSteps)
 """What is wrong with a message that may simply be sent again."""
 
+_watcher = PeriodicChecks("replay-writers", _LOOK_S)
+
 
 class SentItem(NamedTuple):
     """An item that is not acknowledged.
@@ -72,7 +74,6 @@ class ItemSender:
         self._under_way: Future[None] | None = None
         self._n_under_way = 0
         self._sent_to, self._is_known = 0, False  # known to the server, which may have steps
-        self._watcher = PeriodicChecks("replay-writer", _LOOK_S)
         self.lock = threading.Lock()  # with it the watcher does nothing
 
     @property
@@ -137,7 +138,7 @@ class ItemSender:
         self._under_way = self._client.send_soon(self._message(self._sent_to))
         self._n_under_way = len(self._items)
         self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
-        self._watcher.add(self._look)
+        _watcher.add(self._look)
 
     def _take_answer(self) -> BaseException | None:
         """The error that has come, if a message was under way. Its items then wait again."""
