@@ -249,14 +249,16 @@ class QueueContents:
     def is_over(self, session: QueueSession) -> bool:
         """Whether nothing will come for this consumer any more.
 
-        What other workers have in hand may come back, as long as it is not acknowledged.
+        What others have in hand may come back, as long as it is not acknowledged: other workers, and an
+        attempt of this one of which the queue is about to be told that it has ended.
         """
         if self.is_cancelled:
             return True
         if self.producers is None or len(self._closed) < self.producers or self.n_waiting:
             return False
+        own = session.worker, session.attempt
         return not self.redeliver or not any(
-            each.in_hand and each.attempt and each.worker != session.worker
+            each.in_hand and each.attempt and (each.worker, each.attempt) != own
             for each in self.sessions.values()
         )
 

@@ -121,6 +121,22 @@ def test_it_is_over_when_all_producers_have_closed_and_nothing_can_come_back() -
     assert queue.is_over(waits)
 
 
+def test_the_next_attempt_of_a_consumer_waits_for_what_the_one_before_had_in_hand() -> None:
+    queue = contents(1)
+    queue.register("producer-0", 1)
+    queue.close("producer-0", 1)
+    take(queue, "a-0", 1)
+    second = session(queue, "second", "a-0", attempt=2)
+
+    was_over = queue.is_over(second)
+    queue.end("a-0", 1, is_well=False)
+    queue.take(second, 1)
+
+    assert not was_over
+    assert [number for number, _ in second.in_hand] == [1]
+    assert queue.is_over(second)
+
+
 def test_a_producer_that_has_closed_may_put_again_only_when_it_is_started_again() -> None:
     queue = contents(producers=1)
     queue.register("producer-0", 1)
