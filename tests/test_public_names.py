@@ -49,3 +49,11 @@ def test_importing_launchpad_imports_nothing_heavy() -> None:
         "portpicker",
     }
     assert heavy.isdisjoint(modules.split())
+
+
+def test_no_public_name_imports_numpy_which_would_have_started_threads_before_torch() -> None:
+    code = "import sys, launchpad as lp; [getattr(lp, n) for n in lp.__all__]; print('numpy' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"

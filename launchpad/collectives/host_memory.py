@@ -20,8 +20,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from launchpad.collectives.mailbox import Different, Mailbox
 from launchpad.courier.protocol.handshake import boot_id
 from launchpad.courier.shm import segments
@@ -68,6 +66,8 @@ class HostMemory:
 
     def rows(self, dtype: Any, size: int) -> list[Any]:
         """The rows of all, by rank, until this is called again."""
+        import numpy as np  # not with the module: a host that preloads torch must not have it before
+
         self._uses += 1
         both = [np.frombuffer(memory, dtype).reshape(2, -1) for memory in self._memories]
         return [each[self._uses % 2, :size] for each in both]
