@@ -1,0 +1,26 @@
+"""Claims of a paper, each checked on what a program has computed, and printed: `ok …`."""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+JSON = flags.DEFINE_string("json", "", "File for what was checked, for the page of all examples.")
+QUICK = flags.DEFINE_bool("quick", False, "Do a little of everything, in 15 seconds at most.")
+
+_passed: list[dict[str, str]] = []
+
+
+def check(ok: bool, claim: str, measured: str) -> None:
+    """Print the claim and what was measured; ArithmeticError if it does not hold."""
+    print(f"{'ok   ' if ok else 'WRONG'} {claim}: {measured}", flush=True)
+    if not ok:
+        raise ArithmeticError(f"it should hold that {claim}; {measured}")
+    _passed.append({"claim": claim, "measured": measured})
+
+
+def done() -> None:
+    """Say that all claims held, and write them to the file of `--json`."""
+    if JSON.value:
+        Path(JSON.value).write_text(json.dumps(_passed, indent=1))
+    print("the answer is right")

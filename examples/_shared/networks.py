@@ -1,0 +1,88 @@
+"""Networks of dense layers, forward and backward by hand, with all parameters in one flat vector.
+
+`widths` are the numbers between layers: (64, 10) is softmax regression. All layers but the last end in tanh. A
+part of a network, as widths[:3] of the parameters that are its own, is computed with `is_last=False`.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from examples._shared.digits import Array, Digits
+
+Widths = Sequence[int]
+
+
+def matrices(widths: Widths, parameters: Array) -> list[Array]:
+    """Return each layer's parameters, a view: a row of weights per input, and one of biases below."""
+    shapes = [(inputs + 1, outputs) for inputs, outputs in pairwise(widths)]
+    ends = np.cumsum([rows * columns for rows, columns in shapes])
+    return [part.reshape(s) for part, s in zip(np.split(parameters, ends), shapes, strict=False)]
+
+
+def first_parameters(widths: Widths, seed: int = 0) -> Array:
+    """Return random weights, smaller the more inputs there are, and biases of zero."""
+    parameters = np.zeros(sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths)))
+    rng = np.random.default_rng(seed)
+    for matrix in matrices(widths, parameters):
+        matrix[:-1] = rng.normal(size=matrix[:-1].shape) / (len(matrix) - 1) ** 0.5
+    return parameters
+
+
+def forward(widths: Widths, parameters: Array, inputs: Array, is_last: bool = True) -> list[Array]:
+    """Return the inputs and what each layer makes of them; the last are the scores of the digits."""
+    values = [inputs]
+    for layer, matrix in enumerate(matrices(widths, parameters), start=1):
+        outputs = values[-1] @ matrix[:-1] + matrix[-1]
+        values.append(outputs if is_last and layer == len(widths) - 1 else np.tanh(outputs))
+    return values
+
+
+def backward(
+    widths: Widths, parameters: Array, values: list[Array], gradient: Array, is_last: bool = True
+) -> tuple[Array, Array]:
+    """Turn the gradient by the last of the values into those by the first and by the parameters."""
+    of_parameters = np.empty_like(parameters)
+    own, of_layers = matrices(widths, parameters), matrices(widths, of_parameters)
+    for i in reversed(range(len(own))):
+        if not is_last or i < len(own) - 1:
+            gradient = gradient * (1 - values[i + 1] ** 2)
+        of_layers[i][:-1], of_layers[i][-1] = values[i].T @ gradient, gradient.sum(axis=0)
+        gradient = gradient @ own[i][:-1].T
+    return gradient, of_parameters
+
+
+def cross_entropy(scores: Array, digits: Digits) -> tuple[float, Array]:
+    """Return the mean loss and its gradient by the scores."""
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    shown = np.eye(10)[digits.labels]
+    return float(-np.log((chances * shown).sum(1)).mean()), (chances - shown) / len(digits)
+
+
+def gradient(widths: Widths, parameters: Array, digits: Digits) -> Array:
+    """Return the gradient of the mean loss, flat like the parameters."""
+    values = forward(widths, parameters, digits.images)
+    return backward(widths, parameters, values, cross_entropy(values[-1], digits)[1])[1]
+
+
+def accuracy(widths: Widths, parameters: Array, digits: Digits) -> float:
+    """Return the share of digits that get the highest score."""
+    read = forward(widths, parameters, digits.images)[-1].argmax(axis=1)
+    return float((read == digits.labels).mean())
+
+
+def in_torch(widths: Widths, parameters: Array) -> Any:
+    """Return the same network as a `torch.nn.Sequential` of float64."""
+    from torch import from_numpy, nn
+
+    modules: list[Any] = []
+    for matrix in matrices(widths, parameters.copy()):
+        linear = nn.Linear(len(matrix) - 1, matrix.shape[1]).double()
+        linear.load_state_dict(
+            {"weight": from_numpy(matrix[:-1].T), "bias": from_numpy(matrix[-1])}
+        )
+        modules += [linear, nn.Tanh()]
+    return nn.Sequential(*modules[:-1])
