@@ -28,9 +28,7 @@ class Digits:
 
 def load() -> tuple[Digits, Digits]:
     """Return those to train on and those held out: a fifth."""
-    from sklearn import (
-        datasets,
-    )  # here, because it takes a second, and workers get the data without
+    from sklearn import datasets  # which takes a second, and workers get the data without
 
     images, labels = datasets.load_digits(return_X_y=True)
     digits = Digits(images / 16, labels.astype(np.int64))

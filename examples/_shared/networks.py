@@ -1,7 +1,7 @@
 """Networks of dense layers, forward and backward by hand, with all parameters in one flat vector.
 
-`widths` are the numbers between layers: (64, 10) is softmax regression. All layers but the last end in tanh. A
-part of a network, as widths[:3] of the parameters that are its own, is computed with `is_last=False`.
+`widths` are the numbers between layers: (64, 10) is softmax regression. All layers but the last end in tanh.
+A part of a network, with widths[:3] say, is computed with `is_last=False`.
 """
 
 from collections.abc import Sequence
@@ -57,8 +57,7 @@ def backward(
 def cross_entropy(scores: Array, digits: Digits) -> tuple[float, Array]:
     """Return the mean loss and its gradient by the scores."""
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chances /= chances.sum(axis=1, keepdims=True)
-    shown = np.eye(10)[digits.labels]
+    chances, shown = chances / chances.sum(axis=1, keepdims=True), np.eye(10)[digits.labels]
     return float(-np.log((chances * shown).sum(1)).mean()), (chances - shown) / len(digits)
 
 
@@ -80,9 +79,7 @@ def in_torch(widths: Widths, parameters: Array) -> Any:
 
     modules: list[Any] = []
     for matrix in matrices(widths, parameters.copy()):
-        linear = nn.Linear(len(matrix) - 1, matrix.shape[1]).double()
-        linear.load_state_dict(
-            {"weight": from_numpy(matrix[:-1].T), "bias": from_numpy(matrix[-1])}
-        )
+        linear, rows = nn.Linear(len(matrix) - 1, matrix.shape[1]).double(), from_numpy(matrix)
+        linear.load_state_dict({"weight": rows[:-1].T, "bias": rows[-1]})
         modules += [linear, nn.Tanh()]
     return nn.Sequential(*modules[:-1])
