@@ -11,12 +11,11 @@ class Adam:
     """The optimizer of Kingma and Ba (2015). Its state are two moments, each as large as the vector."""
 
     def __init__(self, size: int) -> None:
-        self.steps, self.mean, self.square = 0, np.zeros(size), np.zeros(size)
+        self.mean, self.square = np.zeros(size), np.zeros(size)
 
-    def change(self, gradient: Array) -> Array:
-        """Return what this step adds to the parameters."""
-        self.steps += 1
+    def change(self, gradient: Array, step: int) -> Array:
+        """Return what this step, the first of which is 1, adds to the parameters."""
         self.mean += (1 - DECAY) * (gradient - self.mean)
         self.square += (1 - DECAY_OF_SQUARE) * (gradient**2 - self.square)
-        square = self.square / (1 - DECAY_OF_SQUARE**self.steps)
-        return -RATE * (self.mean / (1 - DECAY**self.steps)) / (square**0.5 + EPSILON)
+        mean = self.mean / (1 - DECAY**step)
+        return -RATE * mean / ((self.square / (1 - DECAY_OF_SQUARE**step)) ** 0.5 + EPSILON)

@@ -1,10 +1,10 @@
 """ZeRO's stages: each changes a little of the one before.
 
-    each of N ranks keeps   parameters   gradients   Adam's state   and sends in a step
-    stage 0                 Ψ            Ψ           2Ψ             2Ψ (N-1)/N
-    stage 1                 Ψ            Ψ           2Ψ/N           2Ψ (N-1)/N
-    stage 2                 Ψ            Ψ/N         2Ψ/N           2Ψ (N-1)/N
-    stage 3                 Ψ/N          Ψ/N         2Ψ/N           3Ψ (N-1)/N
+each of N ranks keeps   parameters   gradients   Adam's state   and sends in a step
+stage 0                 Ψ            Ψ           2Ψ             2Ψ (N-1)/N
+stage 1                 Ψ            Ψ           2Ψ/N           2Ψ (N-1)/N
+stage 2                 Ψ            Ψ/N         2Ψ/N           2Ψ (N-1)/N
+stage 3                 Ψ/N          Ψ/N         2Ψ/N           3Ψ (N-1)/N
 """
 
 import numpy as np
@@ -12,24 +12,19 @@ import numpy as np
 from examples._shared.digits import Array
 from examples.zero.adam import Adam
 from examples.zero.group import Group
-from examples.zero.memory import Transient, elements
-from examples.zero.parts import padded, part
+from examples.zero.parts import fill, padded, part
+from examples.zero.transient import Transient
 
 
 class Stage0:
     """Data parallelism: each rank keeps everything, and gradients are averaged by all-reduce."""
 
     def __init__(self, group: Group, layers: list[Array]) -> None:
-        self.group, self.sizes = group, [len(layer) for layer in layers]
+        self.group, self.sizes, self.steps = group, [len(layer) for layer in layers], 0
         self.parameters = [self._kept(padded(layer, group.size)) for layer in layers]
         self.gradients = [np.empty(0)] * len(layers)
         self.adam = Adam(sum(map(len, self.own())))
-        self.gathered, self.to_scatter = Transient(), Transient()
-
-    @property
-    def steps(self) -> int:
-        """How many have been done."""
-        return self.adam.steps
+        self.gathered, self.unscattered = Transient(), Transient()
 
     def layer(self, i: int) -> Array:
         """Return a layer's parameters, to be used at once."""
@@ -41,7 +36,8 @@ class Stage0:
 
     def update(self) -> None:
         """Do a step of Adam, once all layers have their gradients."""
-        change = self.adam.change(np.concatenate(self._reduced()))
+        self.steps += 1
+        change = self.adam.change(np.concatenate(self._reduced()), self.steps)
         self.write(np.concatenate(self.own()) + change)
 
     def own(self) -> list[Array]:
@@ -50,15 +46,7 @@ class Stage0:
 
     def write(self, new: Array) -> None:
         """Set what this rank updates; the others do so, too."""
-        ends = np.cumsum([len(old) for old in self.own()])
-        for old, values in zip(self.own(), np.split(new, ends[:-1]), strict=True):
-            old[:] = values
-
-    def kept(self) -> dict[str, int]:
-        """Return how many elements are in memory between two steps."""
-        moments = [self.adam.mean, self.adam.square]
-        kept = {"parameters": self.parameters, "gradients": self.gradients, "moments": moments}
-        return {what: elements(arrays) for what, arrays in kept.items()}
+        fill(self.own(), new)
 
     def _kept(self, layer: Array) -> Array:
         return layer
@@ -88,7 +76,7 @@ class Stage2(Stage1):
     """A layer's gradient is reduced as soon as it is there, and of that only a part is kept."""
 
     def give(self, i: int, gradient: Array) -> None:
-        whole = padded(self.to_scatter.watch(gradient), self.group.size)
+        whole = padded(self.unscattered.watch(gradient), self.group.size)
         (self.gradients[i],) = self.group.reduce_scatter([whole], op="mean")
 
     def _reduced(self) -> list[Array]:
@@ -98,14 +86,14 @@ class Stage2(Stage1):
 class Stage3(Stage2):
     """Each rank has its part of the parameters only: a layer is gathered to be used, and dropped."""
 
-    def layer(self, i: int) -> Array:
-        parts = self.group.all_gather([self.parameters[i]])
-        return self.gathered.watch(np.concatenate(sum(parts, [])))[: self.sizes[i]]
+    own, write = Stage0.own, Stage0.write  # there are no copies that others have to know of
 
-    own, write = Stage0.own, Stage0.write  # it has no copy that others would have to know of
+    def layer(self, i: int) -> Array:
+        parts = [of_rank[0] for of_rank in self.group.all_gather([self.parameters[i]])]
+        return self.gathered.watch(np.concatenate(parts))[: self.sizes[i]]
 
     def _kept(self, layer: Array) -> Array:
         return part(layer, self.group.rank, self.group.size).copy()
 
 
-STAGES = (Stage0, Stage1, Stage2, Stage3)
+STAGES = Stage0, Stage1, Stage2, Stage3

@@ -25,5 +25,5 @@ def load(folder: Path, store: Stage0, step: int) -> None:
         if len(files) == int(place.name.rpartition("-")[2]):
             group, shards = store.group, [np.load(file) for file in files]
             own, *moments = resharded(shards, store.sizes, group.rank, group.size)
-            store.adam.steps, (store.adam.mean, store.adam.square) = step, moments
+            store.steps, (store.adam.mean, store.adam.square) = step, moments
             store.write(own)

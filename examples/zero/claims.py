@@ -2,15 +2,16 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from examples._shared.checks import check
 from examples._shared.digits import Array
-from examples.zero.program import Measured
+from examples.zero.memory import Memory
+from examples.zero.program import SAVED_AT, Resumed
 
-KEPT = {0: "Ψ Ψ 2Ψ", 1: "Ψ Ψ 2Ψ/N", 2: "Ψ Ψ/N 2Ψ/N", 3: "Ψ/N Ψ/N 2Ψ/N"}
+KEPT = ("Ψ Ψ 2Ψ", "Ψ Ψ 2Ψ/N", "Ψ Ψ/N 2Ψ/N", "Ψ/N Ψ/N 2Ψ/N")
 """By stage: parameters, gradients, Adam's state."""
 
 TOLERANCE = 1e-12
@@ -18,51 +19,60 @@ TOLERANCE = 1e-12
 
 def check_weights(claim: str, ranks: Sequence[Array], wanted: Array) -> None:
     """All ranks have come to these parameters."""
-    worst = max(float(np.abs(rank - wanted).max()) for rank in ranks)
-    check(worst <= TOLERANCE, claim, f"differ by {worst:.0e} at most")
+    worst = float(np.abs(np.stack(ranks) - wanted).max())
+    check(worst <= TOLERANCE, claim, f"the largest difference is {worst:.0e}")
 
 
-def check_kept(stage: int, ranks: Sequence[Measured], layers: Sequence[int]) -> None:
-    """Each rank keeps what the table says, and of the rest one layer at a time."""
+def check_memory(stage: int, ranks: Sequence[Memory], layers: Sequence[int]) -> None:
+    """Each rank keeps what the table says, and of the rest has one layer at a time."""
     n = len(ranks)
-    size = sum(-(-layer // n) * n for layer in layers)
+    size = sum(layer + -layer % n for layer in layers)  # with the zeros that are added
     units = {"Ψ": size, "2Ψ": 2 * size, "Ψ/N": size // n, "2Ψ/N": 2 * size // n}
-    kept = [units[unit] for unit in KEPT[stage].split()]
-    wanted = Measured(
-        dict(zip(("parameters", "gradients", "moments"), kept, strict=True)),
-        gathered=max(layers) if stage == 3 else 0,
-        to_scatter=max(layers) if stage >= 2 else 0,
-    )
-    measured = ", ".join(f"{count:,} {what}" for what, count in ranks[0].kept.items())
-    one, other = ranks[0].gathered, ranks[0].to_scatter
+    kept = tuple(units[unit] for unit in KEPT[stage].split())
+    one_layer = (max(layers) * (stage >= 3), max(layers) * (stage >= 2))
     check(
-        all(rank == wanted for rank in ranks),
-        f"each of {n} ranks at stage {stage} keeps {KEPT[stage]}, and the largest layer in passing",
-        f"{measured}; in passing {one:,} parameters and {other:,} gradients",
+        all(rank == kept + one_layer for rank in ranks),
+        f"each of {n} ranks at stage {stage} keeps {KEPT[stage]}, and of the rest one layer at most",
+        ", ".join(f"{count:,} {what}" for what, count in ranks[0]._asdict().items()),
     )
 
 
-def check_traffic(sent: Mapping[int, float]) -> None:
-    """Stages send as much as data parallelism does, but the last: 1.5 times that."""
-    measured = ", ".join(f"{amount:.4f} Ψ" for amount in sent.values())
-    relative = np.array([sent[stage] / sent[0] for stage in range(4)])
+def check_traffic(sent: Sequence[float]) -> None:
+    """All stages send what data parallelism does, but the last: 1.5 times that."""
     check(
-        bool(np.abs(relative - [1, 1, 1, 1.5]).max() < 0.01),
+        bool(np.allclose(np.array(sent) / sent[0], [1, 1, 1, 1.5], rtol=0.01)),
         "the traffic of stages 0, 1, 2, 3 is as 1 : 1 : 1 : 1.5",
-        f"each rank has sent {measured} per step",
+        "a rank has sent " + ", ".join(f"{amount:.3f} Ψ" for amount in sent) + " in a step",
+    )
+
+
+def check_kill(ranks: Sequence[Resumed], undisturbed: Array) -> None:
+    """The second generation has gone on from what was saved, to the same bits."""
+    check(
+        all((rank.generation, rank.began_at) == (2, SAVED_AT) for rank in ranks)
+        and all(rank.weights.tobytes() == undisturbed.tobytes() for rank in ranks),
+        "a rank that is killed changes no bit",
+        f"generation {ranks[0].generation} has gone on from step {ranks[0].began_at}",
+    )
+
+
+def check_fewer(ranks: Sequence[Resumed], saved_by: int, wanted: Array) -> None:
+    """They have gone on from what was saved, to the same parameters."""
+    worst = float(np.abs(np.stack([rank.weights for rank in ranks]) - wanted).max())
+    check(
+        worst <= TOLERANCE and all(rank.began_at == SAVED_AT for rank in ranks),
+        f"{len(ranks)} ranks go on from what {saved_by} have saved, and come to the same",
+        f"from step {ranks[0].began_at}; the largest difference is {worst:.0e}",
     )
 
 
 def check_few_lines_differ(
     alone: Callable[..., object], sharded: Callable[..., object], at_most: int = 5
 ) -> None:
-    """The user's function differs between one process and ZeRO in few lines, which are printed."""
-    sources = [inspect.getsource(function).splitlines() for function in (alone, sharded)]
-    lines = [line for line in difflib.ndiff(*sources) if line[0] in "-+"]
+    """The user's function becomes ZeRO's with few lines, which are printed."""
+    before, after = (inspect.getsource(function).splitlines() for function in (alone, sharded))
+    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
     print("\n".join(lines))
-    changed = sum(line[0] == "+" for line in lines)
-    check(
-        changed <= at_most,
-        f"the training of one process becomes ZeRO's with {at_most} lines changed or new",
-        f"{changed}",
-    )
+    changed = max(sum(line[0] == sign for line in lines) for sign in "-+")
+    claim = f"training in one process becomes ZeRO with {at_most} lines at most"
+    check(changed <= at_most, claim, f"{changed} are new or changed")

@@ -1,28 +1,22 @@
-"""What arrays take: elements of the memory behind them, kept or there for a moment."""
+"""What a rank keeps, counted."""
 
-import weakref
-from collections.abc import Iterable
+from typing import NamedTuple
 
-from examples._shared.digits import Array
-
-
-def elements(arrays: Iterable[Array]) -> int:
-    """Return how many elements these keep in memory: a view keeps all that it is a view of."""
-    owners = [array if array.base is None else array.base for array in arrays]
-    return sum(owner.size for owner in {id(owner): owner for owner in owners}.values())
+from examples.zero.algorithm import Stage0
+from examples.zero.transient import elements
 
 
-class Transient:
-    """Watches arrays that are to be dropped soon; `most` is what was there at once."""
+class Memory(NamedTuple):
+    """Elements on one rank: kept from step to step; and of whole layers, for a moment, the most."""
 
-    def __init__(self) -> None:
-        self._watched: list[weakref.ref[Array]] = []
-        self.most = 0
+    parameters: int
+    gradients: int
+    moments: int
+    gathered: int
+    unscattered: int
 
-    def watch(self, array: Array) -> Array:
-        """Count it as long as anything refers to it, or to a view of it."""
-        self._watched.append(weakref.ref(array))
-        alive = [each for ref in self._watched if (each := ref()) is not None]
-        self._watched = [weakref.ref(each) for each in alive]
-        self.most = max(self.most, elements(alive))
-        return array
+
+def memory_of(store: Stage0) -> Memory:
+    """Count what is there between two steps."""
+    kept = store.parameters, store.gradients, [store.adam.mean, store.adam.square]
+    return Memory._make([*map(elements, kept), store.gathered.most, store.unscattered.most])

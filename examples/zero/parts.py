@@ -1,4 +1,4 @@
-"""A flat vector in parts of one size: the last one is padded with zeros."""
+"""Flat vectors in parts: n of one size, for which zeros are added at the end."""
 
 from collections.abc import Sequence
 
@@ -15,6 +15,13 @@ def padded(vector: Array, n: int) -> Array:
 def part(vector: Array, rank: int, n: int) -> Array:
     """Return one of n parts of a padded vector: a view."""
     return np.split(vector, n)[rank]
+
+
+def fill(vectors: Sequence[Array], flat: Array) -> None:
+    """Write to these what follows one another in the flat one."""
+    ends = np.cumsum([len(vector) for vector in vectors])
+    for vector, values in zip(vectors, np.split(flat, ends[:-1]), strict=True):
+        vector[:] = values
 
 
 def resharded(shards: Sequence[Array], sizes: Sequence[int], rank: int, n: int) -> Array:

@@ -1,8 +1,8 @@
 """Ranks that train at one of ZeRO's stages.
 
-    rank-0 ◀── parts ──▶ rank-1 ◀── parts ──▶ … rank-n    each with each
-       │                    │                     │
-       └──────shard──▶ group_dir ◀──shard─────────┘       read by the next generation, or launch
+rank-0 ◀── parts ──▶ rank-1 ◀── parts ──▶ … rank-n    each with each
+   │                    │                     │
+   └──────shard──▶ group_dir ◀──shard─────────┘       read by the next generation, or launch
 """
 
 import os
@@ -17,11 +17,10 @@ from examples._shared.digits import Array, Digits
 from examples._shared.networks import cross_entropy
 from examples.zero import checkpoint
 from examples.zero.algorithm import STAGES, Stage0
+from examples.zero.memory import Memory, memory_of
 from examples.zero.model import BATCH, backward, first_layers, forward
 
-SAVED_AT, KILLED_AT = 2, 3
-"""Steps."""
-
+SAVED_AT, KILLED_AT = 2, 3  # steps
 Callback = Callable[[Stage0], None]
 
 
@@ -43,24 +42,16 @@ def weights(store: Stage0) -> Array:
     return np.concatenate([store.layer(i) for i in range(len(store.sizes))])
 
 
-class Measured(NamedTuple):
-    """Elements on one rank: kept from step to step, and there for a moment."""
-
-    kept: dict[str, int]
-    gathered: int
-    to_scatter: int
-
-
 class Rank:
     """Trains at the stages that the script asks for, one after the other."""
 
     def __init__(self, group: lp.Collective, digits: Digits) -> None:
         self._group, self._digits = group, digits
 
-    def train(self, stage: int, steps: int) -> Measured:
+    def train(self, stage: int, steps: int) -> Memory:
         """Train from the beginning."""
-        store = self._store = train(self._group, self._digits, steps, stage, lambda _: None)
-        return Measured(store.kept(), store.gathered.most, store.to_scatter.most)
+        self._store = train(self._group, self._digits, steps, stage, lambda _: None)
+        return memory_of(self._store)
 
     def weights(self) -> Array:
         """Return all parameters that this rank has come to."""
@@ -75,8 +66,8 @@ class Resumed(NamedTuple):
     began_at: int
 
 
-def resume(group: lp.Collective, digits: Digits, steps: int, stage: int, victim: int) -> Resumed:
-    """Train from what was saved, if anything was; that rank is killed, once."""
+def resume(group: lp.Collective, digits: Digits, steps: int, victim: int = -1) -> Resumed:
+    """Train at stage 3 from what was saved, if anything was; the victim is killed, once."""
     began_at: list[int] = []
 
     def then(store: Stage0) -> None:
@@ -88,7 +79,7 @@ def resume(group: lp.Collective, digits: Digits, steps: int, stage: int, victim:
         elif store.steps == KILLED_AT and group.rank == victim and group.generation == 1:
             die()
 
-    store = train(group, digits, steps, stage, then)
+    store = train(group, digits, steps, 3, then)
     return Resumed(weights(store), group.generation, began_at[0])
 
 
@@ -102,7 +93,7 @@ def die() -> None:
 def make_program(n: int, function: Callable[..., object], *args: object) -> lp.Program:
     """Return a graph of n ranks, which are started again together if one dies."""
     program = lp.Program("zero")
-    with program.group("rank", restart=lp.RestartPolicy(scope="group")):
+    with program.group("rank", restart=lp.RestartPolicy(scope="group"), preload=[__name__]):
         for _ in range(n):
             program.add_node(lp.CollectiveNode(function, *args))
     return program
