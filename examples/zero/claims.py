@@ -32,16 +32,16 @@ def check_memory(stage: int, ranks: Sequence[Memory], layers: Sequence[int]) -> 
     one_layer = (max(layers) * (stage >= 3), max(layers) * (stage >= 2))
     check(
         all(rank == kept + one_layer for rank in ranks),
-        f"each of {n} ranks at stage {stage} keeps {KEPT[stage]}, and of the rest one layer at most",
-        ", ".join(f"{count:,} {what}" for what, count in ranks[0]._asdict().items()),
+        f"each of {n} ranks at stage {stage} keeps {KEPT[stage]}, and of the rest one layer in passing",
+        "{:,} parameters, {:,} gradients, {:,} of Adam; in passing {:,} and {:,}".format(*ranks[0]),
     )
 
 
-def check_traffic(sent: Sequence[float]) -> None:
-    """All stages send what data parallelism does, but the last: 1.5 times that."""
+def check_traffic(sent: Array, n: int) -> None:
+    """All stages send what an all-reduce of the gradients does, but the last: 1.5 times that."""
     check(
-        bool(np.allclose(np.array(sent) / sent[0], [1, 1, 1, 1.5], rtol=0.01)),
-        "the traffic of stages 0, 1, 2, 3 is as 1 : 1 : 1 : 1.5",
+        bool(np.allclose(sent / (2 * (n - 1) / n), [1, 1, 1, 1.5], rtol=0.01)),
+        f"stages 0, 1, 2, 3 send 1, 1, 1, 1.5 times 2Ψ(N-1)/N, N = {n}",
         "a rank has sent " + ", ".join(f"{amount:.3f} Ψ" for amount in sent) + " in a step",
     )
 

@@ -137,7 +137,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_weights("", [weights, weights + 2e-12], alone),
         lambda: claims.check_memory(2, [right] * 3 + [right._replace(moments=133)], [200, 62]),
         lambda: claims.check_memory(2, [right._replace(unscattered=264)] * 4, [200, 62]),
-        lambda: claims.check_traffic([1.5, 1.5, 1.5, 2.0]),
+        lambda: claims.check_traffic(np.array([1.5, 1.5, 1.5, 2.0]), 4),
         lambda: claims.check_kill([good, begun_anew], alone),
         lambda: claims.check_kill([good, other_bits], alone),
         lambda: claims.check_fewer([begun_anew._replace(generation=1)], 4, alone),
