@@ -38,7 +38,7 @@ def backward(store: Store, values: list[Array], gradient: Array) -> None:
 
 
 def _backward(store: Store, i: int, values: list[Array], gradient: Array) -> Array:
-    """A function, so that none of a layer's memory outlives its turn."""
+    """Compute one layer; a function of its own, so that no variable keeps that layer for longer."""
     gradient, of_layer = networks.backward(
         WIDTHS[i : i + 2], store.layer(i), values, gradient, _is_last(i)
     )
