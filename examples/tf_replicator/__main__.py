@@ -1,0 +1,42 @@
+"""Run it: python -m examples.tf_replicator --lp_launch_type=local_mp --quick."""
+
+from absl import app, flags
+
+import launchpad as lp
+from examples._shared import digits
+from examples._shared.checks import QUICK, done
+from examples.tf_replicator import claims
+from examples.tf_replicator.algorithm import Replicator
+from examples.tf_replicator.models import Classifier, Gan
+from examples.tf_replicator.program import make_program, train
+
+TORCH = flags.DEFINE_bool("torch", False, "Check batch norm by torch's autograd, too.")
+
+
+def main(_: list[str]) -> None:
+    """Train with all deployments at once, and with one replica here; check what the paper claims."""
+    examples, held_out = digits.load()
+    steps = 60 if QUICK.value else 400
+    running = lp.launch(make_program(examples, steps, kill_at=steps // 2 + 7))
+    alone = train(Replicator(), [Classifier, Gan], examples, steps)
+    running.wait()
+    two, four = running.results("two")[0][0], running.results("four")[0][0]
+    for model in (Classifier, Gan):
+        claims.check_names_no_communication(model.step_fn)
+    by_replicas = {2: two["Classifier"], 4: four["Classifier"]}
+    claims.check_losses("classifier", alone["Classifier"], by_replicas)
+    claims.check_serial(four["Classifier"], examples)
+    claims.check_batch_norm(four["Normalization"])
+    if TORCH.value:
+        claims.check_batch_norm(four["Normalization"], uses_torch=True)
+    claims.check_losses("GAN", alone["Gan"], {2: two["Gan"]})
+    claims.check_gan_learns(two["Gan"], held_out)
+    pushes = running.edges().total(caller="async", method="push").calls
+    claims.check_asynchronous(running.results("async"), pushes, alone["Classifier"], held_out)
+    killed = [(trained["Gan"], generation) for trained, generation in running.results("killed")]
+    claims.check_killed(killed, two["Gan"])
+    done()
+
+
+if __name__ == "__main__":
+    app.run(main)
