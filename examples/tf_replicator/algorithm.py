@@ -4,16 +4,16 @@ input_fn ──▶ step_fn: layers ⇄ all_sum ⇄ layers of the other replicas
                       gradient ──▶ wrapped optimizer: mean over all replicas ──▶ variables
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from examples._shared.digits import Array
 
 T = TypeVar("T")
-Optimizer = Callable[[Array, Array], None]  # changes a variable by its gradient
+Optimizer = Callable[[Array, Array], None]  # changes a variable, by its gradient
 
 
 class Model(Protocol):
@@ -22,14 +22,21 @@ class Model(Protocol):
     variables: list[Array]
 
     def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[Any]:
-        """Return this replica's share of each batch."""
+        """Return, of each batch, this replica's share."""
 
     def step_fn(self, inputs: Any) -> Any:
         """Do a step of training, as on a single device."""
 
 
+class Trained(NamedTuple):
+    """What step_fn has returned, by step and replica, and the variables at the end."""
+
+    outputs: list[list[Any]]
+    variables: list[Array]
+
+
 class Replicator:
-    """Runs a model on one replica; those for several override the operations between replicas."""
+    """Runs a model with one replica; those for several override what is between replicas."""
 
     replica_id, num_replicas = 0, 1
 
@@ -42,33 +49,36 @@ class Replicator:
     def broadcast(self, x: T) -> T:
         return x
 
-    def map_gather(self, function: Callable[[Any], T], x: Any) -> list[T]:
-        return self.all_gather(function(x))
-
     def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Return an optimizer that takes the mean of all replicas' gradients."""
-        return lambda variable, gradient: optimizer(
-            variable, self.all_sum(gradient) / self.num_replicas
-        )
+        return lambda x, gradient: optimizer(x, self.all_sum(gradient) / self.num_replicas)
 
-    def run(self, model: Model, steps: int) -> list[list[Any]]:
-        """Return what step_fn has returned, by step and replica; go on from the last checkpoint."""
-        name = type(model).__name__
-        outputs, variables = self.broadcast(self.load(name, ([], model.variables)))
-        for variable, value in zip(model.variables, variables, strict=True):
+    def run(self, model: Model, steps: int) -> Trained:
+        """Train, from the last checkpoint on: all replicas take that of the first one."""
+        saved = self.broadcast(self.load(model, default=Trained([], model.variables)))
+        for variable, value in zip(model.variables, saved.variables, strict=True):
             variable[...] = value
+        trained = Trained(saved.outputs, model.variables)
         inputs = model.input_fn(self.replica_id, self.num_replicas)
-        for of_step in islice(inputs, len(outputs), steps):
-            outputs.append(self.map_gather(model.step_fn, of_step))
-            self.save(name, (outputs, model.variables))
-        return outputs
+        for of_step in islice(inputs, len(trained.outputs), steps):
+            trained.outputs.append(self.all_gather(model.step_fn(of_step)))
+            self.save(model, trained)
+        return trained
 
-    def load(self, name: str, default: T) -> T:
-        """Return what was saved under this name; one replica alone has no checkpoints."""
+    def load(self, model: Model, default: Trained) -> Trained:
         return default
 
-    def save(self, name: str, state: Any) -> None:
-        """Keep the state, for the case that a replica is lost."""
+    def save(self, model: Model, trained: Trained) -> None:
+        """Make a checkpoint, if it is time for one."""
+
+
+MakeModel = Callable[[Replicator, Any], Model]
+AllTrained = dict[MakeModel, Trained]
+
+
+def train(r: Replicator, models: Iterable[MakeModel], data: Any, steps: int) -> AllTrained:
+    """Train one model after the other."""
+    return {make: r.run(make(r, data), steps) for make in models}
 
 
 class BatchNorm:
@@ -79,13 +89,14 @@ class BatchNorm:
 
     def forward(self, x: Array) -> Array:
         sums = self._all_sum(np.stack([np.ones_like(x), x, x * x]).sum(axis=1))
-        self._rows, mean, square = sums[0], sums[1] / sums[0], sums[2] / sums[0]
-        self._deviation = np.sqrt(square - mean**2 + 1e-5)
+        self._rows, total, squares = np.split(sums, 3)
+        mean = total / self._rows
+        self._deviation = np.sqrt(squares / self._rows - mean**2 + 1e-5)
         self._normal = (x - mean) / self._deviation
         return self._normal
 
     def backward(self, gradient: Array) -> Array:
         """Return the gradient by x: a sum went to all replicas, so all their gradients come back."""
         sums = self._all_sum(np.stack([gradient, gradient * self._normal]).sum(axis=1))
-        shift, stretch = sums / self._rows
+        shift, stretch = np.split(sums / self._rows, 2)
         return (gradient - shift - self._normal * stretch) / self._deviation

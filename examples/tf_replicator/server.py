@@ -1,4 +1,4 @@
-"""Replicas out of step: each pushes its gradients to a parameter server, and waits for no other."""
+"""Asynchronous replicas: each pushes its gradients to a parameter server, and waits for no other."""
 
 import threading
 
@@ -23,16 +23,18 @@ class ParameterServer:
             self._variables.setdefault(number, (variable.copy(), optimizer))
 
     def push(self, number: int, gradient: Array) -> Array:
+        """Apply the gradient; returns the variable as it is then."""
         with self._lock:
             variable, optimizer = self._variables[number]
             optimizer(variable, gradient)
             self._applied += 1
             return variable.copy()
 
-    def trained(self) -> tuple[list[Array], int]:
-        """Return the variables, and how many gradients are in them."""
+    def variables(self) -> tuple[int, list[Array]]:
+        """How many gradients are in the variables, and these."""
         with self._lock:
-            return [self._variables[n][0].copy() for n in sorted(self._variables)], self._applied
+            variables = [self._variables[number][0] for number in sorted(self._variables)]
+            return self._applied, [variable.copy() for variable in variables]
 
 
 class AsyncReplicator(Replicator):
