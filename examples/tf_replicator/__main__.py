@@ -16,8 +16,9 @@ TORCH = flags.DEFINE_bool("torch", False, "Compare batch norm with torch's, too.
 def main(_: list[str]) -> None:
     """Train with all deployments at once, and with one replica here; check what the paper claims."""
     examples, held_out = digits.load()
-    steps = 60 if QUICK.value else 400
-    running = lp.launch(make_program(examples, steps, kill_at=steps // 2 + 7))
+    steps = 60 if QUICK.value else 200
+    program = make_program(examples, steps, kill_at=steps // 2 + 7)
+    running = lp.launch(program, preload=["numpy"])
     alone = train(Replicator(), [Classifier, Gan], examples, steps)
     running.wait()
     two, four = running.results("two")[0].trained, running.results("four")[0].trained

@@ -17,15 +17,12 @@ Optimizer = Callable[[Array, Array], None]  # changes a variable, by its gradien
 
 
 class Model(Protocol):
-    """What a user writes; `variables` are the arrays that training changes."""
+    """What a user writes: shares of batches, a step of training, and the arrays that it changes."""
 
     variables: list[Array]
 
-    def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[Any]:
-        """Return, of each batch, this replica's share."""
-
-    def step_fn(self, inputs: Any) -> Any:
-        """Do a step of training, as on a single device."""
+    def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[Any]: ...
+    def step_fn(self, inputs: Any) -> Any: ...
 
 
 class Trained(NamedTuple):

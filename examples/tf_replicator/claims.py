@@ -123,6 +123,6 @@ def check_accuracy(sync: Trained, replicas: Sequence[AsyncResult], held_out: Dig
         classifier.variables[0][...] = parameters
         read = classifier.network.forward(held_out.images).argmax(axis=1)
         accuracies.append(np.mean(read == held_out.labels))
-    claim = f"asynchronous replicas read {len(held_out)} held-out digits nearly as well"
-    measured = "{1:.3f} of them, and {0:.3f} synchronous ones".format(*accuracies)
+    claim = f"with mode='async' replicas read {len(held_out)} held-out digits nearly as well"
+    measured = "{1:.3f} of them, and {0:.3f} with mode='sync'".format(*accuracies)
     check(accuracies[1] >= accuracies[0] - 0.02, claim, measured)

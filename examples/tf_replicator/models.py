@@ -83,14 +83,14 @@ class Gan:
         images, noise = inputs
         made_up = self.generator.forward(noise)
         truth = np.repeat([[1.0], [-1.0]], len(images), axis=0)
-        loss, _, gradient = self._discriminate(np.concatenate([images, made_up]), truth)
+        loss, _, gradient = self.discriminate(np.concatenate([images, made_up]), truth)
         self._optimizers[1](self._discriminator, gradient)
         wanted = np.ones((len(made_up), 1))
-        loss_of_generator, by_images, _ = self._discriminate(made_up, wanted)
+        loss_of_generator, by_images, _ = self.discriminate(made_up, wanted)
         self._optimizers[0](self.generator.parameters, self.generator.backward(by_images))
         return loss, loss_of_generator
 
-    def _discriminate(self, images: Array, truth: Array) -> tuple[float, Array, Array]:
+    def discriminate(self, images: Array, truth: Array) -> tuple[float, Array, Array]:
         """Return the logistic loss, and its gradients by the images and by the discriminator."""
         values = networks.forward(self.WIDTHS, self._discriminator, images)
         margin = truth * values[-1]
