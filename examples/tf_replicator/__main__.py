@@ -16,7 +16,7 @@ TORCH = flags.DEFINE_bool("torch", False, "Compare batch norm with torch's, too.
 def main(_: list[str]) -> None:
     """Train with all deployments at once, and with one replica here; check what the paper claims."""
     examples, held_out = digits.load()
-    steps = 60 if QUICK.value else 200
+    steps = 60 if QUICK.value else 300
     program = make_program(examples, steps, kill_at=steps // 2 + 7)
     running = lp.launch(program, preload=["numpy"])
     alone = train(Replicator(), [Classifier, Gan], examples, steps)
