@@ -1,8 +1,8 @@
 """Logical time: when each event would be, if nothing took time but the events and the messages they wait for.
 
-Each worker writes down its own events in order. Replayed, an event starts when the one before it in its worker
-has ended, and so has the one that sent what it waited for. No clock is read: the answer is exact, and the
-same on a busy machine.
+Each worker writes down its own events in order. Replayed, an event starts when the one before it in its
+worker has ended, and so has the one that sent what it waited for. No clock is read: the answer is exact, and
+the same on a busy machine.
 
 Source: Lamport 1978, Time, Clocks, and the Ordering of Events in a Distributed System.
 """
