@@ -110,7 +110,6 @@ def test_check_refuses_a_gradient_that_differs_a_little() -> None:
         claims.check_equal({Run(1, True): [batch(gradient=2e-12)]}, alone, stages=1)
 
 
-@pytest.mark.slow
 def test_stages_go_on_after_the_newest_batch_that_all_have_saved(
     training: Training, tmp_path: Path
 ) -> None:
