@@ -72,7 +72,7 @@ def check_killed(trained: Trained, run: Run, attempts: Sequence[int]) -> None:
         [(batch.gradient.tobytes(), batch.parameters.tobytes()) for batch in trained[each]]
         for each in (run, run._replace(is_disturbed=True))
     ]
-    is_right = bits[0] == bits[1] and set(attempts) == {2}
+    is_right = bits[0] == bits[1] and min(attempts) > 1
     check(is_right, "a killed stage changes no bit", f"all stages ended in attempts {attempts}")
 
 
