@@ -3,9 +3,9 @@
     rank 0   writes its row of memory, then a line to each other's pipe ──▶ rank 1 reads all rows
     rank 1   writes its row of memory, then a line to each other's pipe ──▶ rank 0 reads all rows
 
-A rank's own thread wakes the others'. Neither the memory nor the pipes have a
-name in a file system: ranks open each other's once, by way of /proc. They are gone with the last process that
-has them open, however it ends.
+A rank's own thread wakes the others'. Neither the memory nor the pipes have a name in a file system: ranks
+open each other's once, by way of /proc. They are gone with the last process that has them open, however it
+ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Place = tuple[bytes, str, int, int]
 """Of an open file: the boot of its host, its path in /proc, and what is there: device and inode."""
 
 _LINE = struct.Struct("<iqq108s")
-"""Rank, number of its use, number and text of the operation; a pipe takes it as a whole."""
+"""Rank, number of the use, number and text of the operation; a pipe takes it as a whole."""
 
 _WAKE = _LINE.pack(-1, -1, -1, b"")
 _ROWS = 3
@@ -38,8 +38,8 @@ _MAX_LINES = 32  # to read at once
 class HostMemory:
     """Three rows of memory and a pipe for each rank. For one thread; but `wake` is for any.
 
-    The rows are used by turns. When all have come to a use, its rows can be read, and those of the use
-    before; meanwhile each writes its row of the next one.
+    The rows are used by turns. From when all have come to a use until they announce the next one, they read
+    its rows and those of the use before, and each writes its row of the next one.
 
     Args:
         mailbox: Knows why to wait no longer.
