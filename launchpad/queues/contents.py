@@ -164,7 +164,7 @@ class QueueContents:
             if not attempt > self._closed[worker]:
                 return False
             del self._closed[worker]
-        self._open[worker] = attempt
+        self._open[worker] = max(attempt, self._open.get(worker, 0))
         return True
 
     def put(self, session: QueueSession, items: Sequence[Item]) -> int:
@@ -225,10 +225,16 @@ class QueueContents:
 
     def close(self, worker: str, attempt: int) -> None:
         """This producer puts nothing any more; unless a later attempt of it has opened by now."""
-        if attempt < self._open.get(worker, 0):
+        if attempt < max(self._open.get(worker, 0), self._closed.get(worker, 0)):
             return
         self._open.pop(worker, None)
         self._closed[worker] = attempt
+
+    def reopen(self, worker: str, attempt: int) -> None:
+        """This attempt of a worker is followed by another: if it has closed, its next one has not."""
+        if 0 < self._closed.get(worker, 0) <= attempt:
+            del self._closed[worker]
+            self._open[worker] = attempt + 1
 
     def is_open(self, worker: str) -> bool:
         """Whether this worker is a producer that has not closed."""

@@ -194,7 +194,14 @@ class QueueServer:
                 if not is_well:
                     _log.warning(_FAILED_PRODUCER, self.name, worker)
                 self.contents.close(worker, attempt)
+            if not is_over:
+                self.contents.reopen(worker, attempt)
             self._settle()
+
+    def worker_restarted(self, worker: str, attempt: int) -> None:
+        """What the supervisor says: this attempt, which was over, is followed by another after all."""
+        with self._changed:
+            self.contents.reopen(worker, attempt)
 
     def close(self) -> None:
         """Ends all waits: their callers ask again, at the next queue if there is one."""

@@ -48,6 +48,24 @@ def test_each_item_is_handled_once_though_producers_and_consumers_fail(launch_ty
         assert "fails-0 (attempt 1) ended with 1 items in hand, number 1" in log
 
 
+def test_consumers_wait_for_producers_that_have_closed_and_are_started_again(
+    launch_type: str,
+) -> None:
+    program = lp.Program("again")
+    rows = program.add_node(lp.QueueNode[queue_nodes.Pair](producers=3), label="rows")
+    with program.group("producer", restart=lp.RestartPolicy(scope="group", backoff=0)):
+        for _ in range(2):
+            program.add_node(lp.PyNode(queue_nodes.close_and_come_again, rows))
+    program.add_node(lp.PyNode(queue_nodes.close_when_others_come_again, rows), label="other")
+    program.add_node(lp.PyNode(queue_nodes.consume, rows), label="consumer")
+
+    handled = lp.run(program, launch_type, timeout_s=DEADLINE_S)["consumer"][0]
+
+    assert sorted(handled[:2]) == [(0, 1), (1, 1)]
+    assert handled[2] == (2, 1)
+    assert sorted(handled[3:]) == [(0, 2), (1, 2)]
+
+
 def test_waits_at_a_queue_end_with_the_program(launch_type: str) -> None:
     program = lp.Program("waits")
     empty = program.add_node(lp.QueueNode[int](), label="empty")

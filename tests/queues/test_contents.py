@@ -147,6 +147,23 @@ def test_a_producer_that_has_closed_may_put_again_only_when_it_is_started_again(
     assert queue.stats().closed == ()
 
 
+def test_a_producer_that_has_closed_and_is_started_again_is_waited_for() -> None:
+    queue = contents(producers=1)
+    waits = session(queue, "a", "a-0")
+    queue.register("producer-0", 1)
+    queue.close("producer-0", 1)
+    assert queue.is_over(waits)
+
+    queue.reopen("producer-0", 1)
+    assert not queue.is_over(waits)
+    queue.close("producer-0", 1)  # late
+    assert not queue.is_over(waits)
+    queue.close("producer-0", 2)
+    queue.reopen("producer-0", 1)  # late
+
+    assert queue.is_over(waits)
+
+
 def test_cancelling_drops_what_waits_and_counts_it() -> None:
     queue = contents(1, 2, 3)
     taken = take(queue, "a-0", 1)

@@ -32,6 +32,21 @@ def test_the_next_launch_goes_on_with_what_waited_and_what_was_in_hand(tmp_path:
     assert (report.consumer, report.numbers) == ("producer-0", (1,))
 
 
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_a_queue_that_is_restarted_with_its_producers_waits_for_those_that_had_closed(
+    launch_type: str,
+) -> None:
+    program = lp.Program("queue")
+    with program.group("rows", restart=lp.RestartPolicy(scope="program", backoff=0)):
+        rows = program.add_node(lp.QueueNode[int](producers=1))
+    with program.group("fails", restart=lp.RestartPolicy(scope="program", backoff=0)):
+        program.add_node(lp.PyNode(queue_nodes.fail_when_all_have_closed, rows))
+    program.add_node(lp.PyNode(queue_nodes.go_on_when_one_is_handled, rows), label="producer")
+    program.add_node(lp.PyNode(queue_nodes.consume_in_the_second_attempt, rows), label="consumer")
+
+    assert lp.run(program, launch_type, timeout_s=60)["consumer"] == [[1, 2]]
+
+
 @pytest.mark.slow
 def test_a_queue_whose_worker_is_killed_is_lost_and_those_that_used_it_are_told() -> None:
     program = lp.Program("queue")
