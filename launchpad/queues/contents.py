@@ -10,12 +10,14 @@ Rule 1: an item that was accepted is in exactly one of these places.
 Rule 2: no more than `maxsize` items wait. Those that have returned come on top: no consumer can refuse them.
 Rule 3: what goes back goes to the front, in the order in which it was put.
 Rule 4: each request of a session has a number, and one that is repeated changes nothing.
+Rule 5: of more than 10,000 sessions those are forgotten that have asked for nothing for longest; but none
+        that has items in hand, or waits. What it asks then is new, also if it has asked it before.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +25,7 @@ from launchpad.queues.packing import Item, unpack
 
 _MAX_BYTES = 4 << 20  # taken at once, but for an item that is larger
 _MAX_REPORTS, _MAX_REPORT_BYTES = 1000, 64 << 20
+_MOST_SESSIONS = 10_000
 
 Numbered = tuple[int, Item]
 Reply = tuple[str, Any]
@@ -31,7 +34,7 @@ OK, FULL, EMPTY = "ok", "full", "empty"
 CANCELLED, CLOSED, ENDED = "cancelled", "closed", "ended"
 
 
-@dataclass
+@dataclass(eq=False)
 class QueueSession:
     """A consumer's thread or a producer's, as the queue knows it.
 
@@ -130,7 +133,8 @@ class QueueContents:
 
     def __init__(self, maxsize: int, producers: int | None, redeliver: bool) -> None:
         self.maxsize, self.producers, self.redeliver = maxsize, producers, redeliver
-        self.sessions: dict[str, QueueSession] = {}
+        self.sessions: dict[str, QueueSession] = {}  # the last to ask for anything at the end
+        self._forgets_at = _MOST_SESSIONS
         self.is_cancelled = False
         self.reports: deque[QueueReport] = deque(maxlen=_MAX_REPORTS)
         self._waiting: deque[Numbered] = deque()
@@ -151,12 +155,25 @@ class QueueContents:
 
     def session(self, key: str, worker: str, attempt: int) -> QueueSession | None:
         """The session of this key; None for a worker that has ended, and does not wait for an answer."""
-        if (known := self.sessions.get(key)) is not None:
-            return known
-        if 0 < attempt <= self._ended.get(worker, 0):
-            return None
-        new = self.sessions[key] = QueueSession(worker, attempt)
-        return new
+        found = self.sessions.pop(key, None)
+        if found is None:
+            if 0 < attempt <= self._ended.get(worker, 0):
+                return None
+            found = QueueSession(worker, attempt)
+        self.sessions[key] = found
+        return found
+
+    @property
+    def has_room_for_sessions(self) -> bool:
+        return len(self.sessions) < self._forgets_at
+
+    def forget_sessions(self, waiting: Collection[QueueSession]) -> None:
+        """Forgets those that have asked for nothing for longest, until half as many are left as may be."""
+        n_surplus = len(self.sessions) - _MOST_SESSIONS // 2
+        idle = [k for k, each in self.sessions.items() if not each.in_hand and each not in waiting]
+        for key in idle[: max(0, n_surplus)]:
+            del self.sessions[key]
+        self._forgets_at = max(_MOST_SESSIONS, 2 * len(self.sessions))  # if most are not idle
 
     def register(self, worker: str, attempt: int) -> bool:
         """This worker is a producer; False if it has closed. A later attempt may open again."""

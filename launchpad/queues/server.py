@@ -235,6 +235,8 @@ class QueueServer:
             return AGAIN, None
         if queue_id != self.queue_id:
             return LOST, self.queue_id
+        if not self.contents.has_room_for_sessions:
+            self.contents.forget_sessions({w.session for w in (*self._getters, *self._putters)})
         peer = _peer()
         session = self.contents.session(key, peer.name, peer.attempt)
         if session is None:

@@ -425,6 +425,30 @@ def test_a_late_duplicate_of_an_earlier_request_changes_nothing(served: Served) 
     assert served.queue.size() == 2
 
 
+def test_callers_that_have_asked_for_nothing_for_longest_are_forgotten_but_not_what_they_have_in_hand(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launchpad.queues.contents._MOST_SESSIONS", 100)
+    served.close()
+    served.contents = QueueContents(MAXSIZE, None, True)
+    served.open()
+    put = partial(served.queue.put, queue_id=served.queue.queue_id, wait_s=0)
+    get = partial(served.queue.get, queue_id=served.queue.queue_id, n=1, handled=0, kept=0)
+
+    put("puts", 1, items=[pack("a")])
+    get("has one", 1, wait_s=0)
+    waits: Any = get("waits", 1, wait_s=60)
+    callers = [f"caller {number}" for number in range(1000)]
+    for caller in callers:
+        get(caller, 1, wait_s=0)
+
+    assert len(served.contents.sessions) <= 100
+    assert served.contents.sessions.keys() >= {"has one", "waits", *callers[-40:]}
+    put("puts", 2, items=[pack("b")])
+    assert waits.result() == ("ok", [pack("b")])
+    assert served.queue.queue_stats().in_hand == 2
+
+
 def test_a_producer_that_fails_for_good_has_closed(
     rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
