@@ -97,23 +97,32 @@ class QueueReport:
 class QueueStats:
     """What a queue has counted: `queue.stats()`.
 
+    At any moment these are equal, whoever has died:
+
+        put                              waiting + in_hand + handled + lost + dropped
+        taken                            in_hand + handled + lost + returned + redelivered
+
     Attributes:
         put: Items accepted.
+        taken: Items given to consumers; those that went back and were given again count again.
         waiting: Items that wait, those that have come back among them.
         in_hand: Items that a consumer has, and has not acknowledged.
         handled: Items that were handled: acknowledged.
+        returned: Items that went back because their consumer had fetched them ahead, and had not begun.
         redelivered: Items that went back because their consumer had died: they may be handled twice.
         lost: Those that were not delivered again, with `redeliver=False`.
-        dropped: Items that waited when the queue was cancelled.
+        dropped: Items that waited when the queue was cancelled, or went back after that.
         most_waiting: The most that ever waited, without those that came back.
         closed: The producers that have closed.
         is_cancelled: Whether a consumer has had enough.
     """
 
     put: int
+    taken: int
     waiting: int
     in_hand: int
     handled: int
+    returned: int
     redelivered: int
     lost: int
     dropped: int
@@ -142,8 +151,8 @@ class QueueContents:
         self._open: dict[str, int] = {}  # producer → its attempt
         self._closed: dict[str, int] = {}
         self._ended: dict[str, int] = {}  # worker → its last attempt that has ended
-        self._put = self._handled = self._redelivered = self._lost = self._dropped = 0
-        self._most_waiting = 0
+        self._put = self._taken = self._handled = self._n_returned = self._redelivered = 0
+        self._lost = self._dropped = self._most_waiting = 0
 
     @property
     def n_waiting(self) -> int:
@@ -204,6 +213,7 @@ class QueueContents:
                 taken.append(numbered)
                 size += len(numbered[1])
         session.in_hand += taken
+        self._taken += len(taken)
         return [item for _, item in taken]
 
     def settle(self, session: QueueSession, handled: int, kept: int) -> None:
@@ -211,6 +221,7 @@ class QueueContents:
         in_hand = session.in_hand
         self._handled += min(handled, len(in_hand))
         session.in_hand = in_hand[handled : handled + kept]
+        self._n_returned += len(in_hand[handled + kept :])
         self._put_back(in_hand[handled + kept :])
 
     def end(self, worker: str, attempt: int, *, is_well: bool) -> list[QueueReport]:
@@ -288,9 +299,11 @@ class QueueContents:
     def stats(self) -> QueueStats:
         return QueueStats(
             put=self._put,
+            taken=self._taken,
             waiting=self.n_waiting,
             in_hand=sum(len(each.in_hand) for each in self.sessions.values()),
             handled=self._handled,
+            returned=self._n_returned,
             redelivered=self._redelivered,
             lost=self._lost,
             dropped=self._dropped,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -102,6 +104,15 @@ def consume_in_the_second_attempt(queue: lp.Queue[int]) -> list[int]:
     if lp.current().attempt == 1:
         lp.wait_for_stop()
     return list(queue)
+
+
+def be_killed_with_two_in_hand(queue: lp.Queue[int]) -> None:
+    if lp.current().attempt == 1:
+        assert queue.get_many(3) == [0, 1, 2]
+        assert queue.get_many(2) == [3, 4]
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in queue:
+        pass
 
 
 def notice_a_lost_queue(queue: lp.Queue[str]) -> list[str]:
