@@ -41,8 +41,9 @@ def test_a_job_has_a_key_and_is_added_once() -> None:
         with pytest.raises(TimeoutError, match="no job was finished"):
             list(queue.results(0.01))
         assert leases[0].done(7)
-        assert leases[1].fail(ValueError("no"))
-        assert leases[2].give_back()
+        for _ in range(2):  # as after an answer that was lost
+            assert leases[1].fail(ValueError("no"))
+            assert leases[2].give_back()
         assert leases[3].extend()
         queue.close()
         with pytest.raises(ValueError, match="closed"):
