@@ -269,6 +269,11 @@ class QueueContents:
         return worker in self._open
 
     @property
+    def producers_that_have_come(self) -> list[str]:
+        """Those that have put something or registered, whether they have closed or not."""
+        return sorted({*self._open, *self._closed})
+
+    @property
     def is_endless(self) -> bool:
         """Whether it goes on, although all that have put into it have closed: nothing says how many do."""
         return self.producers is None and bool(self._closed) and not self._open

@@ -46,6 +46,12 @@ _ENDLESS = (
     "%s is empty, and all workers that have put into it have closed; still its consumers wait, until it is"
     " cancelled or the program stops. Let iteration end by itself: lp.QueueNode(producers=…), how many put."
 )
+_ABSENT_AFTER_S, _NAMED = 10.0, 10
+_ABSENT = (
+    "%s: nothing was put for %.0f s, and consumers wait: %d of %d producers have come (%s), and iteration does"
+    " not end before all have. A worker comes with its first put, or by `with queue.producer():`. If there"
+    " are fewer of them, say so: lp.QueueNode(producers=…)."
+)
 _FAILED_PRODUCER = (
     "%s: the producer %s has failed, and is not started again: it counts as closed, though it may have had"
     " more to put"
@@ -80,7 +86,8 @@ class QueueServer:
         self._putters: deque[Waiter] = deque()
         self._answers: list[tuple[Promise, Reply]] = []  # to be given once the lock is free
         self._next_due = 0.0  # when the timer looks again, if nothing comes before
-        self._is_closed = self._has_hinted = False
+        self._is_closed = self._has_hinted = self._has_named_absent = False
+        self._last_put = time.monotonic()
         self._timer = threading.Thread(target=self._watch_time, name=f"{name}-timer", daemon=True)
         self._timer.start()
 
@@ -107,6 +114,7 @@ class QueueServer:
                 return self._reply(session, CLOSED, 0)
             if self.contents.is_cancelled:
                 return self._reply(session, CANCELLED, session.accepted)
+            self._last_put = time.monotonic()
             if not self._putters:
                 items = items[self.contents.put(session, items) :]
                 self._settle()
@@ -294,15 +302,27 @@ class QueueServer:
                         if waiter.promise.begin():
                             taken: object = [] if state == EMPTY else waiter.session.accepted
                             self._answer(waiter, state, taken)
-                            if state == EMPTY and self.contents.is_endless and not self._has_hinted:
-                                self._has_hinted = True
-                                _log.warning(_ENDLESS, self.name)
+                            if state == EMPTY:
+                                self._give_hints(now)
                 if self._is_closed:
                     return
                 if not self._answers:
                     due = [w.deadline for w in (*self._getters, *self._putters)]
                     self._next_due = min(due, default=float("inf"))
                     self._changed.wait(max(0.0, self._next_due - now) if due else None)
+
+    def _give_hints(self, now: float) -> None:
+        """Says once why a consumer may wait for ever."""
+        contents = self.contents
+        if contents.is_endless and not self._has_hinted:
+            self._has_hinted = True
+            _log.warning(_ENDLESS, self.name)
+        waited_s, come = now - self._last_put, contents.producers_that_have_come
+        is_late = waited_s >= _ABSENT_AFTER_S and len(come) < (contents.producers or 0)
+        if is_late and not self._has_named_absent:
+            self._has_named_absent = True
+            names = ", ".join([*come[:_NAMED], "…"] if len(come) > _NAMED else come) or "none"
+            _log.warning(_ABSENT, self.name, waited_s, len(come), contents.producers, names)
 
 
 def _drop(waiting: deque[Waiter], session: QueueSession) -> None:

@@ -476,6 +476,28 @@ def test_those_that_wait_at_a_queue_without_an_end_are_given_a_hint_once(
     assert "lp.QueueNode(producers=…)" in hint
 
 
+def test_those_that_wait_for_producers_that_never_come_are_told_once_how_many_have(
+    rows: Queue[Any],
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served.contents.producers = 4
+    for number in range(3):
+        served.contents.register(f"producer-{number}", 1)
+    with pytest.raises(lp.QueueEmpty):
+        rows.get(timeout_s=0.01)
+    assert not caplog.messages  # not yet
+
+    monkeypatch.setattr("launchpad.queues.server._ABSENT_AFTER_S", 0.0)
+    for _ in range(2):
+        with pytest.raises(lp.QueueEmpty):
+            rows.get(timeout_s=0.01)
+
+    (warning,) = caplog.messages
+    assert "3 of 4 producers have come (producer-0, producer-1, producer-2)" in warning
+
+
 def test_a_slow_consumer_takes_no_more_than_it_can_handle_soon(
     rows: Queue[Any], served: Served
 ) -> None:
