@@ -48,9 +48,9 @@ _ENDLESS = (
 )
 _ABSENT_AFTER_S, _NAMED = 10.0, 10
 _ABSENT = (
-    "%s: nothing was put for %.0f s, and consumers wait: %d of %d producers have come (%s), and iteration does"
-    " not end before all have. A worker comes with its first put, or by `with queue.producer():`. If there"
-    " are fewer of them, say so: lp.QueueNode(producers=…)."
+    "%s: nothing was put for %.0f s, and consumers wait: %d of %d producers have come (%s), and iteration"
+    " does not end before all have. A worker comes with its first put, or by `with queue.producer():`. If"
+    " there are fewer of them, say so: lp.QueueNode(producers=…)."
 )
 _FAILED_PRODUCER = (
     "%s: the producer %s has failed, and is not started again: it counts as closed, though it may have had"
