@@ -193,9 +193,12 @@ class QueueServer:
         with self._locked():
             if self._is_closed:
                 return  # the next start of this worker is told of all ends again
-            for waiter in (*self._getters, *self._putters):
-                if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
-                    waiter.promise.cancel()
+            for waiting in (self._getters, self._putters):
+                for waiter in list(waiting):
+                    if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
+                        waiting.remove(waiter)
+                        if waiter.promise.begin():  # on threads there may be one to be told
+                            self._answers.append((waiter.promise, (GONE, None)))
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
             if is_over and self.contents.is_open(worker):

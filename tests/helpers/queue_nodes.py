@@ -50,12 +50,15 @@ def consume(queue: lp.Queue[Pair]) -> list[Pair]:
     return list(queue)
 
 
-def die_with_one_in_hand(queue: lp.Queue[str]) -> str:
-    """The second attempt is given what the first one had, and keeps it by succeeding."""
-    item = queue.get()
+def die_with_two_in_hand(queue: lp.Queue[str]) -> list[str]:
+    """The second attempt is given what two threads of the first one had, and keeps it by succeeding."""
     if lp.current().attempt == 1:
+        thread = threading.Thread(target=queue.get)
+        thread.start()
+        thread.join()
+        queue.get()
         raise ValueError("told to die")
-    return item
+    return [queue.get(), queue.get()]
 
 
 def wait_in_threads(empty: lp.Queue[int], full: lp.Queue[int]) -> None:

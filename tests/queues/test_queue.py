@@ -380,6 +380,22 @@ def test_a_wait_ends_when_the_worker_is_asked_to_stop(rows: Queue[Any]) -> None:
     assert ended == ["stopped"]
 
 
+@pytest.mark.parametrize("wait", [Queue.get, partial(Queue.put, item=1)])
+def test_a_wait_of_an_attempt_that_has_ended_ends_as_at_the_stop(served: Served, wait: Any) -> None:
+    served.contents.maxsize = 0  # nothing can be put
+    with lp.testing.worker() as me, ThreadPoolExecutor(1) as pool:
+        client = served.client()
+        waiting = pool.submit(wait, client)
+        until(lambda: served.queue._getters or served.queue._putters)
+        served.contents.maxsize = MAXSIZE
+        served.queue.worker_ended(me.name, me.attempt, is_well=False, is_over=False)
+
+        with pytest.raises(lp.Stopped):
+            waiting.result(60)
+        assert served.queue.size() == 0
+        courier.close(client._client)
+
+
 def test_an_iteration_ends_between_two_chunks_when_the_worker_is_asked_to_stop(
     rows: Queue[Any],
 ) -> None:
