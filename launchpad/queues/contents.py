@@ -97,7 +97,7 @@ class QueueReport:
 class QueueStats:
     """What a queue has counted: `queue.stats()`.
 
-    At any moment these are equal, whoever has died:
+    At any moment these are equal, whatever dies:
 
         put                              waiting + in_hand + handled + lost + dropped
         taken                            in_hand + handled + lost + returned + redelivered
