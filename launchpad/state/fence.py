@@ -11,29 +11,34 @@ closed before the next attempt begins.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
 
 from launchpad.errors import Stopped
 
 
 class Fence:
-    """Lets through the changes of one attempt until it is closed. Safe from any thread."""
+    """Lets through the changes of one attempt until it is closed.
+
+    Example:
+        with fence.lock:
+          fence.check()
+          os.rename(aside, name)
+
+    Attributes:
+        lock: Held during each change. It is taken by `with` itself, since a thread may be interrupted anywhere
+          in a method that takes it.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._is_closed = False
 
-    @contextlib.contextmanager
-    def passed(self) -> Iterator[None]:
-        """A block that changes files. Stopped: the attempt has ended, and another may have begun."""
-        with self._lock:
-            if self._is_closed:
-                raise Stopped
-            yield
+    def check(self) -> None:
+        """Stopped: the attempt has ended, and another may have begun."""
+        if self._is_closed:
+            raise Stopped
 
     def close(self) -> None:
         """Lets nothing more through; returns when what has passed is done."""
-        with self._lock:
+        with self.lock:
             self._is_closed = True

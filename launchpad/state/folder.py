@@ -79,7 +79,8 @@ class LocalFolder(Folder):
     @contextlib.contextmanager
     def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
         with self._opened() as folder:
-            with self._fence.passed():
+            with self._fence.lock:
+                self._fence.check()
                 for left in os.listdir(folder):  # by an attempt that was killed meanwhile
                     if left.startswith(_BEING_WRITTEN):
                         self.remove(left)
@@ -90,7 +91,8 @@ class LocalFolder(Folder):
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
-                with self._fence.passed():
+                with self._fence.lock:
+                    self._fence.check()
                     for other in instead_of:
                         self.remove(other)
                     if instead_of:
@@ -145,7 +147,8 @@ class RemoteFolder(Folder):
         with tempfile.TemporaryFile() as aside:  # what cannot be pickled is never sent
             yield aside
             aside.seek(0)
-            with self._fence.passed():
+            with self._fence.lock:
+                self._fence.check()
                 self._files.makedirs(self._path, exist_ok=True)
                 with self._files.open(sent_as, "wb") as file:
                     shutil.copyfileobj(aside, file, _BUFFER)

@@ -87,7 +87,8 @@ class SavedStates:
                 _write(value, file)
             older = sorted(n for n in names if n < number)
             surplus = max(0, len(older) + 1 - keep)
-            with self._fence.passed():
+            with self._fence.lock:
+                self._fence.check()
                 for stale in older[:surplus]:
                     self._folder.remove(names[stale])
         return number
