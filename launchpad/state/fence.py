@@ -25,8 +25,8 @@ class Fence:
           os.rename(aside, name)
 
     Attributes:
-        lock: Held during each change. It is taken by `with` itself, since a thread may be interrupted anywhere
-          in a method that takes it.
+        lock: Held during each change. It is taken by `with` itself: a thread may be interrupted anywhere in a
+          method that takes it.
     """
 
     def __init__(self) -> None:
