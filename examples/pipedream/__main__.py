@@ -1,6 +1,7 @@
 """Run it: python -m examples.pipedream --lp_launch_type=local_mp."""
 
 import numpy as np
+import threadpoolctl
 from absl import app
 
 import launchpad as lp
@@ -21,6 +22,7 @@ OTHER_PLANS: dict[str, tuple[Plan, str]] = {
 
 def main(_: list[str]) -> None:
     """Profile, plan, train in the pipelines of that plan and of others, and check what comes out."""
+    threadpoolctl.threadpool_limits(1)  # matrices as small as these only get slower by more
     claims.check_planner(np.random.default_rng(0))
     train, held_out = digits.load()
     batches = [train.batch(step, BATCH) for step in range(48 if checks.QUICK.value else 240)]
@@ -29,9 +31,8 @@ def main(_: list[str]) -> None:
 
     program = lp.Program("pipedream")
     for label, (parts, rule) in pipelines.items():
-        dies_at = 30 if label == "killed" else None
-        add_pipeline(program, label, parts, train, len(batches), rule, dies_at)
-    running = lp.launch(program)
+        add_pipeline(program, label, parts, train, len(batches), rule, is_killed=label == "killed")
+    running = lp.launch(program, preload=["examples.pipedream.stage"])
     running.wait()
 
     trained = {label: running.results(label) for label in pipelines}

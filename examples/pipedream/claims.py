@@ -99,10 +99,10 @@ def check_kill(killed: Trained, undisturbed: Trained) -> None:
 
 
 def check_versions(trained: Trained, plan: Plan) -> None:
-    """Compare how many versions of its weights a stage has held at once with what it had in flight."""
+    """Compare how many versions of its weights a stage has held at once with what it has in flight."""
     held = [layers.most_versions for layers, *_ in trained]
-    k_less = [in_flight(plan, stage) for stage in range(len(plan))]
-    check(held == k_less, "stage k of K holds K − k versions of its weights", f"{held}")
+    flying = [in_flight(plan, k) for k, part in enumerate(plan) for _ in range(part.replicas)]
+    check(held == flying, "stage k of K holds K − k versions of its weights", f"{held}")
 
 
 def check_utilisation(traces: Sequence[Sequence[Event]]) -> None:

@@ -38,8 +38,9 @@ def best_plan(profile: Profile, machines: int, bandwidth: float) -> tuple[float,
     @functools.cache
     def best(end: int, machines: int) -> tuple[float, tuple[Part, ...]]:
         """Of the layers before `end`: all in one stage, or the best of those before a last stage, and it."""
+        whole = (Part(end, machines),)
         found: list[tuple[float, tuple[Part, ...]]] = [
-            (stage_s(profile, 0, end, machines, bandwidth), (Part(end, machines),))
+            (stage_s(profile, 0, end, machines, bandwidth), whole)
         ]
         for begin in range(1, end):
             for replicas in range(1, machines):

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import threadpoolctl
+
 from examples._shared import networks
 from examples._shared.digits import Array
 from examples._shared.networks import Widths
@@ -21,6 +23,7 @@ class Profile:
 
 def profile(widths: Widths, inputs: Array, repeats: int = 50) -> Profile:
     """Run each layer alone, and take the least of its times: others on the machine can only add to it."""
+    threadpoolctl.threadpool_limits(1)  # several wait for each other where the machine is busy
     seconds, outputs, weights = [], [], []
     for own in pairwise(widths):
         parameters, times = networks.first_parameters(own), []

@@ -5,8 +5,6 @@ What they then send again is what they sent before, so no bit of the result chan
 """
 
 import math
-import os
-import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,13 +22,13 @@ SAVE_EVERY = 12  # minibatches: whole rounds of 1 to 4 replicas, and more than a
 
 
 def worker_of(plan: Plan, stage: int, minibatch: int) -> int | None:
-    """Return which of all workers does a minibatch in a stage: the replicas take turns. None beyond the ends."""
+    """Return which of all workers does a minibatch in a stage: its replicas take turns; None beyond the ends."""
     first = sum(part.replicas for part in plan[: max(stage, 0)])
     return first + minibatch % plan[stage].replicas if 0 <= stage < len(plan) else None
 
 
 class Stage:
-    """One replica of a stage, for the minibatches `mine`; it dies once, before `dies_at` of them."""
+    """One replica of a stage of the plan; of all minibatches it does `mine`."""
 
     def __init__(
         self,
@@ -40,10 +38,9 @@ class Stage:
         layers: Layers,
         digits: Digits,
         workers: Sequence["lp.CourierClient[Stage]"],
-        dies_at: int | None = None,
     ) -> None:
-        self._plan, self._stage, self._mine, self._layers = plan, stage, mine, layers
-        self._digits, self._workers, self._dies_at = digits, workers, dies_at
+        self._plan, self._stage, self._mine = plan, stage, mine
+        self._layers, self._digits, self._workers = layers, digits, workers
         self._inbox = lp.Inbox[tuple[str, int], Any]()
         self._saved = max(lp.current().saved_versions(), default=0)
 
@@ -65,8 +62,6 @@ class Stage:
             self._send_outputs(minibatch)  # the next stage may have saved itself before they came
         depth = in_flight(self._plan, self._stage)
         for kind, minibatch in schedule(self._mine, depth, done // self._mine.step):
-            if minibatch == self._dies_at and me.attempt == 1:
-                die()
             source = self._stage - 1 if kind == FORWARD else self._stage + 1
             sender = worker_of(self._plan, source, minibatch)
             received = None if sender is None else self._inbox.take((kind, minibatch))
@@ -90,7 +85,7 @@ class Stage:
         gradient, own = self._layers.backward(minibatch, gradient)
         self._send(self._stage - 1, minibatch, (BACKWARD, minibatch), gradient)
         first = minibatch - self._mine.start
-        turns = range(first, first + self._mine.step)  # of this replica and the others
+        turns = range(first, first + self._mine.step)
         for turn in turns:
             if turn != minibatch:
                 self._send(self._stage, turn, (AVERAGE, minibatch), own)
@@ -103,10 +98,3 @@ class Stage:
     def _send(self, stage: int, turn: int, key: tuple[str, int], value: object) -> None:
         if (receiver := worker_of(self._plan, stage, turn)) is not None:
             self._workers[receiver].put(key, value)
-
-
-def die() -> None:
-    """End as on a machine that fails; a thread cannot be killed, and raises."""
-    if lp.current().launch_type.endswith("mt"):
-        raise RuntimeError("told to die")
-    os.kill(os.getpid(), signal.SIGKILL)
