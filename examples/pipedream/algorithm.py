@@ -41,7 +41,7 @@ def in_flight(plan: Plan, stage: int) -> int:
 
 
 def schedule(mine: range, depth: int, done: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield what a replica does with its minibatches, `depth` of them in flight; some may be done already."""
+    """Yield what a replica does with its minibatches, `depth` in flight; some may be done already."""
     if not done:
         yield from ((FORWARD, minibatch) for minibatch in mine[: depth - 1])
     for i in range(done, len(mine)):

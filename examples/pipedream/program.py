@@ -50,6 +50,8 @@ def add_pipeline(
     is_killed: bool = False,
 ) -> None:
     """Add a group with the workers of a plan, one of which may be killed, in stage 1."""
+    if (layers := sum(part.layers for part in plan)) != len(WIDTHS) - 1:
+        raise ValueError(f"a plan for {layers} layers; the network has {len(WIDTHS) - 1}")
     places = [(k, replica) for k, part in enumerate(plan) for replica in range(part.replicas)]
     kinds = {1: KilledStage} if is_killed else {}
     nodes = [lp.CourierNode(kinds.get(k, Stage)) for k, _ in places]
@@ -58,8 +60,8 @@ def add_pipeline(
     with program.group(label, restart=lp.RestartPolicy(scope="group"), serves_until="group"):
         for node, (k, replica) in zip(nodes, places, strict=True):
             widths, weights = parts[k]
-            layers = Layers(widths, k == len(plan) - 1, rule, RATE, {0: weights})
+            own = Layers(widths, k == len(plan) - 1, rule, RATE, {0: weights})
             mine = range(replica, minibatches, plan[k].replicas)
             seen = digits if k in (0, len(plan) - 1) else digits[:0]  # by the ends of the pipeline
-            node.configure(plan, k, mine, layers, seen, workers)
+            node.configure(plan, k, mine, own, seen, workers)
             program.add_node(node)

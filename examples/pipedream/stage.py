@@ -22,7 +22,7 @@ SAVE_EVERY = 12  # minibatches: whole rounds of 1 to 4 replicas, and more than a
 
 
 def worker_of(plan: Plan, stage: int, minibatch: int) -> int | None:
-    """Return which of all workers does a minibatch in a stage: its replicas take turns; None beyond the ends."""
+    """Return which of all workers does a minibatch in a stage, by turns; None beyond both ends."""
     first = sum(part.replicas for part in plan[: max(stage, 0)])
     return first + minibatch % plan[stage].replicas if 0 <= stage < len(plan) else None
 
