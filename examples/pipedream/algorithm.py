@@ -4,9 +4,8 @@
     stage 1 of 3   · F0 F1 · B0 F2 B1 F3 B2 F4 B3 …        B0: minibatch 0 goes backward; then the stage's
     stage 2 of 3   · · F0 B0 F1 B1 F2 B2 F3 B3 …               weights are updated
 
-A minibatch goes forward with the newest version of the weights, and backward with the same one: weight
-stashing. With vertical sync it goes forward with the version that it met in the stage before. A version is
-known by the number of minibatches whose gradients are in it.
+A minibatch goes forward with the newest weights and backward with the same: weight stashing. With vertical
+sync, with the version that it met in the stage before. Versions are numbered by the minibatches in them.
 """
 
 import math
@@ -22,11 +21,11 @@ from examples._shared.digits import Array
 from examples._shared.networks import Widths
 
 FORWARD, BACKWARD = "forward", "backward"
-STASHING, VERTICAL_SYNC, NAIVE = "stashing", "vertical sync", "naive"
+STASHING, VERTICAL_SYNC, NAIVE = "stashing", "vertical sync", "naive"  # rules for the weights
 
 
 class Part(NamedTuple):
-    """What a plan says of a stage: how many layers, in how many replicas."""
+    """A stage of a plan: how many layers, in how many replicas."""
 
     layers: int
     replicas: int
@@ -51,8 +50,8 @@ def schedule(mine: range, depth: int, done: int = 0) -> Iterator[tuple[str, int]
 
 def cut(widths: Widths, plan: Plan, parameters: Array) -> list[tuple[Widths, Array]]:
     """Return each stage's widths, and its part of the parameters, or of their gradient."""
-    ends = accumulate((part.layers for part in plan), initial=0)
-    own = [widths[begin : end + 1] for begin, end in pairwise(ends)]
+    ends = pairwise(accumulate((part.layers for part in plan), initial=0))
+    own = [widths[begin : end + 1] for begin, end in ends]
     sizes = [sum((inputs + 1) * outputs for inputs, outputs in pairwise(each)) for each in own]
     return list(zip(own, np.split(parameters, np.cumsum(sizes)[:-1]), strict=True))
 
@@ -72,7 +71,7 @@ class Layers:
 
     @property
     def weights(self) -> Array:
-        """The newest version."""
+        """Return the newest version."""
         return self.versions[max(self.versions)]
 
     def forward(self, minibatch: int, inputs: Array, used_before: float) -> None:
@@ -84,16 +83,16 @@ class Layers:
 
     def backward(self, minibatch: int, gradient: Array) -> tuple[Array, Array]:
         """Turn the gradient by the outputs into those by the inputs and by the weights."""
-        version, values = self.in_flight.pop(minibatch)
-        weights = self.weights if self.rule == NAIVE else self.versions[version]
+        used, values = self.in_flight.pop(minibatch)
+        weights = self.weights if self.rule == NAIVE else self.versions[used]
         return networks.backward(self.widths, weights, values, gradient, self.is_last)
 
     def update(self, gradient: Array, version: int) -> None:
         """Make the next version, and drop those that no minibatch needs any more."""
-        in_use = [used for used, _ in self.in_flight.values()]
+        stashed = [used for used, _ in self.in_flight.values()]
         oldest = {
-            STASHING: min(in_use, default=version),
-            VERTICAL_SYNC: min([*in_use, self.used]),  # the stage before never goes back
+            STASHING: min(stashed, default=version),
+            VERTICAL_SYNC: min([*stashed, self.used]),  # the next may use this one, but none before
             NAIVE: version,
         }[self.rule]
         weights = self.weights - self.rate * gradient

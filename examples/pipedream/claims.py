@@ -77,7 +77,7 @@ def shown(plan: Plan) -> str:
 
 
 def check_weights(
-    label: str, trained: Trained, plan: Plan, rule: str, batches: Sequence[Digits]
+    label: str, trained: Trained, plan: Plan, rule: str, batches: list[Digits]
 ) -> None:
     """Compare the weights of all workers with what one process computes."""
     parts = cut(WIDTHS, plan, oracle.train(WIDTHS, plan, batches, RATE, rule == VERTICAL_SYNC))
@@ -86,7 +86,8 @@ def check_weights(
     ]
     found = [layers.weights for layers, *_ in trained]
     off = max(np.abs(a - b).max() for a, b in zip(found, truths, strict=True))
-    claim = f"{label}, {shown(plan)}: {EQUATIONS[rule]}"
+    by_rounds = ", by rounds of the replicas" if len(trained) > len(plan) else ""
+    claim = f"{label}, {shown(plan)}: {EQUATIONS[rule]}{by_rounds}"
     check((off == 0) == (rule != NAIVE), claim, f"difference {off:.1e}")
 
 
@@ -142,12 +143,10 @@ def check_traffic(sent: float) -> None:
     )
 
 
-def check_accuracy(
-    trained: Trained, plan: Plan, batches: Sequence[Digits], held_out: Digits
-) -> None:
+def check_accuracy(trained: Trained, plan: Plan, batches: list[Digits], held_out: Digits) -> None:
     """Compare what the pipeline can read with what one process can that delays nothing."""
     whole = np.concatenate([layers.weights for layers, *_ in trained])
-    alone = oracle.train(WIDTHS, [Part(len(WIDTHS) - 1, 1)], batches, RATE)
+    alone = oracle.train(WIDTHS, [Part(len(WIDTHS) - 1, 1)], batches, RATE, sync=False)
     read, read_alone = (networks.accuracy(WIDTHS, w, held_out) for w in (whole, alone))
     check(
         read >= read_alone - LOST,

@@ -1,12 +1,11 @@
 """The truth, from one process: all plans, and the equation of delayed weights."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from examples._shared import networks
 from examples._shared.digits import Array, Digits
-from examples._shared.networks import Widths
+from examples._shared.networks import Widths, first_parameters, gradient
 from examples.pipedream.algorithm import Part, Plan, cut
 
 
@@ -18,24 +17,22 @@ def all_plans(layers: int, machines: int) -> Iterator[Plan]:
             yield (Part(own + 1, replicas + 1), *rest)
 
 
-def train(
-    widths: Widths, plan: Plan, batches: Sequence[Digits], rate: float, sync: bool = False
-) -> Array:
+def train(widths: Widths, plan: Plan, batches: list[Digits], rate: float, sync: bool) -> Array:
     """Return the last weights of w(t+1) = w(t) − rate · ∇f(w_1(t−n+1), w_2(t−n+2), …, w_n(t)).
 
     The k-th of n stages is late by n − k; one of R replicas by rounds of R minibatches, one fewer than each
     of them has in flight. With vertical `sync` no stage is ahead of the one before.
     """
-    versions = [{0: own} for _, own in cut(widths, plan, networks.first_parameters(widths))]
+    versions = [{0: own} for _, own in cut(widths, plan, first_parameters(widths))]
     replicas, gradients = [part.replicas for part in plan], []
     for t, batch in enumerate(batches):
         used: list[int] = []
         for k, own in enumerate(replicas):
             late = -(-sum(replicas[k:]) // own) - 1
-            version = max(0, t // own - late) * own
-            used.append(min(version, used[-1] // own * own) if sync and used else version)
+            newest = max(0, t // own - late) * own
+            used.append(min(newest, used[-1] // own * own) if sync and k else newest)
         weights = np.concatenate([versions[k][version] for k, version in enumerate(used)])
-        gradients.append(cut(widths, plan, networks.gradient(widths, weights, batch)))
+        gradients.append(cut(widths, plan, gradient(widths, weights, batch)))
         for k, own in enumerate(replicas):
             if (t + 1) % own == 0:
                 mean = np.mean([parts[k][1] for parts in gradients[-own:]], axis=0)

@@ -74,11 +74,11 @@ def test_without_replicas_the_oracle_is_the_equation(batches: list[Digits]) -> N
         gradient = networks.gradient(WIDTHS, np.concatenate(late), batch)
         history.append(history[-1] - RATE * gradient)
 
-    assert np.array_equal(oracle.train(WIDTHS, THREE, batches, RATE), history[-1])
+    assert np.array_equal(oracle.train(WIDTHS, THREE, batches, RATE, sync=False), history[-1])
 
 
 def test_the_check_of_weights_refuses_one_that_is_off_by_a_bit(batches: list[Digits]) -> None:
-    truth = oracle.train(WIDTHS, THREE, batches, RATE)
+    truth = oracle.train(WIDTHS, THREE, batches, RATE, sync=False)
     claims.check_weights("right", returned(truth), THREE, STASHING, batches)
 
     truth[0] = np.nextafter(truth[0], 1)
