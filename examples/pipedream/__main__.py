@@ -32,7 +32,7 @@ def main(_: list[str]) -> None:
     program = lp.Program("pipedream")
     for label, (parts, rule) in pipelines.items():
         add_pipeline(program, label, parts, train, len(batches), rule, is_killed=label == "killed")
-    running = lp.launch(program, preload=["examples.pipedream.stage"])
+    running = lp.launch(program, preload=["numpy"])
     running.wait()
 
     trained = {label: running.results(label) for label in pipelines}

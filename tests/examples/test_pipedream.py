@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared import digits, networks
+from examples._shared import networks
 from examples._shared.digits import Array, Digits
 from examples.gpipe import logical_time
 from examples.gpipe.logical_time import Event
@@ -30,10 +30,10 @@ from examples.pipedream.stage import AVERAGE, worker_of
 THREE = [Part(2, 1), Part(1, 1), Part(2, 1)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def batches() -> list[Digits]:
-    train, _ = digits.load()
-    return [train.batch(step, 32) for step in range(12)]
+    rng = np.random.default_rng(0)
+    return [Digits(rng.random((2, 64)), rng.integers(10, size=2)) for _ in range(12)]
 
 
 def test_the_layers_that_take_twice_as_long_get_twice_the_machines() -> None:
@@ -86,11 +86,9 @@ def test_the_check_of_weights_refuses_one_that_is_off_by_a_bit(batches: list[Dig
         claims.check_weights("right", returned(truth), THREE, STASHING, batches)
 
 
-def test_a_plan_for_another_network_is_refused() -> None:
-    train, _ = digits.load()
-
+def test_a_plan_for_another_network_is_refused(batches: list[Digits]) -> None:
     with pytest.raises(ValueError, match="a plan for 2 layers; the network has 5"):
-        add_pipeline(lp.Program("short"), "short", [Part(2, 1)], train, 12)
+        add_pipeline(lp.Program("short"), "short", [Part(2, 1)], batches[0], 12)
 
 
 def trace(plan: Plan, stage: int, replica: int, minibatches: int) -> list[Event]:
