@@ -15,8 +15,8 @@ HALVES = Part(3, 1), Part(2, 1)
 OTHER_PLANS: dict[str, tuple[Plan, str]] = {
     "vertical-sync": (HALVES, VERTICAL_SYNC),
     "naive": (HALVES, NAIVE),
-    "2-1": ((Part(3, 2), Part(2, 1)), STASHING),
-    "1-2-1": ((Part(2, 1), Part(2, 2), Part(1, 1)), STASHING),
+    "plan-2-1": ((Part(3, 2), Part(2, 1)), STASHING),
+    "plan-1-2-1": ((Part(2, 1), Part(2, 2), Part(1, 1)), STASHING),
 }
 
 
