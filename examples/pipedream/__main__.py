@@ -40,11 +40,11 @@ def main(_: list[str]) -> None:
         claims.check_weights(label, trained[label], parts, rule, batches)
     undisturbed = trained["stashing"]
     claims.check_kill(trained["killed"], undisturbed)
-    claims.check_versions(undisturbed, plan)
+    claims.check_versions(undisturbed)
     claims.check_utilisation([events for *_, events in undisturbed])
     sent = running.edges().total(caller="stashing", method="put").bytes_sent
     claims.check_traffic(sent / len(batches))
-    claims.check_accuracy(undisturbed, plan, batches, held_out)
+    claims.check_accuracy(undisturbed, batches, held_out)
     checks.done()
 
 
