@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 
 import launchpad as lp
+from launchpad.collectives import participation
+from launchpad.collectives.attendance import Attendance
+from launchpad.collectives.generation import Generation
 from tests.helpers import collective_nodes
 from tests.helpers.collective_nodes import in_ranks
 
@@ -155,6 +159,39 @@ def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks(launch_
         assert sizes[-1] == 4
         assert set(sizes) <= {3, 4}
         assert index == 1 or sizes[0] == 4
+
+
+def test_a_rank_that_goes_on_is_at_the_rendezvous_again_before_it_leaves_its_earlier_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    formed: set[Attendance] = set()
+    places: dict[int, list[Attendance]] = defaultdict(list)
+    left_early: list[Attendance] = []
+
+    class Watched(Attendance):
+        def __init__(self, client: Any, replica: int, label: str) -> None:
+            places[replica].append(self)
+            super().__init__(client, replica, label)
+
+        def wait_formed(self, timeout_s: float) -> Generation | None:
+            generation = super().wait_formed(timeout_s)
+            formed.add(self)
+            return generation
+
+        def abandon(self) -> None:
+            if places[self._replica][-1] not in formed:
+                left_early.append(self)
+            super().abandon()
+
+    monkeypatch.setattr(participation, "Attendance", Watched)
+    collective_nodes.counted.clear()
+    policy = lp.RestartPolicy(min_replicas=2, backoff=0.3)
+    program = program_of(4, collective_nodes.count_steps, 60, 20, restart=policy)
+
+    lp.run(program, "test_mt", timeout_s=DEADLINE_S)
+
+    assert len(places[0]) > 1
+    assert not left_early
 
 
 def test_an_elastic_object_is_built_anew_when_a_rank_is_lost_while_it_is_built() -> None:
