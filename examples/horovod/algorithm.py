@@ -38,13 +38,14 @@ class DistributedOptimizer:
 
     Args:
         optimizer: What is wrapped.
-        mean: The mean of an array over all ranks; called by one thread, in the same order in all ranks.
+        mean, communication: The mean of an array over all ranks, and the thread that asks for it.
         fusion_bytes: When a bucket is full.
         wire: The type in which gradients travel; float16 compresses them.
     """
 
     optimizer: Momentum
     mean: Callable[[Any], Any]
+    communication: ThreadPoolExecutor
     fusion_bytes: int
     wire: str = "float64"
 
@@ -54,7 +55,6 @@ class DistributedOptimizer:
         self._n_ready = 0
         self._bucket: list[Array] = []
         self._under_way: list[Future[None]] = []
-        self._communication = ThreadPoolExecutor(1)
 
     def ready(self, tensor: Array) -> None:
         """Take a view of `gradient` that this rank has filled; the mean of all ranks will be put there."""
@@ -74,7 +74,7 @@ class DistributedOptimizer:
 
     def _send(self) -> None:
         self.left_at.append(self._n_ready)
-        self._under_way.append(self._communication.submit(self._average, self._bucket))
+        self._under_way.append(self.communication.submit(self._average, self._bucket))
         self._bucket = []
 
     def _average(self, tensors: list[Array]) -> None:

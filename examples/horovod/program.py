@@ -11,6 +11,7 @@ import hashlib
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,21 +59,22 @@ def train(group: lp.Collective, training: Training, kill_at: int | None = None) 
     first = networks.first_parameters(training.widths, seed=group.rank)  # not the same, on purpose
     state = me.load(default=(0, first, np.zeros_like(first)))  # only rank 0 has saved any
     begin, parameters, velocity = group.broadcast(state)
-    optimizer = DistributedOptimizer(
-        Momentum(parameters, velocity, training.learning_rate),
-        lambda gradients: group.all_reduce(gradients, "mean"),
-        training.fusion_bytes,
-        training.wire,
-    )
-    for step in range(begin, training.steps):
-        if step == kill_at and group.rank == 1 and me.attempt == 1:
-            die()
-        backward(
-            training.widths, parameters, training.batch(step)[group.rank :: group.size], optimizer
+    with ThreadPoolExecutor(1) as communication:
+        optimizer = DistributedOptimizer(
+            Momentum(parameters, velocity, training.learning_rate),
+            lambda gradients: group.all_reduce(gradients, "mean"),
+            communication,
+            training.fusion_bytes,
+            training.wire,
         )
-        optimizer.step()
-        if group.rank == 0:
-            me.save((step + 1, parameters, velocity), keep=1)
+        for step in range(begin, training.steps):
+            if step == kill_at and group.rank == 1 and me.attempt == 1:
+                die()
+            part = training.batch(step)[group.rank :: group.size]
+            backward(training.widths, parameters, part, optimizer)
+            optimizer.step()
+            if group.rank == 0:
+                me.save((step + 1, parameters, velocity), keep=1)
     digest = hashlib.sha256(parameters.tobytes()).hexdigest()
     return Trained(None if group.rank else parameters, digest, optimizer.left_at, group.generation)
 

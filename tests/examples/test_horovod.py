@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -25,17 +26,19 @@ def training() -> Training:
 
 
 @pytest.fixture
-def run_backward(training: Training) -> Callable[..., DistributedOptimizer]:
+def run_backward(training: Training) -> Iterator[Callable[..., DistributedOptimizer]]:
     """Runs backward on one batch, alone or with what stands for the mean over all ranks."""
 
     def run(mean=lambda x: x, **options) -> DistributedOptimizer:
         parameters = training.first_parameters
         momentum = Momentum(parameters.copy(), np.zeros_like(parameters), 0.1)
-        optimizer = DistributedOptimizer(momentum, mean, **{"fusion_bytes": 1000, **options})
+        options = {"fusion_bytes": 1000, **options}
+        optimizer = DistributedOptimizer(momentum, mean, communication, **options)
         backward(WIDTHS, parameters, training.batch(0), optimizer)
         return optimizer
 
-    return run
+    with ThreadPoolExecutor(1) as communication:
+        yield run
 
 
 def test_backward_tensor_by_tensor_gives_the_gradient_of_the_whole_network(
