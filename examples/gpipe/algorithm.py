@@ -1,0 +1,91 @@
+"""GPipe: where a network is cut into stages, and what a stage computes and keeps of a micro-batch."""
+
+import functools
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from examples._shared import networks
+from examples._shared.digits import Array, Digits
+
+
+def costs(widths: networks.Widths) -> list[int]:
+    """Return the multiplications of each layer for one image: what its time is in proportion to."""
+    return [inputs * outputs for inputs, outputs in pairwise(widths)]
+
+
+def cut(costs: Sequence[int], stages: int) -> tuple[int, ...]:
+    """Return where each stage begins, and the end, such that the costs of the stages vary least.
+
+    Their mean is the same however they are cut, so their variance is least where the sum of squares is.
+    """
+    if not 1 <= stages <= len(costs):
+        raise ValueError(f"{len(costs)} layers make 1 to {len(costs)} stages, not {stages}")
+
+    @functools.cache
+    def best(end: int, stages: int) -> tuple[int, tuple[int, ...]]:
+        """Return the least sum of squares of the layers before `end`, and where they are cut."""
+        if stages == 1:
+            return sum(costs[:end]) ** 2, (0, end)
+        found = []
+        for begin in range(stages - 1, end):
+            squares, bounds = best(begin, stages - 1)
+            found.append((squares + sum(costs[begin:end]) ** 2, (*bounds, end)))
+        return min(found)
+
+    return best(len(costs), stages)[1]
+
+
+def schedule(micro_batches: int) -> list[tuple[str, int]]:
+    """Return what a stage does, in order: all micro-batches forward, then all of them back."""
+    forward = [("forward", number) for number in range(micro_batches)]
+    return forward + [("backward", number) for _, number in reversed(forward)]
+
+
+class Layers:
+    """A stage's layers, for one batch: micro-batches go forward and come back in any order.
+
+    Args:
+        widths: Those of these layers, with the number of their inputs.
+        parameters: Theirs, flat.
+        is_last: Whether the last of them gives the scores of the digits.
+        rematerializes: Whether only inputs are kept, and the rest is computed again on the way back.
+    """
+
+    def __init__(
+        self, widths: networks.Widths, parameters: Array, is_last: bool, rematerializes: bool
+    ) -> None:
+        self._widths, self._parameters = widths, parameters
+        self._is_last, self._rematerializes = is_last, rematerializes
+        self._kept: dict[int, list[Array]] = {}
+        self.gradient = np.zeros_like(parameters)  # summed over micro-batches
+        self.peak = 0  # the most elements that were kept at once
+
+    def forward(self, number: int, inputs: Array) -> Array:
+        """Return what the layers make of a micro-batch, and keep what its way back needs."""
+        values = self._compute(number, inputs)
+        if self._rematerializes:
+            self._kept[number] = [inputs]
+        return values[-1]
+
+    def backward(self, number: int, received: Array | Digits) -> Array:
+        """Return the gradient by the inputs, given that by the outputs or what the scores should say."""
+        values = self._kept[number]
+        if self._rematerializes:
+            values = self._compute(number, *values)
+        if isinstance(received, Digits):
+            received = networks.cross_entropy(values[-1], received)[1]
+        by_inputs, by_parameters = networks.backward(
+            self._widths, self._parameters, values, received, self._is_last
+        )
+        self.gradient += by_parameters
+        del self._kept[number]
+        return by_inputs
+
+    def _compute(self, number: int, inputs: Array) -> list[Array]:
+        values = networks.forward(self._widths, self._parameters, inputs, self._is_last)
+        self._kept[number] = values
+        n_kept = sum(array.size for kept in self._kept.values() for array in kept)
+        self.peak = max(self.peak, n_kept)
+        return values

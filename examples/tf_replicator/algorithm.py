@@ -1,0 +1,99 @@
+"""What Replicator makes of a user's input_fn and step_fn: this file knows no launchpad.
+
+input_fn ──▶ step_fn: layers ⇄ all_sum ⇄ layers of the other replicas
+                      gradient ──▶ wrapped optimizer: mean over all replicas ──▶ variables
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from examples._shared.digits import Array
+
+T = TypeVar("T")
+Optimizer = Callable[[Array, Array], None]  # changes a variable, by its gradient
+
+
+class Model(Protocol):
+    """What a user writes: shares of batches, a step of training, and the arrays that it changes."""
+
+    variables: list[Array]
+
+    def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[Any]: ...
+    def step_fn(self, inputs: Any) -> Any: ...
+
+
+class Trained(NamedTuple):
+    """What step_fn has returned, by step and replica, and the variables at the end."""
+
+    outputs: list[list[Any]]
+    variables: list[Array]
+
+
+class Replicator:
+    """Runs a model with one replica; those for several override what is between replicas."""
+
+    replica_id, num_replicas = 0, 1
+
+    def all_sum(self, x: Array) -> Array:
+        return x
+
+    def all_gather(self, x: T) -> list[T]:
+        return [x]
+
+    def broadcast(self, x: T) -> T:
+        return x
+
+    def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Return an optimizer that takes the mean of all replicas' gradients."""
+        return lambda x, gradient: optimizer(x, self.all_sum(gradient) / self.num_replicas)
+
+    def run(self, model: Model, steps: int) -> Trained:
+        """Train, from the last checkpoint on: all replicas take that of the first one."""
+        saved = self.broadcast(self.load(model, default=Trained([], model.variables)))
+        for variable, value in zip(model.variables, saved.variables, strict=True):
+            variable[...] = value
+        trained = Trained(saved.outputs, model.variables)
+        inputs = model.input_fn(self.replica_id, self.num_replicas)
+        for of_step in islice(inputs, len(trained.outputs), steps):
+            trained.outputs.append(self.all_gather(model.step_fn(of_step)))
+            self.save(model, trained)
+        return trained
+
+    def load(self, model: Model, default: Trained) -> Trained:
+        return default
+
+    def save(self, model: Model, trained: Trained) -> None:
+        """Make a checkpoint, if it is time for one."""
+
+
+MakeModel = Callable[[Replicator, Any], Model]
+AllTrained = dict[MakeModel, Trained]
+
+
+def train(r: Replicator, models: Iterable[MakeModel], data: Any, steps: int) -> AllTrained:
+    """Train one model after the other."""
+    return {make: r.run(make(r, data), steps) for make in models}
+
+
+class BatchNorm:
+    """A layer that gives each feature mean 0 and variance 1 over the batch of all replicas."""
+
+    def __init__(self, replicator: Replicator) -> None:
+        self._all_sum = replicator.all_sum
+
+    def forward(self, x: Array) -> Array:
+        sums = self._all_sum(np.stack([np.ones_like(x), x, x * x]).sum(axis=1))
+        self._rows, total, squares = np.split(sums, 3)
+        mean = total / self._rows
+        self._deviation = np.sqrt(squares / self._rows - mean**2 + 1e-5)
+        self._normal = (x - mean) / self._deviation
+        return self._normal
+
+    def backward(self, gradient: Array) -> Array:
+        """Return the gradient by x: a sum went to all replicas, so all their gradients come back."""
+        sums = self._all_sum(np.stack([gradient, gradient * self._normal]).sum(axis=1))
+        shift, stretch = np.split(sums / self._rows, 2)
+        return (gradient - shift - self._normal * stretch) / self._deviation
