@@ -1,7 +1,7 @@
 """Writes README.md of this folder: python -m examples.gallery [--run].
 
-Figures come from what an example writes for `--json`, which is kept beside it as checked.json; numbers of lines
-from its files. `--run` runs those examples first, all their kills included.
+Figures come from what an example writes for `--json`, kept beside it as checked.json, lines from its files.
+`--run` runs those examples first, all their kills included.
 """
 
 import argparse
@@ -24,6 +24,8 @@ class Example:
         source: Year and paper.
         killed: Which workers it survives the loss of.
         shown: What of its claims the table shows, by a part of their text; empty if it takes no `--json`.
+        answer: What it checks, if so.
+        flags: Whatever else it is run with.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Example:
     idea: str
     killed: str = "–"
     shown: tuple[str, ...] = ()
+    answer: str = ""
+    flags: tuple[str, ...] = ()
 
 
 SHAPES = {
@@ -44,8 +48,20 @@ SHAPES = {
 }
 
 EXAMPLES = [
-    Example("hello_world", ("edge",), "", "Two nodes, one of which calls the other."),
-    Example("consumer_producers", ("fan",), "", "One node calls several at once, and adds up."),
+    Example(
+        "hello_world",
+        ("edge",),
+        "",
+        "Two nodes, one of which calls the other.",
+        answer="the greeting",
+    ),
+    Example(
+        "consumer_producers",
+        ("fan",),
+        "",
+        "One node calls several at once, and adds up.",
+        answer="the sum",
+    ),
     Example(
         "mapreduce",
         ("fan", "shuffle"),
@@ -53,6 +69,7 @@ EXAMPLES = [
         "(https://research.google/pubs/mapreduce-simplified-data-processing-on-large-clusters/)",
         "Mappers push what they find straight to the reducer that it belongs to.",
         "mappers, reducers",
+        answer="all counts are those of one process",
     ),
     Example(
         "ps",
@@ -60,12 +77,15 @@ EXAMPLES = [
         "2014, [Li et al.](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu)",
         "Shards hold the parameters; workers push gradients to them, in step or each at its own pace.",
         "a shard",
+        ("each once", "workers in step", "held-out"),
+        flags=("--kill_shard_at=150",),
     ),
     Example(
         "es",
         ("fan",),
         "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
-        "Evaluators try directions that they make from seeds; so parameters never travel back.",
+        "Evaluators try directions that they make from seeds; all they send is what came of it.",
+        answer="the same bits as one process; the pole is balanced",
     ),
     Example(
         "horovod",
@@ -112,6 +132,7 @@ EXAMPLES = [
 
 
 def present() -> list[Example]:
+    """Return those that are there."""
     return [example for example in EXAMPLES if (HERE / example.name).is_dir()]
 
 
@@ -122,8 +143,8 @@ def page() -> str:
         names = ", ".join(example.name for example in present() if shape in example.shapes)
         subgraphs += [f'  subgraph {shape}s["{shape}: {names}"]', f"    {edges}", "  end"]
     rows = [
-        f"| [{each.name}]({each.name}) {'<br>' * bool(each.source)}{each.source} | {each.idea} | {lines(each)}"
-        f" | {checked(each)} | {each.killed} | {backends(each)} |"
+        f"| [{each.name}]({each.name})<br>{each.source} | {each.idea} | {lines(each)} | {checked(each)}"
+        f" | {each.killed} | {backends(each)} |"
         for each in present()
     ]
     return PAGE.format(subgraphs="\n".join(subgraphs), rows="\n".join(rows))
@@ -142,7 +163,7 @@ def checked(example: Example) -> str:
     """Return what the last run has printed of the claims that are shown, and how many there were."""
     file = HERE / example.name / CHECKED
     if not example.shown:
-        return "its answer"
+        return example.answer
     claims = json.loads(file.read_text()) if file.exists() else []
     cells = []
     for part in example.shown:
@@ -164,23 +185,27 @@ def backends(example: Example) -> str:
 
 def run(example: Example) -> None:
     """Run it as processes, and keep what it has checked."""
-    flags = ["--quick", "--lp_launch_type=local_mp", f"--json={HERE / example.name / CHECKED}"]
+    flags = [
+        *example.flags,
+        "--quick",
+        "--lp_launch_type=local_mp",
+        f"--json={HERE / example.name / CHECKED}",
+    ]
     subprocess.run([sys.executable, "-m", f"examples.{example.name}", *flags], check=True)
 
 
 PAGE = """\
 # Examples
 
-Each runs as threads, as processes, on Ray and on Kubernetes, and checks its own answer. Those of a paper show that its claims
-hold, and kill a worker of their own. Where there is an `algorithm.py` it is the method, and knows nothing of launchpad;
-`program.py` is the graph.
+Each checks its own answer. Those that are systems of papers show that the papers' claims hold, also when a
+worker is killed. `algorithm.py` is the method, and knows nothing of launchpad; `program.py` is the graph.
 
 ```sh
 .venv/bin/python -m examples.horovod --quick --lp_launch_type=local_mp
 ```
 
-This page is made by `make gallery`, which runs the examples: what is in bold is what they have printed, at 2 to 4 workers,
-with `--quick`.
+`make gallery` makes this page: it runs the examples, as processes. What is in bold they have printed, with
+`--quick`.
 
 ## By the shape of their graphs
 
@@ -191,7 +216,7 @@ graph LR
 
 ## All
 
-Lines are those of `algorithm.py` / `program.py` / all files with claims, oracle and flags.
+Lines are those of `algorithm.py` / `program.py` / all files.
 
 | example, year and paper | the idea | lines | what a machine has checked | survives the kill of | backends |
 |---|---|---|---|---|---|
