@@ -93,7 +93,7 @@ def run(ranks: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
             row[name] = statistics.median(slowest)
             row[f"{name}_best"] = min(slowest)
         rows.append(row)
-    print(f"{edges.total(method='share').calls:,} arrays announced in shared memory,", end=" ")
+    print(f"{edges.total(method='share').calls:,} rows announced in shared memory,", end=" ")
     print(f"{edges.total(method='swap').calls:,} of data that two ranks swap")
     return rows
 

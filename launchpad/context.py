@@ -31,6 +31,7 @@ from launchpad.errors import NotRunningError
 from launchpad.events import EndsWatched, Event, Heartbeat, Waiting
 from launchpad.interrupt import Interruption
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
+from launchpad.state.fence import Fence
 from launchpad.state.places import StatePlaces
 from launchpad.watermarks import ENDED, Watermarks
 
@@ -89,6 +90,8 @@ class RunContext:
     ordering: Any = field(default=None, repr=False)
     """How the calls of its server are ordered, `edges.Record` or `Replay`; None: as they come."""
     state_places: StatePlaces = field(default=StatePlaces("", ""), repr=False)
+    fence: Fence = field(default_factory=Fence, repr=False)
+    """Closed when this attempt has ended, though threads of it may go on: it saves nothing more."""
     phase: str = "import"
     stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
     handles_stop: bool = False
@@ -197,7 +200,7 @@ class RunContext:
         self._looks_back()
         place = self._place(self.state_places.saved)
         with self._state_lock:
-            yield SavedStates(self.name, f"{place}/object" if of_object else place)
+            yield SavedStates(self.name, f"{place}/object" if of_object else place, self.fence)
 
     @property
     def is_resumed(self) -> bool:

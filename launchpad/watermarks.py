@@ -3,6 +3,7 @@
     ended/actor-3            up to which attempt that worker has ended, for one that wants to know
     succeeded/actor-3        that attempt of it has ended well
     over/actor-3             that attempt of it has ended, well or not, and is not followed by another
+    restarted/actor-3        but that one is after all, as it is started again together with others
     barrier/epoch            how often this worker has passed that barrier
     left/epoch               how often it has given up waiting there, and who was absent:
     absent/epoch/actor-3
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-ENDED, SUCCEEDED, OVER = "ended/", "succeeded/", "over/"
+ENDED, SUCCEEDED, OVER, RESTARTED = "ended/", "succeeded/", "over/", "restarted/"
 BARRIER, LEFT, ABSENT, BROKEN = "barrier/", "left/", "absent/", "broken/"
 COUNTS = "counts"
 

@@ -1,14 +1,20 @@
 """CourierOperations: collective operations over the edges of the graph.
 
-    up to SMALL bytes     on one host, up to 8 ranks: all write theirs to memory that all read, and reduce;
-                          else all send theirs to rank 0, which reduces in the order of ranks and answers
-    more, 2 ranks         both send the other theirs, and reduce
-    more, up to 8 ranks   direct: each rank sends each other its part, reduces what it gets in the order of
-                          ranks, and sends each other the result
-    more ranks            ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
+all_reduce, by the size of the array:
 
-All of them give the same bits on all ranks, since each part is reduced in one place. Direct and ring send
-2(N-1)/N of the array per rank, the least that is possible.
+    up to 8 ranks of one host, in memory that all read and write
+      up to SMALL bytes   each writes its array, and reduces all
+      more                chunk by chunk: each writes its own, reduces its part, copies those of the others
+
+    else
+      up to SMALL bytes   all send theirs to rank 0, which reduces and answers
+      more, 2 ranks       both send the other theirs, and reduce
+      more, up to 8       direct: each rank sends each other its part, reduces what it gets, and sends each
+                          other the result
+      more ranks          ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
+
+All of them reduce in the order of ranks, but the ring in its own, and give the same bits on all ranks. All
+for more than SMALL bytes move 2(N-1)/N of the array per rank, the least that is possible.
 
 Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms (2009); Thakur, Rabenseifner and Gropp,
 Optimization of collective communication operations in MPICH (2005).
@@ -17,6 +23,7 @@ Optimization of collective communication operations in MPICH (2005).
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +35,9 @@ from launchpad.collectives.port import RankEdges
 
 SMALL, AT_ROOT = 1 << 20, 4 << 20
 """Bytes: of the array, and of all that rank 0 gets. What is larger is cut: see benchmarks/collectives.py."""
+
+ROW = 1 << 20
+"""Bytes of a chunk in memory, of each rank; no less than SMALL, and a multiple of the size of a page."""
 
 TINY = 56 << 10
 """Bytes; so much is copied into the message: quicker than to send it beside."""
@@ -64,11 +74,12 @@ class CourierOperations(Operations):
         if self.size == 1:
             out[...] = flat
             return
-        if flat.nbytes <= SMALL and self.size <= MANY:
+        if self.size <= MANY:
             if not self._has_opened:
-                self._memory, self._has_opened = self._edges.open_memory(SMALL), True
+                self._memory, self._has_opened = self._edges.open_memory(ROW), True
             if self._memory is not None:
-                self._reduce_in(self._memory, flat, op, out)
+                reduce = self._reduce_in if flat.nbytes <= SMALL else self._reduce_parts_in
+                reduce(self._memory, flat, op, out)
                 return
         if flat.nbytes <= SMALL and flat.nbytes * (self.size - 1) <= AT_ROOT:
             self._reduce_at_root(flat, op, out)
@@ -170,10 +181,31 @@ class CourierOperations(Operations):
         """All reduce all, in the order of ranks."""
         rows = memory.rows(flat.dtype, flat.size)
         rows[self.rank][...] = flat
-        self._edges.meet_in(memory, flat.nbytes)
+        self._edges.meet_in(memory, [flat.nbytes] * self.size)
         total = rows[0]
         for row in rows[1:]:
             total = _UFUNCS[op](total, row, out=out)
+
+    def _reduce_parts_in(self, memory: HostMemory, flat: Any, op: str, out: Any) -> None:
+        """Each reduces its part of a chunk into the row of rank 0, in the order of ranks; all copy that row.
+
+        One chunk is copied, one is reduced and one is written between two meetings.
+        """
+        chunks = even_bounds(flat.size, -(-flat.nbytes // ROW))
+        copied, total, n_reduced = 0, out[:0], 0
+        for begin, end in itertools.pairwise([*chunks, flat.size]):  # the last one only to copy
+            rows = memory.rows(flat.dtype, end - begin)
+            rows[self.rank][...] = flat[begin:end]
+            parts = [
+                slice(*part) for part in itertools.pairwise(even_bounds(end - begin, self.size))
+            ]
+            n_read = [part.stop - part.start + n_reduced for part in parts]
+            self._edges.meet_in(memory, [n * flat.itemsize for n in n_read])
+            out[copied:begin] = total
+            mine = parts[self.rank]
+            for row in rows[1:]:
+                _UFUNCS[op](rows[0][mine], row[mine], out=rows[0][mine])
+            copied, total, n_reduced = begin, rows[0], mine.stop - mine.start
 
     def _from_root(self, data: Any, root: int) -> Any:
         """Down a binomial tree: in each step, each that has it sends it on."""

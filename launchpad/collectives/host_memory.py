@@ -1,11 +1,11 @@
-"""HostMemory: how ranks of one host exchange small arrays, with no call and no server's thread in between.
+"""HostMemory: how ranks of one host exchange arrays, with no call and no server's thread in between.
 
     rank 0   writes its row of memory, then a line to each other's pipe ──▶ rank 1 reads all rows
     rank 1   writes its row of memory, then a line to each other's pipe ──▶ rank 0 reads all rows
 
-A rank's own thread wakes the others', and an array is copied once. Neither the memory nor the pipes have a
-name in a file system: ranks open each other's once, by way of /proc. They are gone with the last process that
-has them open, however it ends.
+A rank's own thread wakes the others'. Neither the memory nor the pipes have a name in a file system: ranks
+open each other's once, by way of /proc. They are gone with the last process that has them open, however it
+ends.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from launchpad.courier.shm import segments
 Place = tuple[bytes, str, int, int]
 """Of an open file: the boot of its host, its path in /proc, and what is there: device and inode."""
 
-_LINE = struct.Struct("<iq116s")
-"""Rank, number and text of the operation; a pipe takes it as a whole."""
+_LINE = struct.Struct("<iqq108s")
+"""Rank, number of the use, number and text of the operation; a pipe takes it as a whole."""
 
-_WAKE = _LINE.pack(-1, -1, b"")
+_WAKE = _LINE.pack(-1, -1, -1, b"")
+_ROWS = 3
 _MAX_LINES = 32  # to read at once
 
 
 class HostMemory:
-    """Two rows of memory and a pipe for each rank. For one thread; but `wake` is for any.
+    """Three rows of memory and a pipe for each rank. For one thread; but `wake` is for any.
 
-    The rows are used by turns: a rank writes one again when all have come to the next use, and so have read
-    it.
+    The rows are used by turns. From when all have come to a use until they announce the next one, they read
+    its rows and those of the use before, and each writes its row of the next one.
 
     Args:
         mailbox: Knows why to wait no longer.
@@ -57,7 +58,7 @@ class HostMemory:
     ) -> None:
         self._mailbox, self._rank, self._memories = mailbox, ranks[own], memories
         self._pipe, self._others = pipes[own], [*pipes[:own], *pipes[own + 1 :]]
-        self._last = {rank: (0, b"") for rank in ranks if rank != self._rank}
+        self._last = {rank: (0, 0, b"") for rank in ranks if rank != self._rank}
         self._uses = 0
         self._poll = select.poll()
         self._poll.register(self._pipe, select.POLLIN)
@@ -65,28 +66,28 @@ class HostMemory:
         mailbox.wake_at_end(self)
 
     def rows(self, dtype: Any, size: int) -> list[Any]:
-        """The rows of all, by rank, until this is called again."""
+        """The rows of all for the next use, by rank."""
         import numpy as np  # not with the module: a host that preloads torch must not have it before
 
-        self._uses += 1
-        both = [np.frombuffer(memory, dtype).reshape(2, -1) for memory in self._memories]
-        return [each[self._uses % 2, :size] for each in both]
+        all_rows = [np.frombuffer(memory, dtype).reshape(_ROWS, -1) for memory in self._memories]
+        return [rows[(self._uses + 1) % _ROWS, :size] for rows in all_rows]
 
     def announce(self, number: int, operation: str) -> None:
-        """Says that this rank has come to that operation, and has written its row."""
-        line = _LINE.pack(self._rank, number, operation.encode())
+        """Says that this rank has come to the next use, in that operation, and has written its row."""
+        self._uses += 1
+        line = _LINE.pack(self._rank, self._uses, number, operation.encode())
         for pipe in self._others:
             os.write(pipe, line)
 
     def wait(self, number: int, operation: str, timeout_s: float) -> list[int]:
-        """Waits for all to come to that operation, but no longer than that; those that have not come.
+        """Waits for all to come to this use, but no longer than that; those that have not come.
 
         Raises:
-            Different: one has come to another operation.
+            Different: one has come to it in another operation.
             Gone: one that has not come has returned.
         """
         deadline = time.monotonic() + timeout_s
-        while absent := [rank for rank, (theirs, _) in self._last.items() if theirs < number]:
+        while absent := [rank for rank, (use, *_) in self._last.items() if use < self._uses]:
             reason = self._mailbox.reason_to_end(absent)  # before a look at what came before it
             if self._read():
                 continue
@@ -96,9 +97,10 @@ class HostMemory:
             if left <= 0:
                 return absent
             self._poll.poll(left * 1e3)
-        for rank, (theirs, text) in self._last.items():
-            if theirs == number and text != operation.encode():
-                raise Different(operation, rank, text.decode())
+        ours = self._uses, number, operation.encode()
+        for rank, theirs in self._last.items():
+            if theirs[0] == self._uses and theirs != ours:
+                raise Different(operation, rank, theirs[2].decode())
         return []
 
     def wake(self) -> None:
@@ -112,9 +114,9 @@ class HostMemory:
             data = os.read(self._pipe, _MAX_LINES * _LINE.size)
         except BlockingIOError:
             return False
-        for rank, number, text in _LINE.iter_unpack(data):
+        for rank, use, number, text in _LINE.iter_unpack(data):
             if rank in self._last:
-                self._last[rank] = number, text.rstrip(b"\0")
+                self._last[rank] = use, number, text.rstrip(b"\0")
         return True
 
 
@@ -140,7 +142,7 @@ def open_together(
         with contextlib.suppress(OSError):
             if segments.IS_SUPPORTED:
                 fds += os.pipe2(os.O_CLOEXEC)
-                fds.append(segments.create_file(2 * row_bytes))
+                fds.append(segments.create_file(_ROWS * row_bytes))
                 offer = _place_of(fds[0]), _place_of(fds[-1])
         offers = meet(offer, list)
         with contextlib.suppress(OSError):
@@ -149,7 +151,7 @@ def open_together(
                 for pipe, memory in offers:
                     pipes.append(_open(pipe))
                     fds.append(_open(memory))
-                    memories.append(mmap.mmap(fds[-1], 2 * row_bytes))
+                    memories.append(mmap.mmap(fds[-1], _ROWS * row_bytes))
                 found = HostMemory(mailbox, ranks, own, memories, pipes)
         return found if meet(found is not None, all) else None
     finally:

@@ -237,10 +237,13 @@ class RankEdges:
         """A row for each rank and the means to wake them; None, for all, if they are not on one host."""
         return open_together(self._mailbox, self.ranks, self.rank, row_bytes, self.meet)
 
-    def meet_in(self, memory: HostMemory, n_bytes: int) -> None:
-        """Returns when all have come here, each with so many bytes in its row, which the others now read.
+    def meet_in(self, memory: HostMemory, n_bytes: Sequence[int]) -> None:
+        """Returns when all have come here, and have written what the others now read.
 
         Raises as `meet` does. Edges count it as calls of `share`.
+
+        Args:
+            n_bytes: How many each rank now reads of what this one has written.
         """
         generation, number, operation = self.generation, self._number, self._operation
         began = time.monotonic()
@@ -252,7 +255,11 @@ class RankEdges:
                 for rank in absent:  # which may wait for a message of ours
                     client = self._client(self.ranks.index(rank))
                     theirs = client.progress(generation.number, self._communicator)
-                    if theirs[0] == number and theirs[1] != operation:
+                    if theirs[0] < number or theirs == (number, operation):
+                        continue
+                    if rank in memory.wait(
+                        number, operation, 0
+                    ):  # it went on, and has not come here
                         raise Different(operation, rank, theirs[1])
         except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
             failed = error
@@ -260,7 +267,7 @@ class RankEdges:
             took_s = time.monotonic() - began
             for rank in range(self.size):
                 if rank != self.rank:
-                    count_call(self._client(rank), "share", took_s, n_bytes)
+                    count_call(self._client(rank), "share", took_s, n_bytes[rank])
             return
         raise self._failed(0, failed)
 

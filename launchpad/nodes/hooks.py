@@ -19,6 +19,7 @@ from typing import Any
 
 from launchpad import context, user_code
 from launchpad.courier.server.event_loop import EventLoop
+from launchpad.errors import Stopped
 
 _KEEP = 2
 _END_S = 60.0
@@ -68,6 +69,8 @@ class PeriodicSave:
         while not self._has_ended.wait(self._every_s):
             try:
                 save(self._built, self._loop)
+            except Stopped:
+                return
             except Exception:
                 name = context.current().name
                 logging.getLogger("launchpad.state").exception("%s could not save itself", name)

@@ -10,12 +10,14 @@ Rule 1: an item that was accepted is in exactly one of these places.
 Rule 2: no more than `maxsize` items wait. Those that have returned come on top: no consumer can refuse them.
 Rule 3: what goes back goes to the front, in the order in which it was put.
 Rule 4: each request of a session has a number, and one that is repeated changes nothing.
+Rule 5: of more than 10,000 sessions those are forgotten that have asked for nothing for longest; but none
+        that has items in hand, or waits. What it asks then is new, also if it has asked it before.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +25,7 @@ from launchpad.queues.packing import Item, unpack
 
 _MAX_BYTES = 4 << 20  # taken at once, but for an item that is larger
 _MAX_REPORTS, _MAX_REPORT_BYTES = 1000, 64 << 20
+_MOST_SESSIONS = 10_000
 
 Numbered = tuple[int, Item]
 Reply = tuple[str, Any]
@@ -31,7 +34,7 @@ OK, FULL, EMPTY = "ok", "full", "empty"
 CANCELLED, CLOSED, ENDED = "cancelled", "closed", "ended"
 
 
-@dataclass
+@dataclass(eq=False)
 class QueueSession:
     """A consumer's thread or a producer's, as the queue knows it.
 
@@ -94,23 +97,32 @@ class QueueReport:
 class QueueStats:
     """What a queue has counted: `queue.stats()`.
 
+    At any moment these are equal, whatever dies:
+
+        put                              waiting + in_hand + handled + lost + dropped
+        taken                            in_hand + handled + lost + returned + redelivered
+
     Attributes:
         put: Items accepted.
+        taken: Items given to consumers; those that went back and were given again count again.
         waiting: Items that wait, those that have come back among them.
         in_hand: Items that a consumer has, and has not acknowledged.
         handled: Items that were handled: acknowledged.
+        returned: Items that went back because their consumer had fetched them ahead, and had not begun.
         redelivered: Items that went back because their consumer had died: they may be handled twice.
         lost: Those that were not delivered again, with `redeliver=False`.
-        dropped: Items that waited when the queue was cancelled.
+        dropped: Items that waited when the queue was cancelled, or went back after that.
         most_waiting: The most that ever waited, without those that came back.
         closed: The producers that have closed.
         is_cancelled: Whether a consumer has had enough.
     """
 
     put: int
+    taken: int
     waiting: int
     in_hand: int
     handled: int
+    returned: int
     redelivered: int
     lost: int
     dropped: int
@@ -130,7 +142,8 @@ class QueueContents:
 
     def __init__(self, maxsize: int, producers: int | None, redeliver: bool) -> None:
         self.maxsize, self.producers, self.redeliver = maxsize, producers, redeliver
-        self.sessions: dict[str, QueueSession] = {}
+        self.sessions: dict[str, QueueSession] = {}  # the last to ask for anything at the end
+        self._forgets_at = _MOST_SESSIONS
         self.is_cancelled = False
         self.reports: deque[QueueReport] = deque(maxlen=_MAX_REPORTS)
         self._waiting: deque[Numbered] = deque()
@@ -138,8 +151,8 @@ class QueueContents:
         self._open: dict[str, int] = {}  # producer → its attempt
         self._closed: dict[str, int] = {}
         self._ended: dict[str, int] = {}  # worker → its last attempt that has ended
-        self._put = self._handled = self._redelivered = self._lost = self._dropped = 0
-        self._most_waiting = 0
+        self._put = self._taken = self._handled = self._n_returned = self._redelivered = 0
+        self._lost = self._dropped = self._most_waiting = 0
 
     @property
     def n_waiting(self) -> int:
@@ -151,12 +164,25 @@ class QueueContents:
 
     def session(self, key: str, worker: str, attempt: int) -> QueueSession | None:
         """The session of this key; None for a worker that has ended, and does not wait for an answer."""
-        if (known := self.sessions.get(key)) is not None:
-            return known
-        if 0 < attempt <= self._ended.get(worker, 0):
-            return None
-        new = self.sessions[key] = QueueSession(worker, attempt)
-        return new
+        found = self.sessions.pop(key, None)
+        if found is None:
+            if 0 < attempt <= self._ended.get(worker, 0):
+                return None
+            found = QueueSession(worker, attempt)
+        self.sessions[key] = found
+        return found
+
+    @property
+    def has_room_for_sessions(self) -> bool:
+        return len(self.sessions) < self._forgets_at
+
+    def forget_sessions(self, waiting: Collection[QueueSession]) -> None:
+        """Forgets those that have asked for nothing for longest, until half as many are left as may be."""
+        n_surplus = len(self.sessions) - _MOST_SESSIONS // 2
+        idle = [k for k, each in self.sessions.items() if not each.in_hand and each not in waiting]
+        for key in idle[: max(0, n_surplus)]:
+            del self.sessions[key]
+        self._forgets_at = max(_MOST_SESSIONS, 2 * len(self.sessions))  # if most are not idle
 
     def register(self, worker: str, attempt: int) -> bool:
         """This worker is a producer; False if it has closed. A later attempt may open again."""
@@ -164,7 +190,7 @@ class QueueContents:
             if not attempt > self._closed[worker]:
                 return False
             del self._closed[worker]
-        self._open[worker] = attempt
+        self._open[worker] = max(attempt, self._open.get(worker, 0))
         return True
 
     def put(self, session: QueueSession, items: Sequence[Item]) -> int:
@@ -187,6 +213,7 @@ class QueueContents:
                 taken.append(numbered)
                 size += len(numbered[1])
         session.in_hand += taken
+        self._taken += len(taken)
         return [item for _, item in taken]
 
     def settle(self, session: QueueSession, handled: int, kept: int) -> None:
@@ -194,6 +221,7 @@ class QueueContents:
         in_hand = session.in_hand
         self._handled += min(handled, len(in_hand))
         session.in_hand = in_hand[handled : handled + kept]
+        self._n_returned += len(in_hand[handled + kept :])
         self._put_back(in_hand[handled + kept :])
 
     def end(self, worker: str, attempt: int, *, is_well: bool) -> list[QueueReport]:
@@ -225,14 +253,25 @@ class QueueContents:
 
     def close(self, worker: str, attempt: int) -> None:
         """This producer puts nothing any more; unless a later attempt of it has opened by now."""
-        if attempt < self._open.get(worker, 0):
+        if attempt < max(self._open.get(worker, 0), self._closed.get(worker, 0)):
             return
         self._open.pop(worker, None)
         self._closed[worker] = attempt
 
+    def reopen(self, worker: str, attempt: int) -> None:
+        """This attempt of a worker is followed by another: if it has closed, its next one has not."""
+        if 0 < self._closed.get(worker, 0) <= attempt:
+            del self._closed[worker]
+            self._open[worker] = attempt + 1
+
     def is_open(self, worker: str) -> bool:
         """Whether this worker is a producer that has not closed."""
         return worker in self._open
+
+    @property
+    def producers_that_have_come(self) -> list[str]:
+        """Those that have put something or registered, whether they have closed or not."""
+        return sorted({*self._open, *self._closed})
 
     @property
     def is_endless(self) -> bool:
@@ -265,9 +304,11 @@ class QueueContents:
     def stats(self) -> QueueStats:
         return QueueStats(
             put=self._put,
+            taken=self._taken,
             waiting=self.n_waiting,
             in_hand=sum(len(each.in_hand) for each in self.sessions.values()),
             handled=self._handled,
+            returned=self._n_returned,
             redelivered=self._redelivered,
             lost=self._lost,
             dropped=self._dropped,

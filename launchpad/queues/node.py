@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from launchpad import context
 from launchpad.address import COURIER, Address
+from launchpad.context import RunContext
 from launchpad.errors import refuse_unless
 from launchpad.executable import Executable
 from launchpad.nodes.base import Node
@@ -15,12 +16,14 @@ from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
 from launchpad.queues.client import Queue
 from launchpad.queues.contents import QueueContents
 from launchpad.queues.server import QueueServer
-from launchpad.watermarks import OVER, SUCCEEDED
+from launchpad.watermarks import ENDED, OVER, RESTARTED, SUCCEEDED
 
 T = TypeVar("T")
 
 METHODS = "hello put get register close_producer cancel size queue_stats reports".split()
 """What is served."""
+
+_TOLD_WITHIN_S = 10.0
 
 _log = logging.getLogger("launchpad.queue")
 
@@ -48,7 +51,8 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
     Args:
         maxsize: How many items wait at most; `put` waits for room.
         producers: How many workers put into it: when so many have closed, iteration ends. None: it ends only
-          when it is cancelled, or with the program. A worker that is started again counts once.
+          when it is cancelled, or with the program. A worker that is started again counts once, and has not
+          closed.
         redeliver: Whether what a consumer had in hand when it died is delivered again. It may have been
           handled: without, such items are counted and listed as lost, and consumers fetch none ahead.
 
@@ -102,18 +106,11 @@ class ServeQueue(Serving):
             "",
         )
         with me.interruption.forbidden():
-            queue = self._queue = QueueServer(me.name, contents, queue_id)
-            marks = me.watermarks
-
-            def ended(worker: str, attempt: int) -> None:
-                is_over = marks.get(f"{OVER}{worker}") == attempt
-                is_well = marks.get(f"{SUCCEEDED}{worker}") == attempt
-                queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
-
-            me.watch_ends(ended)
+            self._queue = QueueServer(me.name, contents, queue_id)
+            _follow_ends(me, self._queue, is_restored=bool(queue_id))
             self._server = new_server(self.address)
             for method in METHODS:
-                self._server.bind(method, getattr(queue, method))
+                self._server.bind(method, getattr(self._queue, method))
             start(self._server, self.address)
 
     def close(self) -> None:
@@ -146,3 +143,29 @@ class ServeQueue(Serving):
                 _log.warning("%s: %s", me.name, report)
             queue_id = ""
         return contents, queue_id
+
+
+def _follow_ends(me: RunContext, queue: QueueServer, *, is_restored: bool) -> None:
+    """Has the queue told which attempts of other workers have ended, and which are followed by others.
+
+    One that is restored learns first which producers that have closed come again: its consumers must not be
+    told the end meanwhile.
+    """
+    marks = me.watermarks
+
+    def ended(worker: str, attempt: int) -> None:
+        is_well = marks.get(f"{SUCCEEDED}{worker}") == attempt
+        is_over = marks.get(f"{OVER}{worker}") == attempt > marks.get(f"{RESTARTED}{worker}")
+        queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
+
+    def is_told() -> (
+        bool
+    ):  # that its own attempt before has ended comes with the ends of all others
+        return me.has_ended(me.name, me.attempt - 1) or me.stop_event.is_set()
+
+    marks.on_growth(RESTARTED, queue.worker_restarted)
+    me.watch_ends(ended)
+    if is_restored:
+        marks.wait_for(is_told, _TOLD_WITHIN_S)
+        for worker in marks.names(ENDED, 1):
+            ended(worker, marks.get(f"{ENDED}{worker}"))

@@ -46,6 +46,12 @@ _ENDLESS = (
     "%s is empty, and all workers that have put into it have closed; still its consumers wait, until it is"
     " cancelled or the program stops. Let iteration end by itself: lp.QueueNode(producers=…), how many put."
 )
+_ABSENT_AFTER_S, _NAMED = 10.0, 10
+_ABSENT = (
+    "%s: nothing was put for %.0f s, and consumers wait: %d of %d producers have come (%s), and iteration"
+    " does not end before all have. A worker comes with its first put, or by `with queue.producer():`. If"
+    " there are fewer of them, say so: lp.QueueNode(producers=…)."
+)
 _FAILED_PRODUCER = (
     "%s: the producer %s has failed, and is not started again: it counts as closed, though it may have had"
     " more to put"
@@ -80,7 +86,8 @@ class QueueServer:
         self._putters: deque[Waiter] = deque()
         self._answers: list[tuple[Promise, Reply]] = []  # to be given once the lock is free
         self._next_due = 0.0  # when the timer looks again, if nothing comes before
-        self._is_closed = self._has_hinted = False
+        self._is_closed = self._has_hinted = self._has_named_absent = False
+        self._last_put = time.monotonic()
         self._timer = threading.Thread(target=self._watch_time, name=f"{name}-timer", daemon=True)
         self._timer.start()
 
@@ -107,6 +114,7 @@ class QueueServer:
                 return self._reply(session, CLOSED, 0)
             if self.contents.is_cancelled:
                 return self._reply(session, CANCELLED, session.accepted)
+            self._last_put = time.monotonic()
             if not self._putters:
                 items = items[self.contents.put(session, items) :]
                 self._settle()
@@ -185,16 +193,26 @@ class QueueServer:
         with self._locked():
             if self._is_closed:
                 return  # the next start of this worker is told of all ends again
-            for waiter in (*self._getters, *self._putters):
-                if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
-                    waiter.promise.cancel()
+            for waiting in (self._getters, self._putters):
+                for waiter in list(waiting):
+                    if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
+                        waiting.remove(waiter)
+                        if waiter.promise.begin():  # on threads there may be one to be told
+                            self._answers.append((waiter.promise, (GONE, None)))
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
             if is_over and self.contents.is_open(worker):
                 if not is_well:
                     _log.warning(_FAILED_PRODUCER, self.name, worker)
                 self.contents.close(worker, attempt)
+            if not is_over:
+                self.contents.reopen(worker, attempt)
             self._settle()
+
+    def worker_restarted(self, worker: str, attempt: int) -> None:
+        """What the supervisor says: this attempt, which was over, is followed by another after all."""
+        with self._changed:
+            self.contents.reopen(worker, attempt)
 
     def close(self) -> None:
         """Ends all waits: their callers ask again, at the next queue if there is one."""
@@ -228,6 +246,8 @@ class QueueServer:
             return AGAIN, None
         if queue_id != self.queue_id:
             return LOST, self.queue_id
+        if not self.contents.has_room_for_sessions:
+            self.contents.forget_sessions({w.session for w in (*self._getters, *self._putters)})
         peer = _peer()
         session = self.contents.session(key, peer.name, peer.attempt)
         if session is None:
@@ -285,15 +305,27 @@ class QueueServer:
                         if waiter.promise.begin():
                             taken: object = [] if state == EMPTY else waiter.session.accepted
                             self._answer(waiter, state, taken)
-                            if state == EMPTY and self.contents.is_endless and not self._has_hinted:
-                                self._has_hinted = True
-                                _log.warning(_ENDLESS, self.name)
+                            if state == EMPTY:
+                                self._give_hints(now)
                 if self._is_closed:
                     return
                 if not self._answers:
                     due = [w.deadline for w in (*self._getters, *self._putters)]
                     self._next_due = min(due, default=float("inf"))
                     self._changed.wait(max(0.0, self._next_due - now) if due else None)
+
+    def _give_hints(self, now: float) -> None:
+        """Says once why a consumer may wait for ever."""
+        contents = self.contents
+        if contents.is_endless and not self._has_hinted:
+            self._has_hinted = True
+            _log.warning(_ENDLESS, self.name)
+        waited_s, come = now - self._last_put, contents.producers_that_have_come
+        is_late = waited_s >= _ABSENT_AFTER_S and len(come) < (contents.producers or 0)
+        if is_late and not self._has_named_absent:
+            self._has_named_absent = True
+            names = ", ".join([*come[:_NAMED], "…"] if len(come) > _NAMED else come) or "none"
+            _log.warning(_ABSENT, self.name, waited_s, len(come), contents.producers, names)
 
 
 def _drop(waiting: deque[Waiter], session: QueueSession) -> None:

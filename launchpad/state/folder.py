@@ -17,15 +17,17 @@ from typing import IO, Any
 
 from launchpad.courier.security import private_directory
 from launchpad.errors import StateError
+from launchpad.state.fence import Fence
 from launchpad.state.places import is_url
 
 _BUFFER = 1 << 20
 _BEING_WRITTEN = ".being-written-"
 
 
-def folder_of(place: str) -> Folder:
-    """The folder at a path or a URL."""
-    return RemoteFolder(place) if is_url(place) else LocalFolder(Path(place))
+def folder_of(place: str, fence: Fence | None = None) -> Folder:
+    """The folder at a path or a URL; what is written there passes the fence."""
+    fence = fence or Fence()
+    return RemoteFolder(place, fence) if is_url(place) else LocalFolder(Path(place), fence)
 
 
 class Folder(ABC):
@@ -44,7 +46,8 @@ class Folder(ABC):
         """A file that has this name when the block has ended, and only if it has ended well.
 
         The files `instead_of` are deleted when all of it has been written, and before it has its name: so a
-        write that fails deletes nothing, and it is never there beside one of them.
+        write that fails deletes nothing, and it is never there beside one of them. Stopped: the fence is
+        closed, and nothing has been changed.
         """
 
     @abstractmethod
@@ -54,8 +57,8 @@ class Folder(ABC):
 class LocalFolder(Folder):
     """A directory, which need not be there yet."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, fence: Fence) -> None:
+        self._path, self._fence = path, fence
 
     def __str__(self) -> str:
         return str(self._path)
@@ -76,9 +79,11 @@ class LocalFolder(Folder):
     @contextlib.contextmanager
     def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
         with self._opened() as folder:
-            for left in os.listdir(folder):  # by an attempt that was killed meanwhile
-                if left.startswith(_BEING_WRITTEN):
-                    os.unlink(left, dir_fd=folder)
+            with self._fence.lock:
+                self._fence.check()
+                for left in os.listdir(folder):  # by an attempt that was killed meanwhile
+                    if left.startswith(_BEING_WRITTEN):
+                        self.remove(left)
             aside = f"{_BEING_WRITTEN}{os.getpid()}-{os.urandom(4).hex()}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             try:
@@ -86,11 +91,13 @@ class LocalFolder(Folder):
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
-                for other in instead_of:
-                    self.remove(other)
-                if instead_of:
-                    os.fsync(folder)
-                os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+                with self._fence.lock:
+                    self._fence.check()
+                    for other in instead_of:
+                        self.remove(other)
+                    if instead_of:
+                        os.fsync(folder)
+                    os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(aside, dir_fd=folder)
@@ -113,8 +120,8 @@ class LocalFolder(Folder):
 class RemoteFolder(Folder):
     """What fsspec opens. An object is there when all of it has been sent."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, fence: Fence) -> None:
+        self._url, self._fence = url, fence
         self._files, self._path = filesystem_of(url)
 
     def __str__(self) -> str:
@@ -140,13 +147,15 @@ class RemoteFolder(Folder):
         with tempfile.TemporaryFile() as aside:  # what cannot be pickled is never sent
             yield aside
             aside.seek(0)
-            self._files.makedirs(self._path, exist_ok=True)
-            with self._files.open(sent_as, "wb") as file:
-                shutil.copyfileobj(aside, file, _BUFFER)
-        for other in instead_of:
-            self.remove(other)
-        if instead_of:
-            self._files.mv(sent_as, target)
+            with self._fence.lock:
+                self._fence.check()
+                self._files.makedirs(self._path, exist_ok=True)
+                with self._files.open(sent_as, "wb") as file:
+                    shutil.copyfileobj(aside, file, _BUFFER)
+                for other in instead_of:
+                    self.remove(other)
+                if instead_of:
+                    self._files.mv(sent_as, target)
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

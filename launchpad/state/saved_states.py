@@ -12,7 +12,8 @@ Rules:
 2. What is not whole, or not ours, is named and passed over: the version before it is used.
 3. A version that is saved where there are some above it takes their place: they are deleted when it is on the
    disk, before it has its name. Whatever happens meanwhile, the newest is never one of those.
-4. Classes and functions of the script are saved with their definition. Where today's script has one of that
+4. An attempt that has ended changes nothing: see `fence.py`.
+5. Classes and functions of the script are saved with their definition. Where today's script has one of that
    name it is that which is loaded, so that a class may get another method between two launches.
 """
 
@@ -34,6 +35,7 @@ from typing import IO, Any
 
 from launchpad.courier.codec import by_value
 from launchpad.errors import StateError
+from launchpad.state.fence import Fence
 from launchpad.state.folder import folder_of
 
 _MAGIC = b"LPSTATE1"
@@ -50,11 +52,13 @@ class SavedStates:
     Args:
         owner: Whose they are, for errors.
         place: A directory, which need not be there yet, or a URL.
+        fence: What the attempt that saves passes for each change.
     """
 
-    def __init__(self, owner: str, place: str) -> None:
+    def __init__(self, owner: str, place: str, fence: Fence | None = None) -> None:
         self._owner = owner
-        self._folder = folder_of(place)
+        self._fence = fence or Fence()
+        self._folder = folder_of(place, self._fence)
 
     def versions(self) -> list[int]:
         """The numbers of those that are whole, in their order."""
@@ -64,7 +68,11 @@ class SavedStates:
             ]
 
     def save(self, value: object, version: int | None, keep: int) -> int:
-        """Saves it as this version, by default the next one; returns its number."""
+        """Saves it as this version, by default the next one; returns its number.
+
+        Raises:
+            Stopped: the attempt has ended meanwhile, and its next one may have begun.
+        """
         if keep < 1:
             raise ValueError(f"keep is how many versions stay, 1 or more, not {keep!r}")
         with self._errors("save its state"):
@@ -79,8 +87,10 @@ class SavedStates:
                 _write(value, file)
             older = sorted(n for n in names if n < number)
             surplus = max(0, len(older) + 1 - keep)
-            for stale in older[:surplus]:
-                self._folder.remove(names[stale])
+            with self._fence.lock:
+                self._fence.check()
+                for stale in older[:surplus]:
+                    self._folder.remove(names[stale])
         return number
 
     def load(self, version: int | None = None) -> tuple[int, Any] | None:

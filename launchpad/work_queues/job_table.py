@@ -7,11 +7,13 @@
 
 Rules:
 1. A job has one lease at most. What comes from a lease that has ended, `done` included, is refused.
-2. The same `done` that comes twice, as a call is repeated, is taken once and answered alike.
+2. The same `done`, `fail` or `give_back` that comes twice, as a call is repeated, is taken once and answered
+   alike.
 3. After a restart of the queue no lease holds, as its `done` may have come after the state was saved: all
    such jobs are pending, behind the others. A `done` that still comes, of those leases or of ones that were
    given after that, is taken if the job has none yet.
 4. A job that is given back has not been tried. Any other end of a lease counts, and its reason is kept.
+5. Of each job the last leases that have ended are known, a hundred of them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.callers import Caller
+
+_KEPT_LEASES = 100
 
 FAILED = "failed"
 """In place of the lease by which a job was done."""
@@ -90,12 +94,16 @@ class LeasedTo:
 
 @dataclass
 class QueuedJob:
-    """A job and what has become of it."""
+    """A job and what has become of it.
+
+    Attributes:
+        ended_leases: Lease → the reason with which its holder gave the job back; None: it has ended else.
+    """
 
     key: Hashable
     value: Any
     reasons: list[str] = field(default_factory=list)
-    ended_leases: list[str] = field(default_factory=list)
+    ended_leases: dict[str, str | None] = field(default_factory=dict)
     leased_to: LeasedTo | None = None
     done_by: str = ""
 
@@ -151,7 +159,7 @@ class JobTable:
         if job is None or job.done_by or lease in job.ended_leases:
             return job is not None and job.done_by == lease
         if job.leased_to is not None:
-            self._end_lease(job)
+            self._end_lease(job, None)
         else:
             self.pending.remove(key)
         job.done_by, job.value = lease, None
@@ -162,16 +170,9 @@ class JobTable:
         """Ends a lease without a result; with a reason the job counts as tried. False: it does not hold."""
         job = self.jobs.get(key)
         if job is None or job.leased_to is None or job.leased_to.lease != lease:
-            return False
-        self._end_lease(job)
-        if reason:
-            job.reasons.append(reason)
-        if reason and len(job.reasons) >= self.max_attempts:
-            job.done_by, job.value = FAILED, None
-            self.finished.append(FinishedJob(key, None, tuple(job.reasons)))
-            self.n_failed += 1
-        else:
-            self.pending.appendleft(key)
+            return job is not None and job.ended_leases.get(lease) == reason
+        self._end_lease(job, reason)
+        self._try_again(job, reason)
         return True
 
     def extend(self, key: Hashable, lease: str, now: float) -> bool:
@@ -185,15 +186,19 @@ class JobTable:
     def end_leases(self, has_ended: Callable[[Caller], bool], now: float) -> bool:
         """Ends those whose worker has ended, and those whose time is up; whether there were any."""
         found = False
-        for key in list(self.leased.values()):
-            to = self.jobs[key].leased_to
+        for job in [self.jobs[key] for key in self.leased.values()]:
+            to = job.leased_to
             assert to is not None
-            who = f"{to.holder.worker} (attempt {to.holder.attempt})"
+            reason = f"{to.holder.worker} (attempt {to.holder.attempt})"
             if has_ended(to.holder):
-                found = self.give_back(key, to.lease, f"{who} has ended, and had not done it")
+                reason += " has ended, and had not done it"
             elif to.expires_at is not None and to.expires_at <= now:
-                reason = f"{who} had not done it within {self.lease_s:g} s"
-                found = self.give_back(key, to.lease, reason)
+                reason += f" had not done it within {self.lease_s:g} s"
+            else:
+                continue
+            self._end_lease(job, None)
+            self._try_again(job, reason)
+            found = True
         return found
 
     def restart(self) -> None:
@@ -223,9 +228,22 @@ class JobTable:
     def _expiry(self, now: float) -> float | None:
         return None if self.lease_s is None else now + self.lease_s
 
-    def _end_lease(self, job: QueuedJob) -> None:
+    def _end_lease(self, job: QueuedJob, given_back: str | None) -> None:
         to = job.leased_to
         assert to is not None
         job.leased_to = None
-        job.ended_leases.append(to.lease)
+        job.ended_leases[to.lease] = given_back
+        if len(job.ended_leases) > _KEPT_LEASES:
+            del job.ended_leases[next(iter(job.ended_leases))]
         del self.leased[to.lease], self.requests[to.request]
+
+    def _try_again(self, job: QueuedJob, reason: str) -> None:
+        """Its lease has ended without a result."""
+        if reason:
+            job.reasons.append(reason)
+        if reason and len(job.reasons) >= self.max_attempts:
+            job.done_by, job.value = FAILED, None
+            self.finished.append(FinishedJob(job.key, None, tuple(job.reasons)))
+            self.n_failed += 1
+        else:
+            self.pending.appendleft(job.key)

@@ -15,12 +15,13 @@ from typing import Any
 
 from launchpad import context
 from launchpad.callers import Caller, caller
+from launchpad.courier.codec import pickling
 from launchpad.long_poll import Changes
 from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 
 OVER = "over"
 _KEPT_ADDERS = 10_000
-_MOST_RESULTS = 1000
+_MOST_RESULTS, _MOST_BYTES = 1000, 4 << 20  # of one answer, but for a result that is larger
 _LOOK_S = 0.05
 
 Cursor = tuple[str, int]
@@ -116,7 +117,7 @@ class WorkQueueServer:
         return self._table.counts()
 
     async def finished(self, after: Cursor | None, wait_s: float) -> Finished | None:
-        """Jobs that have come to their end since then; None if there are none within the time.
+        """A page of jobs that have come to their end since then; None if there are none within the time.
 
         A cursor of an earlier start of the queue begins anew: it may have gone back to what was saved.
         """
@@ -124,7 +125,7 @@ class WorkQueueServer:
         deadline = time.monotonic() + wait_s
         while True:
             self._end_leases()
-            found = self._table.finished[begin : begin + _MOST_RESULTS]
+            found = _page(self._table.finished[begin : begin + _MOST_RESULTS])
             end, is_over = begin + len(found), self._table.is_over
             if found or is_over:
                 return found, (self._start, end), is_over and end == len(self._table.finished)
@@ -159,6 +160,19 @@ class WorkQueueServer:
         self._look_at = math.inf if self._table.lease_s is None else now + _LOOK_S
         if self._table.end_leases(_has_ended, now):
             self._changes.wake()
+
+
+def _page(finished: Sequence[FinishedJob]) -> list[FinishedJob]:
+    """The first of them, as many as an answer may have."""
+    page: list[FinishedJob] = []
+    left = _MOST_BYTES
+    for job in finished:
+        body, buffers = pickling.encode((job.key, job.result, job.reasons))
+        left -= len(body) + sum(each.nbytes for each in buffers)
+        if left < 0 and page:
+            break
+        page.append(job)
+    return page
 
 
 def _has_ended(holder: Caller) -> bool:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import launchpad as lp
@@ -24,10 +25,10 @@ def program_of(n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = N
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("busy", [False, True])
-def test_a_rank_that_is_killed_is_known_to_the_others_within_a_second(busy: bool) -> None:
+@pytest.mark.parametrize("when", ["awaited", "between chunks", "busy"])
+def test_a_rank_that_is_killed_is_known_to_the_others_within_a_second(when: str) -> None:
     policy = lp.RestartPolicy(backoff=0)  # each by itself: no rank learns of it from the supervisor
-    program = program_of(4, collective_nodes.lose_one, "kill", busy, restart=policy)
+    program = program_of(4, collective_nodes.lose_one, "kill", when, restart=policy)
 
     with lp.launch(program, "test_mp") as running:
         results = running.results("rank", DEADLINE_S)
@@ -37,12 +38,12 @@ def test_a_rank_that_is_killed_is_known_to_the_others_within_a_second(busy: bool
     died_at = float(logs.pop(1).split("dies at ")[1].split()[0])
     for log in logs.values():
         (known_at,) = re.findall(r"knows at (\S+) rank-1 1", log)
-        assert float(known_at) - died_at < 1 + 0.2 * busy
+        assert float(known_at) - died_at < 1 + 0.2 * (when == "busy")
 
 
 def test_a_group_starts_again_as_the_next_generation() -> None:
     policy = lp.RestartPolicy(scope="group", backoff=0)
-    program = program_of(3, collective_nodes.lose_one, "kill", False, restart=policy)
+    program = program_of(3, collective_nodes.lose_one, "kill", restart=policy)
 
     results = lp.run(program, "test_mp", timeout_s=DEADLINE_S)["rank"]
 
@@ -72,6 +73,30 @@ def test_ranks_that_do_different_things_are_both_named(how: str, texts: list[str
     assert "CollectiveMismatch" in str(caught.value)
     for text in ["rank-0 (rank 0) is in", "rank-1 (rank 1) is in", *texts]:
         assert text.removesuffix(" is in") in str(caught.value)
+
+
+def leave_for_another(group: lp.Collective, what: str) -> None:
+    collective_nodes.leave_between_chunks(group)
+    if what == "barrier":
+        group.barrier("next")
+    else:
+        group.all_reduce(np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("all_reduce", "all_reduce('sum') of 3 × float64"),
+        pytest.param("barrier", "barrier 'next'", marks=pytest.mark.slow),
+    ],
+)
+def test_one_that_leaves_an_operation_between_its_chunks_is_named(what: str, text: str) -> None:
+    with pytest.raises(lp.ProgramFailed) as caught:
+        in_ranks(2, leave_for_another, what)
+
+    assert "CollectiveMismatch" in str(caught.value)
+    for part in ["all_reduce('sum') of 1,048,576 × float32", f"rank-1 (rank 1) is in {text}"]:
+        assert part in str(caught.value)
 
 
 def test_one_that_does_not_come_in_time_is_named() -> None:
@@ -144,7 +169,7 @@ def test_an_elastic_object_is_built_anew_when_a_rank_is_lost_while_it_is_built()
 
 def test_an_elastic_group_goes_on_without_one_whose_restarts_are_used_up() -> None:
     policy = lp.RestartPolicy(min_replicas=2, max_restarts=0)
-    program = program_of(3, collective_nodes.lose_one, "kill", False, restart=policy)
+    program = program_of(3, collective_nodes.lose_one, "kill", restart=policy)
 
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 

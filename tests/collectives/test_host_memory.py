@@ -49,38 +49,49 @@ def both(mailboxes: list[Mailbox]) -> Iterator[list[HostMemory]]:
     memories.clear()
 
 
-def test_a_row_is_as_it_was_while_the_other_rank_is_one_use_ahead(both: list[HostMemory]) -> None:
+def test_rows_of_two_uses_are_as_they_were_while_the_other_rank_is_one_use_ahead(
+    both: list[HostMemory],
+) -> None:
     slow, fast = both
-    of_slow, of_fast = slow.rows("u1", 3), fast.rows("u1", 3)
-    of_slow[0][...], of_fast[1][...] = 1, 2
-    slow.announce(7, "sum")
-    fast.announce(7, "sum")
-    assert fast.wait(7, "sum", 60) == []
+    of_slow = []
+    for use in (1, 2):
+        of_slow.append(slow.rows("u1", 3))
+        of_slow[-1][0][...], fast.rows("u1", 3)[1][...] = use, 10 * use
+        slow.announce(7, "sum")
+        fast.announce(7, "sum")
+        assert fast.wait(7, "sum", 60) == []
 
-    ahead = fast.rows("u1", 3)
-    ahead[1][...] = 9
+    fast.rows("u1", 3)[1][...] = 90
     fast.announce(8, "max")
 
     assert slow.wait(7, "sum", 60) == []
-    assert [row.tolist() for row in of_slow] == [[1] * 3, [2] * 3]
-    assert slow.rows("u1", 3)[1].tolist() == [9] * 3
+    values = [[row.tolist() for row in rows] for rows in of_slow]
+    assert values == [[[1] * 3, [10] * 3], [[2] * 3, [20] * 3]]
+    assert slow.rows("u1", 3)[1].tolist() == [90] * 3
+    slow.announce(8, "max")
     assert slow.wait(8, "max", 60) == []
 
 
 def test_a_wait_says_which_ranks_have_not_come(both: list[HostMemory]) -> None:
+    both[0].announce(1, "sum")
     both[1].announce(1, "sum")
 
     assert both[0].wait(1, "sum", 60) == []
-    assert both[0].wait(2, "sum", 0) == [5]
+    both[0].announce(1, "sum")
+    assert both[0].wait(1, "sum", 0) == [5]
 
 
-def test_a_rank_that_has_come_to_another_operation_is_named(both: list[HostMemory]) -> None:
-    both[1].announce(1, "max of 3 × float32")
+@pytest.mark.parametrize("theirs", [(1, "max of 3 × float32"), (2, "sum of 3 × float32")])
+def test_a_rank_that_has_come_in_another_operation_is_named(
+    both: list[HostMemory], theirs: tuple[int, str]
+) -> None:
+    both[0].announce(1, "sum of 3 × float32")
+    both[1].announce(*theirs)
 
     with pytest.raises(Different) as caught:
         both[0].wait(1, "sum of 3 × float32", 60)
 
-    assert caught.value.args == ("sum of 3 × float32", 5, "max of 3 × float32")
+    assert caught.value.args == ("sum of 3 × float32", 5, theirs[1])
 
 
 def end(mailbox: Mailbox) -> None:
@@ -100,6 +111,7 @@ def test_a_wait_ends_with_the_generation_or_when_the_other_rank_returns(
     error: type[Exception],
     is_before: bool,
 ) -> None:
+    both[0].announce(1, "sum")
     with ThreadPoolExecutor(1) as pool:
         if is_before:
             ends(mailboxes[0])
@@ -113,6 +125,7 @@ def test_a_wait_ends_with_the_generation_or_when_the_other_rank_returns(
 def test_what_a_rank_has_announced_before_it_returned_counts(
     both: list[HostMemory], mailboxes: list[Mailbox]
 ) -> None:
+    both[0].announce(1, "sum")
     both[1].announce(1, "sum")
     mailboxes[0].note_returned(5)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +20,20 @@ DTYPES = "bool i1 u1 i2 i4 i8 u8 f2 f4 f8 c8 c16".split()
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-@pytest.fixture(params=["in memory", "at root", "direct", "ring"])
+def each_on_another_host(patch: Callable[[Any, str, Any], object]) -> None:
+    patch(host_memory, "boot_id", lambda: os.urandom(16))
+
+
+@pytest.fixture(params=["in memory", "in parts", "at root", "direct", "ring"])
 def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whatever the size, this one."""
+    if request.param == "in parts":
+        monkeypatch.setattr(courier_operations, "SMALL", 0)
+        monkeypatch.setattr(courier_operations, "ROW", mmap.PAGESIZE)
     if request.param in ("direct", "ring"):
         monkeypatch.setattr(courier_operations, "SMALL", -1)
-    if request.param == "at root":
-        monkeypatch.setattr(host_memory, "boot_id", lambda: os.urandom(16))  # each on another host
+    if request.param in ("at root", "direct"):
+        each_on_another_host(monkeypatch.setattr)
     if request.param == "ring":
         monkeypatch.setattr(courier_operations, "MANY", 1)
     return str(request.param)
@@ -43,7 +52,7 @@ def reduce_all(group: lp.Collective, sizes: list[int]) -> dict[Any, Any]:
 def test_all_reduce_is_what_numpy_gives_and_has_the_same_bits_everywhere(
     n: int, algorithm: str
 ) -> None:
-    sizes = [0, 1, 7, 100]
+    sizes = [0, 1, 7, 100] if algorithm != "in parts" else [0, 1, 7, 2001, 4097]
 
     results = in_ranks(n, reduce_all, sizes)
 
@@ -98,11 +107,31 @@ def reduce_large(group: lp.Collective, size: int) -> tuple[bytes, bool]:
 
 
 @pytest.mark.slow
-def test_64_megabytes_between_processes() -> None:
-    (first, *others) = in_ranks(2, reduce_large, 1 << 24, launch_type="test_mp")
+@pytest.mark.parametrize(("n", "size"), [(2, 1 << 24), (3, (1 << 20) + 1)])
+def test_megabytes_between_processes_in_place(n: int, size: int) -> None:
+    (first, *others) = in_ranks(n, reduce_large, size, launch_type="test_mp")
 
     assert first[1]
-    assert others == [first]
+    assert others == [first] * (n - 1)
+
+
+def reduce_in_parts_of_the_group(group: lp.Collective) -> list[float]:
+    part = group.split(group.rank % 2)
+    assert part is not None
+    totals = []
+    for size in (1 << 18, 3, (1 << 19) + 1, (1 << 20) - 1):  # of 8 bytes: at once, and in chunks
+        x = np.full(size, 1.0 + group.rank)
+        for ranks in (part, group):
+            reduced = ranks.all_reduce(x)
+            assert (reduced == reduced[0]).all()
+            totals.append(reduced[0])
+    return totals
+
+
+def test_parts_of_a_group_and_all_of_it_reduce_by_turns() -> None:
+    results = in_ranks(4, reduce_in_parts_of_the_group)
+
+    assert results == [[4.0, 10.0] * 4, [6.0, 10.0] * 4] * 2
 
 
 @dataclass(frozen=True)
@@ -164,24 +193,34 @@ def test_wrong_arguments_are_refused_where_they_are_given() -> None:
         assert part in text
 
 
-def reduce_often(group: lp.Collective, size: int) -> None:
+def reduce_often(group: lp.Collective, size: int, way: str) -> None:
+    if way != "share":
+        each_on_another_host(setattr)  # as this process sees it
     for _ in range(2):
         group.all_reduce(np.ones(size))
 
 
-@pytest.mark.parametrize(("n", "size"), [(2, 1 << 20), (4, 1 << 20), (2, 1 << 10)])
-def test_each_rank_sends_the_least_that_is_possible(n: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "size", "way"),
+    [
+        (2, 1 << 10, "share"),
+        (2, 1 << 20, "share"),
+        (4, 1 << 20, "share"),
+        (2, 1 << 20, "put"),
+        (4, 1 << 20, "swap"),
+    ],
+)
+def test_each_rank_sends_the_least_that_is_possible(n: int, size: int, way: str) -> None:
     program = lp.Program("bytes")
     with program.group("rank"):
         for _ in range(n):
-            program.add_node(lp.CollectiveNode(reduce_often, size))
+            program.add_node(lp.CollectiveNode(reduce_often, size, way))
 
     running = lp.testing.run(program, launch_type="test_mp")
 
     edges = running.edges()
     for rank in range(n):
-        method = "share" if size < 1 << 20 else "put" if n == 2 else "swap"
-        asked = edges.total(caller=f"rank-{rank}", method=method).bytes_sent
-        answered = edges.total(server=f"rank-{rank}", method=method).bytes_received
+        asked = edges.total(caller=f"rank-{rank}", method=way).bytes_sent
+        answered = edges.total(server=f"rank-{rank}", method=way).bytes_received
         least = 2 * 2 * (n - 1) / n * 8 * size
         assert asked + answered == pytest.approx(least, rel=0.01)

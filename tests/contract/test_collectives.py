@@ -52,7 +52,7 @@ def test_a_rank_that_dies_ends_the_generation_and_all_begin_the_next_one(
     program = lp.Program("again")
     with program.group("rank", restart=lp.RestartPolicy(scope="group", backoff=0)):
         for _ in range(3):
-            node = lp.CollectiveNode(collective_nodes.lose_one, how, True, backend=backend)
+            node = lp.CollectiveNode(collective_nodes.lose_one, how, "busy", backend=backend)
             program.add_node(node)
 
     with lp.launch(program, launch_type) as running:

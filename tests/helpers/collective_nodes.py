@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -69,13 +70,26 @@ def die(how: str) -> None:
     raise ValueError("told to die")
 
 
-def lose_one(group: lp.Collective, how: str, busy: bool) -> Any:
+def leave_between_chunks(group: lp.Collective) -> None:
+    """Rank 1's part of an array overflows, which only there is an error; the others wait for it."""
+    over: Any = "raise" if group.rank == 1 else "ignore"
+    with np.errstate(over=over), contextlib.suppress(FloatingPointError):
+        group.all_reduce(np.full(1 << 20, 3e38, "f4"))
+        assert group.rank != 1
+
+
+def lose_one(group: lp.Collective, how: str, when: str = "awaited") -> Any:
     """Rank 1 of the first generation dies. The others wait for it then, or call something later."""
+    busy = when == "busy"
     group.barrier("all are here")
     if group.generation == 1 and group.rank == 1:
+        if when == "between chunks":
+            leave_between_chunks(group)
         print("dies at", time.time(), flush=True)
         die(how)
     try:
+        if group.generation == 1 and when == "between chunks":
+            leave_between_chunks(group)
         while group.generation == 1:
             if busy and group.rank == 0:
                 time.sleep(0.2)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
 import launchpad as lp
+from tests.waiting import until
 
 Pair = tuple[int, int]
 
@@ -26,16 +29,36 @@ def produce_without_closing(queue: lp.Queue[Pair], n: int) -> None:
     queue.put_from((lp.current().replica_index + 10, number) for number in range(n))
 
 
+def close_and_come_again(queue: lp.Queue[Pair]) -> None:
+    """The first attempts close; then one of them has ended well, and the other fails."""
+    me = lp.current()
+    if me.attempt == 2:
+        until(lambda: "other-0" in queue.stats().closed)
+    with queue.producer():
+        queue.put((me.replica_index, me.attempt))
+    if me.attempt == 1 and me.replica_index == 1:
+        until(lambda: me.has_ended("producer-0", 1))
+        raise ValueError("told to die")
+
+
+def close_when_others_come_again(queue: lp.Queue[Pair]) -> None:
+    until(lambda: queue.stats().put == 2 and not queue.stats().closed)
+    queue.put((2, 1))
+
+
 def consume(queue: lp.Queue[Pair]) -> list[Pair]:
     return list(queue)
 
 
-def die_with_one_in_hand(queue: lp.Queue[str]) -> str:
-    """The second attempt is given what the first one had, and keeps it by succeeding."""
-    item = queue.get()
+def die_with_two_in_hand(queue: lp.Queue[str]) -> list[str]:
+    """The second attempt is given what two threads of the first one had, and keeps it by succeeding."""
     if lp.current().attempt == 1:
+        thread = threading.Thread(target=queue.get)
+        thread.start()
+        thread.join()
+        queue.get()
         raise ValueError("told to die")
-    return item
+    return [queue.get(), queue.get()]
 
 
 def wait_in_threads(empty: lp.Queue[int], full: lp.Queue[int]) -> None:
@@ -64,6 +87,35 @@ def put_and_stop(queue: lp.Queue[int], n: int) -> None:
     queue.get()
     lp.stop()
     lp.wait_for_stop()
+
+
+def fail_when_all_have_closed(queue: lp.Queue[int]) -> None:
+    if lp.current().attempt == 1:
+        until(lambda: queue.stats().closed)
+        raise ValueError("told to die")
+
+
+def go_on_when_one_is_handled(queue: lp.Queue[int]) -> None:
+    attempt = lp.current().attempt
+    if attempt == 2:
+        until(lambda: queue.stats().handled)
+    with queue.producer():
+        queue.put(attempt)
+
+
+def consume_in_the_second_attempt(queue: lp.Queue[int]) -> list[int]:
+    if lp.current().attempt == 1:
+        lp.wait_for_stop()
+    return list(queue)
+
+
+def be_killed_with_two_in_hand(queue: lp.Queue[int]) -> None:
+    if lp.current().attempt == 1:
+        assert queue.get_many(3) == [0, 1, 2]
+        assert queue.get_many(2) == [3, 4]
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in queue:
+        pass
 
 
 def notice_a_lost_queue(queue: lp.Queue[str]) -> list[str]:

@@ -764,6 +764,21 @@ def test_those_that_want_to_know_are_told_of_a_failure_that_the_program_survives
     assert AnnounceWatermarks("b-0", {"ended/a-0": 1, "over/a-0": 1}) in told
 
 
+def test_those_that_want_to_know_are_told_of_one_that_was_over_and_is_started_again_with_its_group() -> (
+    None
+):
+    watcher = running(*(worker(f"a-{i}", restart=GROUP) for i in range(2)), worker("b-0"))
+    watcher.on(EndsWatched("b-0", 1), 1.0)
+    watcher.on(ended("a-0"), 2.0)
+
+    told = watcher.on(ended("a-1", FAILED), 3.0)
+
+    assert [each for each in told if isinstance(each, AnnounceWatermarks)] == [
+        AnnounceWatermarks("b-0", {"restarted/a-0": 1}),
+        AnnounceWatermarks("b-0", {"ended/a-1": 1}),
+    ]
+
+
 def test_members_that_serve_until_their_group_has_ended_are_stopped_then() -> None:
     until = {"serves_until": "group"}
     plans = [worker(f"a-{i}", **until) for i in range(3)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from launchpad.queues.contents import QueueContents, QueueSession
 from launchpad.queues.packing import pack
@@ -147,6 +151,23 @@ def test_a_producer_that_has_closed_may_put_again_only_when_it_is_started_again(
     assert queue.stats().closed == ()
 
 
+def test_a_producer_that_has_closed_and_is_started_again_is_waited_for() -> None:
+    queue = contents(producers=1)
+    waits = session(queue, "a", "a-0")
+    queue.register("producer-0", 1)
+    queue.close("producer-0", 1)
+    assert queue.is_over(waits)
+
+    queue.reopen("producer-0", 1)
+    assert not queue.is_over(waits)
+    queue.close("producer-0", 1)  # late
+    assert not queue.is_over(waits)
+    queue.close("producer-0", 2)
+    queue.reopen("producer-0", 1)  # late
+
+    assert queue.is_over(waits)
+
+
 def test_cancelling_drops_what_waits_and_counts_it() -> None:
     queue = contents(1, 2, 3)
     taken = take(queue, "a-0", 1)
@@ -157,6 +178,46 @@ def test_cancelling_drops_what_waits_and_counts_it() -> None:
     assert queue.stats().dropped == 3
     assert queue.n_waiting == 0
     assert queue.is_over(taken)
+
+
+WORKERS = st.sampled_from("abc")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), WORKERS, st.integers(0, 4)),
+        st.tuples(st.just("take"), WORKERS, st.integers(0, 4)),
+        st.tuples(st.just("settle"), WORKERS, st.integers(0, 3), st.integers(0, 2)),
+        st.tuples(st.just("end"), WORKERS, st.booleans()),
+        st.tuples(st.sampled_from(["cancel", "end_all"])),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.booleans())
+def test_the_counts_add_up_whatever_producers_and_consumers_do(
+    steps: list[Any], redeliver: bool
+) -> None:
+    queue = QueueContents(5, None, redeliver)
+    attempts = dict.fromkeys("abc", 1)
+    for step, *args in steps:
+        worker, *numbers = args or [""]
+        attempt = attempts.get(worker, 0)
+        match step:
+            case "put":
+                if not queue.is_cancelled:
+                    queue.put(session(queue, f"{worker} puts", worker, attempt), [b""] * numbers[0])
+            case "take" | "settle":
+                getattr(queue, step)(session(queue, worker, worker, attempt), *numbers)
+            case "end":
+                queue.end(worker, attempt, is_well=numbers[0])
+                attempts[worker] += 1
+            case _:
+                getattr(queue, step)()
+                attempts = dict.fromkeys("abc", 1) if step == "end_all" else attempts
+
+        s = queue.stats()
+        assert s.put == s.waiting + s.in_hand + s.handled + s.lost + s.dropped
+        assert s.taken == s.in_hand + s.handled + s.lost + s.returned + s.redelivered
 
 
 def test_another_launch_begins_with_all_that_was_in_hand_and_without_producers_that_have_closed() -> (

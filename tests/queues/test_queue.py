@@ -380,6 +380,22 @@ def test_a_wait_ends_when_the_worker_is_asked_to_stop(rows: Queue[Any]) -> None:
     assert ended == ["stopped"]
 
 
+@pytest.mark.parametrize("wait", [Queue.get, partial(Queue.put, item=1)])
+def test_a_wait_of_an_attempt_that_has_ended_ends_as_at_the_stop(served: Served, wait: Any) -> None:
+    served.contents.maxsize = 0  # nothing can be put
+    with lp.testing.worker() as me, ThreadPoolExecutor(1) as pool:
+        client = served.client()
+        waiting = pool.submit(wait, client)
+        until(lambda: served.queue._getters or served.queue._putters)
+        served.contents.maxsize = MAXSIZE
+        served.queue.worker_ended(me.name, me.attempt, is_well=False, is_over=False)
+
+        with pytest.raises(lp.Stopped):
+            waiting.result(60)
+        assert served.queue.size() == 0
+        courier.close(client._client)
+
+
 def test_an_iteration_ends_between_two_chunks_when_the_worker_is_asked_to_stop(
     rows: Queue[Any],
 ) -> None:
@@ -425,6 +441,30 @@ def test_a_late_duplicate_of_an_earlier_request_changes_nothing(served: Served) 
     assert served.queue.size() == 2
 
 
+def test_callers_that_have_asked_for_nothing_for_longest_are_forgotten_but_not_what_they_have_in_hand(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launchpad.queues.contents._MOST_SESSIONS", 100)
+    served.close()
+    served.contents = QueueContents(MAXSIZE, None, True)
+    served.open()
+    put = partial(served.queue.put, queue_id=served.queue.queue_id, wait_s=0)
+    get = partial(served.queue.get, queue_id=served.queue.queue_id, n=1, handled=0, kept=0)
+
+    put("puts", 1, items=[pack("a")])
+    get("has one", 1, wait_s=0)
+    waits: Any = get("waits", 1, wait_s=60)
+    callers = [f"caller {number}" for number in range(1000)]
+    for caller in callers:
+        get(caller, 1, wait_s=0)
+
+    assert len(served.contents.sessions) <= 100
+    assert served.contents.sessions.keys() >= {"has one", "waits", *callers[-40:]}
+    put("puts", 2, items=[pack("b")])
+    assert waits.result() == ("ok", [pack("b")])
+    assert served.queue.queue_stats().in_hand == 2
+
+
 def test_a_producer_that_fails_for_good_has_closed(
     rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -450,6 +490,28 @@ def test_those_that_wait_at_a_queue_without_an_end_are_given_a_hint_once(
 
     (hint,) = caplog.messages
     assert "lp.QueueNode(producers=…)" in hint
+
+
+def test_those_that_wait_for_producers_that_never_come_are_told_once_how_many_have(
+    rows: Queue[Any],
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served.contents.producers = 4
+    for number in range(3):
+        served.contents.register(f"producer-{number}", 1)
+    with pytest.raises(lp.QueueEmpty):
+        rows.get(timeout_s=0.01)
+    assert not caplog.messages  # not yet
+
+    monkeypatch.setattr("launchpad.queues.server._ABSENT_AFTER_S", 0.0)
+    for _ in range(2):
+        with pytest.raises(lp.QueueEmpty):
+            rows.get(timeout_s=0.01)
+
+    (warning,) = caplog.messages
+    assert "3 of 4 producers have come (producer-0, producer-1, producer-2)" in warning
 
 
 def test_a_slow_consumer_takes_no_more_than_it_can_handle_soon(

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ import numpy as np
 import pytest
 
 import launchpad as lp
+from launchpad.state.fence import Fence
 from launchpad.state.saved_states import SavedStates
 from tests.helpers import other_user, scripts
 
 
 @pytest.fixture(params=["directory", "URL"])
-def states(request: pytest.FixtureRequest, tmp_path: Path) -> SavedStates:
-    place = str(tmp_path / "w-0") if request.param == "directory" else f"file://{tmp_path}/w-0"
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "w-0") if request.param == "directory" else f"file://{tmp_path}/w-0"
+
+
+@pytest.fixture
+def states(place: str) -> SavedStates:
     return SavedStates("w-0", place)
 
 
@@ -168,6 +174,52 @@ def test_what_an_attempt_that_was_killed_had_begun_to_write_is_swept(tmp_path: P
     save(states, "new")
 
     assert sorted(os.listdir(tmp_path / "w-0")) == ["state-000001.pickle", "state-000002.pickle"]
+
+
+class CallsWhenPickled:
+    """Something happens while it is being saved."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+
+    def __reduce__(self) -> Any:
+        self.call()
+        return str, ("slow",)
+
+
+@pytest.mark.parametrize("version", [None, 0, 2])
+def test_an_attempt_that_ends_while_it_saves_does_not_disturb_what_its_next_one_saves(
+    states: SavedStates, place: str, files: Path, version: int | None
+) -> None:
+    fence = Fence()
+    ended = SavedStates("w-0", place, fence)
+    save(states, "before")
+
+    def next_attempt() -> None:
+        fence.close()
+        save(states, "next")
+
+    with pytest.raises(lp.Stopped):
+        ended.save(CallsWhenPickled(next_attempt), version, 1)
+
+    assert states.load() == (2, "next")
+    assert sorted(os.listdir(files)) == ["state-000001.pickle", "state-000002.pickle"]
+
+
+def test_an_attempt_that_has_ended_does_not_sweep_what_its_next_one_writes(
+    states: SavedStates, place: str
+) -> None:
+    fence = Fence()
+    ended = SavedStates("w-0", place, fence)
+    fence.close()
+
+    def save_late() -> None:
+        with pytest.raises(lp.Stopped):
+            ended.save("late", None, 1)
+
+    save(states, CallsWhenPickled(save_late))
+
+    assert states.load() == (1, "slow")
 
 
 def test_a_full_disk_leaves_the_old_state_and_a_named_error(small_disk: Path) -> None:

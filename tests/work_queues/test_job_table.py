@@ -88,6 +88,42 @@ def test_a_job_that_fails_too_often_is_given_up_with_all_reasons() -> None:
     assert not table.done("a", "3", "late")
 
 
+def test_a_job_that_is_given_back_or_fails_once_more_is_answered_alike_and_counts_once() -> None:
+    table = table_of("a", max_attempts=2)
+    taken(table, ADA, "1")
+    assert [table.give_back("a", "1") for _ in range(2)] == [True, True]
+    taken(table, ADA, "2")
+    assert [table.give_back("a", "2", "no memory") for _ in range(2)] == [True, True]
+    taken(table, BOB, "3")
+
+    again = [table.give_back("a", "1"), table.give_back("a", "2", "no memory")]
+
+    assert again == [True, True]
+    assert table.counts() == JobCounts(pending=0, leased=1, done=0, failed=0, is_closed=False)
+    assert [table.give_back("a", "3", "no disk") for _ in range(2)] == [True, True]
+    assert table.finished == [FinishedJob("a", None, ("no memory", "no disk"))]
+    assert not table.give_back("a", "3"), "which is something else"
+
+
+def test_a_lease_that_has_ended_by_itself_cannot_be_given_back() -> None:
+    table = table_of("a")
+    taken(table, ADA, "1")
+    table.end_leases(lambda holder: holder == ADA, 0.0)
+
+    assert not table.give_back("a", "1", "worker-0 (attempt 1) has ended, and had not done it")
+    assert not table.give_back("a", "1")
+
+
+def test_a_job_that_is_given_back_again_and_again_takes_no_more_memory() -> None:
+    table = table_of("a")
+
+    for number in range(1000):
+        taken(table, ADA, str(number))
+        table.give_back("a", str(number))
+
+    assert list(table.jobs["a"].ended_leases) == [str(number) for number in range(900, 1000)]
+
+
 def test_after_a_restart_the_first_result_counts_whosever_it_is() -> None:
     table = table_of("a", "b")
     taken(table, ADA, "1")

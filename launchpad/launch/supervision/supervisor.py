@@ -9,6 +9,7 @@ Constructors that wait for each other are found while they do: that is a failure
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from launchpad import events, outcome
@@ -40,7 +41,7 @@ from launchpad.launch.supervision.worker_state import (
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_GROUP
 from launchpad.restart_policy import GROUP, WORKER
-from launchpad.watermarks import COUNTS
+from launchpad.watermarks import COUNTS, RESTARTED
 
 _STALE_WAIT_S = 2.5
 """A constructor that waits reports it every second; one that has not for so long waits no more."""
@@ -237,12 +238,15 @@ class Supervisor:
         worker.move("end")
         commands = self._follow_up(worker, ended, now)
         if not self.is_stopping:  # those that want to know it, and those that wait for it
-            values = worker.end_marks()
-            watching = (w for w in self.workers.values() if w.watches_ends and w.is_alive)
-            commands += [AnnounceWatermarks(w.name, values) for w in watching]
+            commands += self._announce_ends(worker.end_marks())
             commands += self._barriers.ended(worker, for_good=worker.state is State.ENDED)
             commands += self._end_group(worker, now)
         return commands
+
+    def _announce_ends(self, values: Mapping[str, int]) -> list[Command]:
+        """Tells those that watch the ends of others."""
+        watching = (w for w in self.workers.values() if w.watches_ends and w.is_alive)
+        return [AnnounceWatermarks(w.name, values) for w in watching]
 
     def _end_group(self, worker: WorkerState, now: float) -> list[Command]:
         """Stops those that serve until all of their group have done their work, if all have."""
@@ -339,6 +343,7 @@ class Supervisor:
             members = [w for w in self.workers.values() if w in members or w in other.members]
             due_at = max(due_at, other.restart_at or 0.0)
         next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
+        over = [m for m in members if m.state is State.ENDED and m is not worker]
         for member in members:
             member.move("restart")
             member.next_start = next_start
@@ -348,7 +353,8 @@ class Supervisor:
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
         count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
         headline = ended.headline().rstrip(": ")
-        return [PrintNote(f"{headline}; {what} is started again {when} ({count})")]
+        note = PrintNote(f"{headline}; {what} is started again {when} ({count})")
+        return [note, *self._announce_ends({f"{RESTARTED}{m.name}": m.attempt for m in over})]
 
     def _deadlock(self, start: WorkerState, now: float) -> Outcome | None:
         """The failure of a worker whose constructor is in a cycle of those that wait for each other."""

@@ -124,7 +124,8 @@ class WorkerThreads(Workers):
         return new
 
     def _end(self, ending: WorkerThread, ended: Outcome) -> None:
-        """Reports the end, unless that has been done."""
+        """Reports the end, unless that has been done. Threads that it leaves save nothing more."""
+        ending.context.fence.close()
         ended = replace(ended, hung=ending.is_given_up)
         ending.ends.append(ended)
         if ending.ends[0] is ended:

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from examples._shared import networks
+from examples._shared.digits import Array, Digits
+from examples.gpipe import logical_time
+from examples.gpipe.logical_time import Event
+from examples.pipedream import claims, oracle
+from examples.pipedream.algorithm import (
+    BACKWARD,
+    FORWARD,
+    STASHING,
+    Layers,
+    Part,
+    Plan,
+    cut,
+    in_flight,
+    schedule,
+)
+from examples.pipedream.planner import best_plan
+from examples.pipedream.profiler import Profile
+from examples.pipedream.program import RATE, WIDTHS, add_pipeline
+from examples.pipedream.stage import AVERAGE, worker_of
+
+THREE = [Part(2, 1), Part(1, 1), Part(2, 1)]
+
+
+@pytest.fixture
+def batches() -> list[Digits]:
+    rng = np.random.default_rng(0)
+    return [Digits(rng.random((2, 64)), rng.integers(10, size=2)) for _ in range(12)]
+
+
+def test_the_layers_that_take_twice_as_long_get_twice_the_machines() -> None:
+    profile = Profile(seconds=[1, 2], outputs=[0.1, 0.1], weights=[0.1, 0.1])
+
+    assert best_plan(profile, machines=3, bandwidth=1.0) == (1.0, (Part(1, 1), Part(1, 2)))
+
+
+def test_layers_whose_weights_are_large_are_not_replicated() -> None:
+    profile = Profile(seconds=[1, 2], outputs=[0.1, 0.1], weights=[0.1, 100])
+
+    assert best_plan(profile, machines=3, bandwidth=1.0) == (2.0, (Part(1, 2), Part(1, 1)))
+
+
+@pytest.mark.parametrize("stages", range(1, 7))
+def test_a_pipeline_of_equal_stages_is_busy_all_the_time_between_its_ends(stages: int) -> None:
+    plan = [Part(1, 1)] * stages
+    spans = logical_time.replay([trace(plan, k, 0, 60) for k in range(stages)])
+
+    busiest = spans[-1]
+    assert busiest[-1].end - busiest[0].start == 2 * 60
+    assert all(own[-1].end - own[0].start <= 2 * (60 + stages - 1) for own in spans)
+
+
+def test_the_pipeline_of_no_plan_waits_for_ever() -> None:
+    for plan in oracle.all_plans(layers=4, machines=4):
+        workers = [(k, r) for k, part in enumerate(plan) for r in range(part.replicas)]
+
+        spans = logical_time.replay([trace(plan, k, r, 24) for k, r in workers])
+
+        assert sum(len(own) for own in spans) >= 2 * 24 * len(plan)
+
+
+def test_without_replicas_the_oracle_is_the_equation(batches: list[Digits]) -> None:
+    history = [networks.first_parameters(WIDTHS)]
+    for t, batch in enumerate(batches):
+        late = [cut(WIDTHS, THREE, history[max(0, t - 2 + k)])[k][1] for k in range(3)]
+        gradient = networks.gradient(WIDTHS, np.concatenate(late), batch)
+        history.append(history[-1] - RATE * gradient)
+
+    assert np.array_equal(oracle.train(WIDTHS, THREE, batches, RATE, sync=False), history[-1])
+
+
+def test_the_check_of_weights_refuses_one_that_is_off_by_a_bit(batches: list[Digits]) -> None:
+    truth = oracle.train(WIDTHS, THREE, batches, RATE, sync=False)
+    claims.check_weights("right", returned(truth), THREE, STASHING, batches)
+
+    truth[0] = np.nextafter(truth[0], 1)
+    with pytest.raises(ArithmeticError, match="right"):
+        claims.check_weights("right", returned(truth), THREE, STASHING, batches)
+
+
+def test_a_plan_for_another_network_is_refused(batches: list[Digits]) -> None:
+    with pytest.raises(ValueError, match="a plan for 2 layers; the network has 5"):
+        add_pipeline(lp.Program("short"), "short", [Part(2, 1)], batches[0], 12)
+
+
+def trace(plan: Plan, stage: int, replica: int, minibatches: int) -> list[Event]:
+    """Return what a worker does, and what it waits for: its neighbours, and the others of its stage."""
+    mine = range(replica, minibatches, plan[stage].replicas)
+    events = []
+    for kind, minibatch in schedule(mine, in_flight(plan, stage)):
+        source = stage - 1 if kind == FORWARD else stage + 1
+        events.append(Event(kind, minibatch, worker_of(plan, source, minibatch)))
+        if kind == BACKWARD and mine.step > 1:
+            events.append(Event(AVERAGE, minibatch))
+            turns = range(minibatch - replica, minibatch - replica + mine.step)
+            others = [turn for turn in turns if turn != minibatch]
+            events += [Event(AVERAGE, turn, worker_of(plan, stage, turn)) for turn in others]
+    return events
+
+
+def returned(weights: Array) -> Sequence[tuple[Layers, int, list[Event]]]:
+    """Return what the workers of three stages return that have these weights."""
+    parts = cut(WIDTHS, THREE, weights)
+    return [(Layers(own, False, STASHING, RATE, {12: part}), 1, []) for own, part in parts]
+
+
+@pytest.mark.slow
+def test_pipedream_plans_trains_is_killed_and_all_it_claims_holds(run_example, launch_type) -> None:
+    done = run_example("pipedream", launch_type, "--quick")
+
+    assert done.returncode == 0, done.stderr
+    claimed = [line for line in done.stdout.splitlines() if line.startswith("ok ")]
+    assert len(claimed) == 14, done.stdout
+    assert "went on with minibatch 24" in done.stdout
+    assert "the answer is right" in done.stdout
