@@ -216,7 +216,7 @@ graph LR
 
 ## All
 
-Lines are those of `algorithm.py` / `program.py` / all files; backends, those on which the example's test runs it.
+Lines are those of `algorithm.py` / `program.py` / all files; backends those on which its test runs it.
 
 | example, year and paper | the idea | lines | what a machine has checked | survives the kill of | backends |
 |---|---|---|---|---|---|
