@@ -6,6 +6,7 @@
 #   make test-cluster   those on a Kubernetes cluster, which is started on this machine
 #   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
 #   make check          format, lint, types and the fast tests: what to run before a commit
+#   make gallery        the examples that are systems of papers: runs them, and writes examples/README.md from what they print
 #   make bench          our speed beside that of others, measured on this machine now (6 minutes)
 #   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments, mixed traffic (two hours)
 #
@@ -22,7 +23,7 @@ HERE := not ray and not kubernetes
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
-.PHONY: demo test test-ray test-cluster test-carry-over check bench ordeal format lint types fast-tests compiled clean
+.PHONY: demo test test-ray test-cluster test-carry-over check gallery bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -60,6 +61,9 @@ fast-tests: $(VENV)/.dev-is-installed compiled
 # Tests start thousands of processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile all anew.
 compiled: $(VENV)/.dev-is-installed
 	@$(BIN)/python -m compileall -q launchpad tests examples
+
+gallery: $(VENV)/.dev-is-installed compiled
+	$(BIN)/python -m examples.gallery --run
 
 bench: $(VENV)/.bench-is-installed
 	@failed=0; measure() { \

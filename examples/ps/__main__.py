@@ -5,7 +5,9 @@ import time
 from absl import app, flags
 
 import launchpad as lp
-from examples.ps.program import SHARDS, check, make_program
+from examples._shared.checks import done
+from examples.ps.claims import check_learned
+from examples.ps.program import SHARDS, make_program
 
 MODE = flags.DEFINE_enum("mode", "sync", list(SHARDS), "Whether workers wait for each other.")
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers compute gradients.", 1)
@@ -22,7 +24,8 @@ def main(_: list[str]) -> None:
     running = lp.launch(make_program(MODE.value, WORKERS.value, SHARD_COUNT.value, order))
     if KILL_SHARD_AT.value is not None:
         kill_a_shard(running, KILL_SHARD_AT.value)
-    check(running.results("worker")[0], MODE.value)
+    check_learned(running.results("worker")[0], MODE.value)
+    done()
 
 
 def kill_a_shard(running: lp.Running, step: int) -> None:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 import launchpad as lp
-from examples.ps.model import Array
+from examples._shared.digits import Array
 
 
 class Shard(ABC):

@@ -1,0 +1,234 @@
+"""Writes README.md of this folder: python -m examples.gallery [--run].
+
+Figures come from what an example writes for `--json`, kept beside it as checked.json, lines from its files.
+`--run` runs those examples first, all their kills included.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CHECKED = "checked.json"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row of the table.
+
+    Attributes:
+        shapes: Of its graph, keys of `SHAPES`.
+        source: Year and paper.
+        killed: Which workers it survives the loss of.
+        shown: What of its claims the table shows, by a part of their text; empty if it takes no `--json`.
+        answer: What it checks, if so.
+        flags: Whatever else it is run with.
+    """
+
+    name: str
+    shapes: tuple[str, ...]
+    source: str
+    idea: str
+    killed: str = "–"
+    shown: tuple[str, ...] = ()
+    answer: str = ""
+    flags: tuple[str, ...] = ()
+
+
+SHAPES = {
+    "edge": "a1((visitor)) --> a2[greeter]",
+    "star": "b1((worker)) & b2((worker)) & b3((worker)) <--> b4[state]",
+    "fan": "c1[one] --> c2((worker)) & c3((worker)) & c4((worker))",
+    "shuffle": "d1((mapper)) & d2((mapper)) --> d3[reducer] & d4[reducer]",
+    "gang": "e1((rank)) <--> e2((rank)) <--> e3((rank)) <--> e1",
+    "chain": "f1[stage] <--> f2[stage] <--> f3[stage]",
+}
+
+EXAMPLES = [
+    Example(
+        "hello_world",
+        ("edge",),
+        "",
+        "Two nodes, one of which calls the other.",
+        answer="the greeting",
+    ),
+    Example(
+        "consumer_producers",
+        ("fan",),
+        "",
+        "One node calls several at once, and adds up.",
+        answer="the sum",
+    ),
+    Example(
+        "mapreduce",
+        ("fan", "shuffle"),
+        "2004, [Dean and Ghemawat]"
+        "(https://research.google/pubs/mapreduce-simplified-data-processing-on-large-clusters/)",
+        "Mappers push what they find straight to the reducer that it belongs to.",
+        "mappers, reducers",
+        answer="all counts are those of one process",
+    ),
+    Example(
+        "ps",
+        ("star",),
+        "2014, [Li et al.](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu)",
+        "Shards hold the parameters; workers push gradients to them, in step or each at its own pace.",
+        "a shard",
+        ("each once", "workers in step", "held-out"),
+        flags=("--kill_shard_at=150",),
+    ),
+    Example(
+        "es",
+        ("fan",),
+        "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
+        "Evaluators try directions that they make from seeds; all they send is what came of it.",
+        answer="the same bits as one process; the pole is balanced",
+    ),
+    Example(
+        "horovod",
+        ("gang",),
+        "2018, [Sergeev and Del Balso](https://arxiv.org/abs/1802.05799); "
+        "2009, [Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002)",
+        "Ranks average gradients by all-reduce, in buckets, while backward still makes them.",
+        "a rank",
+        ("4 ranks gets", "4 ranks learn", "fewer messages", "killed"),
+    ),
+    Example(
+        "zero",
+        ("gang",),
+        "2020, [Rajbhandari et al.](https://arxiv.org/abs/1910.02054)",
+        "Each rank keeps a part of the parameters, gradients and optimizer's state, not a copy.",
+        "a rank",
+        ("at stage 3 learn", "at stage 3 keeps", "stages 0, 1, 2, 3 send", "killed", "go on from"),
+    ),
+    Example(
+        "tf_replicator",
+        ("gang", "star"),
+        "2019, [Buchlovsky et al.](https://arxiv.org/abs/1902.00465)",
+        "A step written for one device runs on many, in step or by a parameter server.",
+        "a replica",
+        ("losses of the classifier", "batch norm over", "killed", "mode='async'"),
+    ),
+    Example(
+        "gpipe",
+        ("chain",),
+        "2019, [Huang et al.](https://arxiv.org/abs/1811.06965)",
+        "Micro-batches follow each other through the stages of a network, and back.",
+        "a stage",
+        ("K=4: gradients", "K=4: stages wait", "K=4: computed again", "killed"),
+    ),
+    Example(
+        "pipedream",
+        ("chain", "gang"),
+        "2019, [Narayanan et al.](https://doi.org/10.1145/3341301.3359646)",
+        "A planner cuts the network; its stages never wait, and keep old weights for what is on its way.",
+        "a stage",
+        ("planner finds", "K − k versions", "busy", "killed"),
+    ),
+]
+
+
+def present() -> list[Example]:
+    """Return those that are there."""
+    return [example for example in EXAMPLES if (HERE / example.name).is_dir()]
+
+
+def page() -> str:
+    """Return the text of README.md."""
+    subgraphs = []
+    for shape, edges in SHAPES.items():
+        names = ", ".join(example.name for example in present() if shape in example.shapes)
+        subgraphs += [f'  subgraph {shape}s["{shape}: {names}"]', f"    {edges}", "  end"]
+    rows = [
+        f"| [{each.name}]({each.name})<br>{each.source} | {each.idea} | {lines(each)} | {checked(each)}"
+        f" | {each.killed} | {backends(each)} |"
+        for each in present()
+    ]
+    return PAGE.format(subgraphs="\n".join(subgraphs), rows="\n".join(rows))
+
+
+def lines(example: Example) -> str:
+    """Return how long algorithm, program and all of it are."""
+    lengths = {
+        file.name: file.read_bytes().count(b"\n") for file in (HERE / example.name).glob("*.py")
+    }
+    parts = (lengths.get("algorithm.py", "–"), lengths["program.py"], sum(lengths.values()))
+    return " / ".join(map(str, parts))
+
+
+def checked(example: Example) -> str:
+    """Return what the last run has printed of the claims that are shown, and how many there were."""
+    file = HERE / example.name / CHECKED
+    if not example.shown:
+        return example.answer
+    claims = json.loads(file.read_text()) if file.exists() else []
+    cells = []
+    for part in example.shown:
+        found = [claim for claim in claims if part in claim["claim"]]
+        if not found:
+            raise LookupError(
+                f"{file} has no claim with {part!r}; make gallery runs {example.name}"
+            )
+        cells.append(f"{found[-1]['claim']}: **{found[-1]['measured']}**")
+    return "<br>".join([*cells, f"({len(claims)} claims in all)"])
+
+
+def backends(example: Example) -> str:
+    """Return those on which its test runs it."""
+    test = HERE.parent / "tests" / "examples" / f"test_{example.name}.py"
+    runs_on_all = f'run_example("{example.name}", launch_type' in test.read_text()
+    return "threads, processes, Ray, Kubernetes" if runs_on_all else "threads, processes"
+
+
+def run(example: Example) -> None:
+    """Run it as processes, and keep what it has checked."""
+    flags = [
+        *example.flags,
+        "--quick",
+        "--lp_launch_type=local_mp",
+        f"--json={HERE / example.name / CHECKED}",
+    ]
+    subprocess.run([sys.executable, "-m", f"examples.{example.name}", *flags], check=True)
+
+
+PAGE = """\
+# Examples
+
+Each checks its own answer. Those that are systems of papers show that the papers' claims hold, also when a
+worker is killed. `algorithm.py` is the method, and knows nothing of launchpad; `program.py` is the graph.
+
+```sh
+.venv/bin/python -m examples.horovod --quick --lp_launch_type=local_mp
+```
+
+`make gallery` makes this page: it runs the examples, as processes. What is in bold they have printed, with
+`--quick`.
+
+## By the shape of their graphs
+
+```mermaid
+graph LR
+{subgraphs}
+```
+
+## All
+
+Lines are those of `algorithm.py` / `program.py` / all files; backends those on which its test runs it.
+
+| example, year and paper | the idea | lines | what a machine has checked | survives the kill of | backends |
+|---|---|---|---|---|---|
+{rows}
+"""
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--run", action="store_true", help="run the examples first")
+    if parser.parse_args().run:
+        for each in present():
+            if each.shown:
+                run(each)
+    (HERE / "README.md").write_text(page())

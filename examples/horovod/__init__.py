@@ -1,0 +1,1 @@
+"""Data parallel training by all-reduce: gradients are averaged while backward still makes them."""

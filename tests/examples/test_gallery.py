@@ -1,0 +1,42 @@
+"""The page of all examples, and what their own pages show of their code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from examples import gallery
+
+FOLDERS = sorted(file.parent for file in gallery.HERE.glob("*/__main__.py"))
+
+
+def test_the_page_of_all_examples_is_what_the_script_makes_of_files_and_figures() -> None:
+    page = (gallery.HERE / "README.md").read_text()
+
+    assert page == gallery.page(), "make it anew: python -m examples.gallery"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_example_has_a_page_of_its_own_and_a_row_in_that_of_all(folder: Path) -> None:
+    assert (folder / "README.md").is_file()
+    assert folder.name in {example.name for example in gallery.EXAMPLES}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_code_in_the_page_of_an_example_is_in_its_files(folder: Path) -> None:
+    lines = {line.strip() for file in folder.glob("*.py") for line in file.read_text().splitlines()}
+
+    for block in re.findall(
+        r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.M | re.S
+    ):
+        assert {line.strip() for line in block.splitlines()} - {"…", "..."} <= lines
+
+
+def test_a_claim_that_no_longer_exists_is_missed() -> None:
+    (horovod,) = (example for example in gallery.EXAMPLES if example.name == "horovod")
+
+    with pytest.raises(LookupError, match="no claim with 'flies'; make gallery runs horovod"):
+        gallery.checked(replace(horovod, shown=("flies",)))

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from examples._shared import networks
+from examples._shared.digits import Digits
+from examples.horovod import claims
+from examples.horovod.algorithm import DistributedOptimizer, Momentum, backward
+from examples.horovod.program import Trained, Training
+
+WIDTHS = (64, 9, 8, 7, 10)
+TRAINED = Trained(np.ones(2), "a1", [1, 2], generation=1)
+
+
+@pytest.fixture(scope="module")
+def training() -> Training:
+    rng = np.random.default_rng(0)
+    return Training(Digits(rng.random((100, 64)), rng.integers(10, size=100)), WIDTHS, steps=1)
+
+
+@pytest.fixture
+def run_backward(training: Training) -> Iterator[Callable[..., DistributedOptimizer]]:
+    """Runs backward on one batch, alone or with what stands for the mean over all ranks."""
+
+    def run(mean=lambda x: x, **options) -> DistributedOptimizer:
+        parameters = training.first_parameters
+        momentum = Momentum(parameters.copy(), np.zeros_like(parameters), 0.1)
+        options = {"fusion_bytes": 1000, **options}
+        optimizer = DistributedOptimizer(momentum, mean, communication, **options)
+        backward(WIDTHS, parameters, training.batch(0), optimizer)
+        return optimizer
+
+    with ThreadPoolExecutor(1) as communication:
+        yield run
+
+
+def test_backward_tensor_by_tensor_gives_the_gradient_of_the_whole_network(
+    run_backward, training
+) -> None:
+    optimizer = run_backward()
+    optimizer.step()
+
+    expected = networks.gradient(WIDTHS, training.first_parameters, training.batch(0))
+    assert np.array_equal(optimizer.gradient, expected)
+
+
+@pytest.mark.parametrize(
+    ("fusion_bytes", "left_at"),
+    [(1, [1, 2, 3, 4, 5, 6, 7, 8]), (1000, [4, 8]), (1 << 20, [8])],
+)
+def test_tensors_are_fused_until_a_bucket_is_full(run_backward, fusion_bytes, left_at) -> None:
+    optimizer = run_backward(fusion_bytes=fusion_bytes)
+    optimizer.step()
+
+    assert optimizer.left_at == left_at
+
+
+def test_backward_goes_on_while_a_bucket_is_under_way(run_backward) -> None:
+    backward_has_ended = threading.Event()
+    has_ended = []
+
+    def mean(x):
+        has_ended.append(backward_has_ended.wait(timeout=20))
+        return x
+
+    optimizer = run_backward(mean)
+    backward_has_ended.set()
+    optimizer.step()
+
+    assert has_ended == [True, True]
+
+
+def test_an_error_in_the_thread_of_communication_is_raised_by_the_step(run_backward) -> None:
+    def mean(x):
+        raise lp.PeerFailed("rank 1 has failed")
+
+    with pytest.raises(lp.PeerFailed, match="rank 1"):
+        run_backward(mean).step()
+
+
+def test_compressed_gradients_travel_as_float16(run_backward) -> None:
+    seen = []
+    optimizer = run_backward(lambda x: seen.append(x.dtype) or x, wire="float16")
+    optimizer.step()
+
+    assert seen == [np.float16]  # 1,400 bytes, in one bucket
+    assert optimizer.gradient.dtype == np.float64
+
+
+def star(n_bytes: int) -> lp.edges.Edges:
+    """What goes over the edges of 3 ranks where rank 0 adds up for all."""
+    row = lp.edges.EdgeStats(
+        "rank-1", "rank-0", "put", 1, 1, 0, 0, n_bytes, n_bytes, 0, 0, 0, 0, is_exact=True
+    )
+    return lp.edges.Edges((row, replace(row, caller="rank-2")))
+
+
+@pytest.mark.parametrize(
+    ("claim", "arguments", "wrong"),
+    [
+        (claims.check_equal_bits, [[TRAINED, replace(TRAINED, sha256="b2")]], "a1, b2"),
+        (claims.check_near, [np.ones(2), np.array([1, 1 + 2e-12]), 1e-12, "it"], "2.0e-12"),
+        (claims.check_fusion, [replace(TRAINED, left_at=[*range(1, 9)])], "8 all-reduces"),
+        (claims.check_fusion, [replace(TRAINED, left_at=[8])], "8 of 8 gradients"),
+        (claims.check_kill, [[TRAINED], [TRAINED]], "in generation 1"),
+        (
+            claims.check_kill,
+            [[replace(TRAINED, sha256="b2", generation=2)], [TRAINED]],
+            "0 of 1",
+        ),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_refused(claim, arguments, wrong, training) -> None:
+    needs_training = claim is claims.check_fusion
+
+    with pytest.raises(ArithmeticError, match=wrong):
+        claim(*arguments, *([training] if needs_training else []))
+
+
+def test_the_bytes_of_a_star_are_refused(training) -> None:
+    size = training.first_parameters.nbytes
+
+    with pytest.raises(ArithmeticError, match=r"1\.3333.*; 2\.0000"):
+        claims.check_bytes(star(size), 3, training)
+
+
+@pytest.mark.slow
+def test_horovod_holds_what_the_papers_claim_also_when_a_rank_is_killed(
+    run_example, launch_type
+) -> None:
+    done = run_example("horovod", launch_type, "--quick")
+
+    assert done.returncode == 0, done.stderr
+    assert "ok    each of 4 ranks gets 2(N-1)/N = 1.5000" in done.stdout
+    assert "8 tensors in 2 all-reduces" in done.stdout
+    assert "4 of 4 ranks equal the undisturbed ones, in generation 2" in done.stdout
+    assert "the answer is right" in done.stdout
+
+
+@pytest.mark.slow
+def test_horovod_with_float16_sends_as_much_of_its_quarter_of_the_bytes(run_example) -> None:
+    done = run_example("horovod", "local_mp", "--quick", "--fp16")
+
+    assert done.returncode == 0, done.stderr
+    assert "in float16" in done.stdout
+    assert "the answer is right" in done.stdout
+
+
+@pytest.mark.slow
+def test_horovod_by_gloo_learns_what_torch_s_data_parallel_learns(run_example) -> None:
+    pytest.importorskip("torch")
+
+    done = run_example("horovod", "local_mp", "--quick", "--backend=gloo", "--torch")
+
+    assert done.returncode == 0, done.stderr
+    assert "ok    4 ranks learn what torch's DistributedDataParallel learns" in done.stdout
+    assert "the answer is right" in done.stdout
