@@ -35,7 +35,11 @@ lp.launch(example.make_program({arguments}))
 LOCAL = ["local_mt", "local_mp"]
 
 
-@pytest.fixture(params=[*LOCAL, "ray", "kubernetes"])
+# A system has up to thirty pods one after the other, on a cluster of one node that runs other tests beside.
+KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.timeout(300))
+
+
+@pytest.fixture(params=[*LOCAL, "ray", KUBERNETES])
 def launch_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -53,12 +57,12 @@ def podless_type(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def run_example() -> Run:
+def run_example(request: pytest.FixtureRequest) -> Run:
     """Runs `python -m examples.NAME` with flags."""
+    timeout = request.node.get_closest_marker("timeout")
+    deadline_s = DEADLINE_S if timeout is None else timeout.args[0] - 20
 
-    def run(
-        name: str, launch_type: str, *flags: str, deadline_s: float = DEADLINE_S
-    ) -> subprocess.CompletedProcess[str]:
+    def run(name: str, launch_type: str, *flags: str) -> subprocess.CompletedProcess[str]:
         command = ("-m", f"examples.{name}", f"--lp_launch_type={launch_type}", *flags)
         return _python(*command, deadline_s=deadline_s)
 

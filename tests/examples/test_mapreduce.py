@@ -124,7 +124,7 @@ def test_mapreduce_counts_exactly_although_workers_are_killed(
     run_example, local_type, seed
 ) -> None:
     chaos = ("--chaos=0.2", f"--chaos_seed={seed}")
-    done = run_example("mapreduce", local_type, *chaos, deadline_s=CHECK_EVERY_S)
+    done = run_example("mapreduce", local_type, *chaos)
 
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout
