@@ -1,8 +1,5 @@
 """A group that goes on with fewer ranks when one is lost, and with all when it is back."""
 
-import os
-import signal
-
 import launchpad as lp
 
 
@@ -13,7 +10,7 @@ def train(group: lp.Collective, limit: int) -> tuple[int, int]:
     step = max(steps)  # all go on from the one that has come farthest
     while step < limit or group.size < me.num_replicas:
         if step == 10 and me.name == "rank-1" and me.attempt == 1:
-            die()
+            lp.testing.crash()
         step += group.all_reduce(1, op="max")  # PeerFailed, if another one has died
         me.save(step)
     return group.size, me.attempt
@@ -27,10 +24,4 @@ with program.group("rank", restart=lp.RestartPolicy(min_replicas=2)):
 
 
 # end
-def die() -> None:
-    if lp.current().launch_type.endswith("mp"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    raise ValueError("told to die")
-
-
 print(lp.run(program)["rank"])

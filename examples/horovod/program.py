@@ -8,8 +8,6 @@ rank 2 ◀──▶ rank 3
 """
 
 import hashlib
-import os
-import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -69,7 +67,7 @@ def train(group: lp.Collective, training: Training, kill_at: int | None = None) 
         )
         for step in range(begin, training.steps):
             if step == kill_at and group.rank == 1 and me.attempt == 1:
-                die()
+                lp.testing.crash()
             part = training.batch(step)[group.rank :: group.size]
             backward(training.widths, parameters, part, optimizer)
             optimizer.step()
@@ -77,13 +75,6 @@ def train(group: lp.Collective, training: Training, kill_at: int | None = None) 
                 me.save((step + 1, parameters, velocity), keep=1)
     digest = hashlib.sha256(parameters.tobytes()).hexdigest()
     return Trained(None if group.rank else parameters, digest, optimizer.left_at, group.generation)
-
-
-def die() -> None:
-    """By SIGKILL; a thread, which cannot be killed, raises."""
-    if lp.current().launch_type.endswith("mt"):
-        raise RuntimeError("killed on purpose")
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def make_program(

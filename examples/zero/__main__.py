@@ -44,9 +44,7 @@ def compare_stages(digits: Digits, steps: int, alone: list[Array]) -> Array:
         for stage in range(len(STAGES)):
             memory = ranks.train(stage, steps)
             counted.append(bytes_of(running))
-            reached = (
-                ranks.weights()
-            )  # which is counted with the next stage, but sends at the last only
+            reached = ranks.weights()  # only at the last stage that sends anything
             claim = f"{RANKS} ranks at stage {stage} learn what Adam does in one process"
             claims.check_weights(claim, reached, np.concatenate(alone))
             claims.check_memory(stage, memory, sizes)

@@ -5,8 +5,6 @@ rank-0 ◀── parts ──▶ rank-1 ◀── parts ──▶ … rank-n    
    └──────shard──▶ group_dir ◀──shard─────────┘       read by the next generation, or launch
 """
 
-import os
-import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -77,17 +75,10 @@ def resume(group: lp.Collective, digits: Digits, steps: int, victim: int = -1) -
         elif store.steps == SAVED_AT:
             checkpoint.save(lp.current().group_dir, store)
         elif store.steps == KILLED_AT and group.rank == victim and group.generation == 1:
-            die()
+            lp.testing.crash()
 
     store = train(group, digits, steps, 3, then)
     return Resumed(weights(store), group.generation, began_at[0])
-
-
-def die() -> None:
-    """As a machine does that loses its power; a thread cannot, and raises."""
-    if not lp.current().launch_type.endswith("mt"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    raise RuntimeError("this rank is told to die")
 
 
 def make_program(n: int, function: Callable[..., object], *args: object) -> lp.Program:

@@ -78,10 +78,10 @@ class Participation:
         while True:
             before, group = self._attendance, self._group
             attendance = self._attendance = Attendance(self.rendezvous, replica, self.label)
-            if group is not None:
-                group.close()
-            self._group = None
             try:
+                if group is not None:
+                    group.close()
+                self._group = None
                 generation = attendance.wait_formed(self.timeout_s)
             finally:  # the rendezvous has put the new one in its place; earlier, this rank would be lost
                 if before is not None:

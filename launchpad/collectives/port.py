@@ -257,9 +257,8 @@ class RankEdges:
                     theirs = client.progress(generation.number, self._communicator)
                     if theirs[0] < number or theirs == (number, operation):
                         continue
-                    if rank in memory.wait(
-                        number, operation, 0
-                    ):  # it went on, and has not come here
+                    # It has gone on; what it announced before, if it came here, is there by now.
+                    if rank in memory.wait(number, operation, 0):
                         raise Different(operation, rank, theirs[1])
         except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
             failed = error

@@ -158,9 +158,8 @@ def _follow_ends(me: RunContext, queue: QueueServer, *, is_restored: bool) -> No
         is_over = marks.get(f"{OVER}{worker}") == attempt > marks.get(f"{RESTARTED}{worker}")
         queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
 
-    def is_told() -> (
-        bool
-    ):  # that its own attempt before has ended comes with the ends of all others
+    def is_told() -> bool:
+        # That its own attempt before has ended comes with the ends of all others.
         return me.has_ended(me.name, me.attempt - 1) or me.stop_event.is_set()
 
     marks.on_growth(RESTARTED, queue.worker_restarted)

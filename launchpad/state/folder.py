@@ -33,6 +33,8 @@ def folder_of(place: str, fence: Fence | None = None) -> Folder:
 class Folder(ABC):
     """Where the files are; methods raise OSError."""
 
+    fence: Fence
+
     @abstractmethod
     def names(self) -> list[str]: ...
 
@@ -58,7 +60,7 @@ class LocalFolder(Folder):
     """A directory, which need not be there yet."""
 
     def __init__(self, path: Path, fence: Fence) -> None:
-        self._path, self._fence = path, fence
+        self._path, self.fence = path, fence
 
     def __str__(self) -> str:
         return str(self._path)
@@ -79,8 +81,8 @@ class LocalFolder(Folder):
     @contextlib.contextmanager
     def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
         with self._opened() as folder:
-            with self._fence.lock:
-                self._fence.check()
+            with self.fence.lock:
+                self.fence.check()
                 for left in os.listdir(folder):  # by an attempt that was killed meanwhile
                     if left.startswith(_BEING_WRITTEN):
                         self.remove(left)
@@ -91,8 +93,8 @@ class LocalFolder(Folder):
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
-                with self._fence.lock:
-                    self._fence.check()
+                with self.fence.lock:
+                    self.fence.check()
                     for other in instead_of:
                         self.remove(other)
                     if instead_of:
@@ -121,7 +123,7 @@ class RemoteFolder(Folder):
     """What fsspec opens. An object is there when all of it has been sent."""
 
     def __init__(self, url: str, fence: Fence) -> None:
-        self._url, self._fence = url, fence
+        self._url, self.fence = url, fence
         self._files, self._path = filesystem_of(url)
 
     def __str__(self) -> str:
@@ -147,8 +149,8 @@ class RemoteFolder(Folder):
         with tempfile.TemporaryFile() as aside:  # what cannot be pickled is never sent
             yield aside
             aside.seek(0)
-            with self._fence.lock:
-                self._fence.check()
+            with self.fence.lock:
+                self.fence.check()
                 self._files.makedirs(self._path, exist_ok=True)
                 with self._files.open(sent_as, "wb") as file:
                     shutil.copyfileobj(aside, file, _BUFFER)

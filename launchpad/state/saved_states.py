@@ -57,8 +57,7 @@ class SavedStates:
 
     def __init__(self, owner: str, place: str, fence: Fence | None = None) -> None:
         self._owner = owner
-        self._fence = fence or Fence()
-        self._folder = folder_of(place, self._fence)
+        self._folder = folder_of(place, fence)
 
     def versions(self) -> list[int]:
         """The numbers of those that are whole, in their order."""
@@ -87,8 +86,8 @@ class SavedStates:
                 _write(value, file)
             older = sorted(n for n in names if n < number)
             surplus = max(0, len(older) + 1 - keep)
-            with self._fence.lock:
-                self._fence.check()
+            with self._folder.fence.lock:
+                self._folder.fence.check()
                 for stale in older[:surplus]:
                     self._folder.remove(names[stale])
         return number

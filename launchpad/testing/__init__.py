@@ -13,7 +13,7 @@ are planned, refused and allocated like real ones, on the local backends (docs/g
 
 from launchpad.courier.transport.fault_injection import Faults
 from launchpad.testing.call_history import Findings, History
-from launchpad.testing.chaos import Kill, KillWorkers, freeze, throttle
+from launchpad.testing.chaos import Kill, KillWorkers, crash, freeze, throttle
 from launchpad.testing.leak_check import nothing_left_over
 from launchpad.testing.one_worker import worker
 from launchpad.testing.run_program import run
@@ -27,6 +27,7 @@ __all__ = [
     "Faults",
     "Kill",
     "KillWorkers",
+    "crash",
     "throttle",
     "freeze",
     # What must hold all the same.

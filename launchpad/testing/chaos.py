@@ -1,4 +1,4 @@
-"""Chaos: workers of a running program die (`KillWorkers`), stop (`freeze`) or slow down (`throttle`).
+"""Chaos: workers of a program die (`KillWorkers`, `crash`), stop (`freeze`) or slow down (`throttle`).
 
 For an attempt that has been in the state `when` for `after_s` seconds a random draw is made; with `every_s`
 one in each interval of that length, at a random moment of it. A draw kills with probability `chance`.
@@ -22,7 +22,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
+from launchpad import context
 from launchpad.launch.running import Running
 
 _POLL_S = 0.002
@@ -270,3 +272,24 @@ def _process_of(running: Running, worker: str) -> int:
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
         os.kill(pid, number)
+
+
+def crash() -> NoReturn:
+    """Ends the worker that calls it, as if its machine had lost power: nothing is cleaned up, or said.
+
+    For what is to follow the death of a worker at a certain step, where `KillWorkers` would come too late.
+
+    Example:
+        if step == 20 and lp.current().attempt == 1:
+          lp.testing.crash()
+
+    By SIGKILL, so that whatever shares its process dies with it. A thread cannot be killed.
+
+    Raises:
+        RuntimeError: the worker is a thread, as with `local_mt`; the error is to end it.
+    """
+    me = context.current()
+    if me.launch_type.endswith("mt"):
+        raise RuntimeError(f"{me.name} crashes, by an error, as a thread cannot be killed")
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL returns nowhere")

@@ -70,6 +70,19 @@ def run_example(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture
+def run_system(run_example: Run) -> Callable[..., str]:
+    """Runs a system with --quick, whose claims must all hold; gives what it printed."""
+
+    def run(name: str, launch_type: str, *flags: str) -> str:
+        done = run_example(name, launch_type, "--quick", *flags)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "the answer is right" in done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
 def assert_failure_is_reported(tmp_path: Path) -> Callable[..., None]:
     """Launches an example one of whose methods raises, and looks at what the user gets to see."""
 

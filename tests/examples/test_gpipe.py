@@ -128,25 +128,22 @@ def test_stages_go_on_after_the_newest_batch_that_all_have_saved(
 
 @pytest.mark.slow
 def test_gpipe_computes_what_one_process_does_although_a_stage_is_killed(
-    run_example, launch_type
+    run_system, launch_type
 ) -> None:
-    done = run_example("gpipe", launch_type, "--quick")
+    printed = run_system("gpipe", launch_type)
 
-    assert done.returncode == 0, done.stdout + done.stderr
     for stages in (1, 2, 4):
-        assert f"ok    K={stages}: gradients are those of one process" in done.stdout
-        assert f"ok    K={stages}: stages wait for (K-1)/(M+K-1)" in done.stdout
-    assert "M=1 3/4" in done.stdout
-    assert "M=8 3/11" in done.stdout
-    assert "ok    a killed stage changes no bit" in done.stdout
-    assert "the answer is right" in done.stdout
+        assert f"ok    K={stages}: gradients are those of one process" in printed
+        assert f"ok    K={stages}: stages wait for (K-1)/(M+K-1)" in printed
+    assert "M=1 3/4" in printed
+    assert "M=8 3/11" in printed
+    assert "ok    a killed stage changes no bit" in printed
 
 
 @pytest.mark.slow
-def test_gpipe_has_the_gradients_of_the_pipeline_of_torch(run_example) -> None:
+def test_gpipe_has_the_gradients_of_the_pipeline_of_torch(run_system) -> None:
     pytest.importorskip("torch")
 
-    done = run_example("gpipe", "local_mp", "--quick", "--torch")
+    printed = run_system("gpipe", "local_mp", "--torch")
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok    torch's ScheduleGPipe has these gradients, too" in done.stdout
+    assert "ok    torch's ScheduleGPipe has these gradients, too" in printed

@@ -133,32 +133,26 @@ def test_the_bytes_of_a_star_are_refused(training) -> None:
 
 @pytest.mark.slow
 def test_horovod_holds_what_the_papers_claim_also_when_a_rank_is_killed(
-    run_example, launch_type
+    run_system, launch_type
 ) -> None:
-    done = run_example("horovod", launch_type, "--quick")
+    printed = run_system("horovod", launch_type)
 
-    assert done.returncode == 0, done.stderr
-    assert "ok    each of 4 ranks gets 2(N-1)/N = 1.5000" in done.stdout
-    assert "8 tensors in 2 all-reduces" in done.stdout
-    assert "4 of 4 ranks equal the undisturbed ones, in generation 2" in done.stdout
-    assert "the answer is right" in done.stdout
+    assert "ok    each of 4 ranks gets 2(N-1)/N = 1.5000" in printed
+    assert "8 tensors in 2 all-reduces" in printed
+    assert "4 of 4 ranks equal the undisturbed ones, in generation 2" in printed
 
 
 @pytest.mark.slow
-def test_horovod_with_float16_sends_as_much_of_its_quarter_of_the_bytes(run_example) -> None:
-    done = run_example("horovod", "local_mp", "--quick", "--fp16")
+def test_horovod_with_float16_sends_as_much_of_its_quarter_of_the_bytes(run_system) -> None:
+    printed = run_system("horovod", "local_mp", "--fp16")
 
-    assert done.returncode == 0, done.stderr
-    assert "in float16" in done.stdout
-    assert "the answer is right" in done.stdout
+    assert "in float16" in printed
 
 
 @pytest.mark.slow
-def test_horovod_by_gloo_learns_what_torch_s_data_parallel_learns(run_example) -> None:
+def test_horovod_by_gloo_learns_what_torch_s_data_parallel_learns(run_system) -> None:
     pytest.importorskip("torch")
 
-    done = run_example("horovod", "local_mp", "--quick", "--backend=gloo", "--torch")
+    printed = run_system("horovod", "local_mp", "--backend=gloo", "--torch")
 
-    assert done.returncode == 0, done.stderr
-    assert "ok    4 ranks learn what torch's DistributedDataParallel learns" in done.stdout
-    assert "the answer is right" in done.stdout
+    assert "ok    4 ranks learn what torch's DistributedDataParallel learns" in printed

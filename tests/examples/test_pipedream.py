@@ -113,11 +113,9 @@ def returned(weights: Array) -> Sequence[tuple[Layers, int, list[Event]]]:
 
 
 @pytest.mark.slow
-def test_pipedream_plans_trains_is_killed_and_all_it_claims_holds(run_example, launch_type) -> None:
-    done = run_example("pipedream", launch_type, "--quick")
+def test_pipedream_plans_trains_is_killed_and_all_it_claims_holds(run_system, launch_type) -> None:
+    printed = run_system("pipedream", launch_type)
 
-    assert done.returncode == 0, done.stderr
-    claimed = [line for line in done.stdout.splitlines() if line.startswith("ok ")]
-    assert len(claimed) == 14, done.stdout
-    assert "went on with minibatch 24" in done.stdout
-    assert "the answer is right" in done.stdout
+    claimed = [line for line in printed.splitlines() if line.startswith("ok ")]
+    assert len(claimed) == 14, printed
+    assert "went on with minibatch 24" in printed

@@ -27,15 +27,13 @@ with mode='async' replicas read 359 held-out digits nearly as well
 
 @pytest.mark.slow
 def test_the_same_step_trains_in_all_deployments_and_a_killed_replica_changes_no_bit(
-    run_example, launch_type
+    run_system, launch_type
 ) -> None:
-    done = run_example("tf_replicator", launch_type, "--quick")
+    printed = run_system("tf_replicator", launch_type)
 
-    assert done.returncode == 0, done.stderr
     for claim in CLAIMS:
-        assert f"ok    {claim}: " in done.stdout
-    assert "60 steps, 2 generations" in done.stdout
-    assert "the answer is right" in done.stdout
+        assert f"ok    {claim}: " in printed
+    assert "60 steps, 2 generations" in printed
 
 
 @pytest.mark.slow

@@ -149,26 +149,22 @@ def test_checks_refuse_what_is_nearly_right() -> None:
 
 @pytest.mark.slow
 def test_zero_keeps_what_it_says_and_learns_what_one_process_learns_whoever_dies(
-    run_example, launch_type, tmp_path: Path
+    run_system, launch_type, tmp_path: Path
 ) -> None:
     volume = json.dumps({"hostPath": {"path": str(tmp_path)}})
     more = [f"--volume={volume}"] if launch_type == "kubernetes" else []
 
-    done = run_example("zero", launch_type, "--quick", *more)
+    printed = run_system("zero", launch_type, *more)
 
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall("^ok ", done.stdout, re.M)) == 12, done.stdout
-    assert "generation 2 has gone on from step 2" in done.stdout
-    assert "the answer is right" in done.stdout
+    assert len(re.findall("^ok ", printed, re.M)) == 12, printed
+    assert "generation 2 has gone on from step 2" in printed
 
 
 @pytest.mark.slow
-def test_torch_shards_the_same_training_to_the_same_weights(run_example) -> None:
+def test_torch_shards_the_same_training_to_the_same_weights(run_system) -> None:
     pytest.importorskip("torch")
 
-    done = run_example("zero", "local_mp", "--quick", "--torch")
+    printed = run_system("zero", "local_mp", "--torch")
 
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^ok .*ZeroRedundancyOptimizer learns the same", done.stdout, re.M)
-    assert re.search(r"^ok .*FSDP2 learns the same", done.stdout, re.M)
-    assert "the answer is right" in done.stdout
+    assert re.search(r"^ok .*ZeroRedundancyOptimizer learns the same", printed, re.M)
+    assert re.search(r"^ok .*FSDP2 learns the same", printed, re.M)

@@ -207,3 +207,27 @@ def test_a_kill_says_who_when_and_how() -> None:
     kill = Kill("a-0", 2, "running", 1.23456, "SIGKILL")
 
     assert str(kill) == "a-0 (attempt 2, running) by SIGKILL at 1.235 s"
+
+
+def crash_once() -> int:
+    try:
+        if lp.current().attempt == 1:
+            lp.testing.crash()
+    finally:
+        print("cleans up")
+    return lp.current().attempt
+
+
+@both
+def test_a_worker_that_crashes_ends_there_and_is_started_again(launch_type: str) -> None:
+    program = lp.Program("crash")
+    with program.group("worker", restart=lp.RestartPolicy(backoff=0)):
+        program.add_node(lp.PyNode(crash_once))
+
+    with lp.launch(program, launch_type) as running:
+        results = running.results("worker", DEADLINE_S)
+        log = running.logs("worker-0")
+
+    assert results == [2]
+    n_cleaned = {"test_mp": 1, "test_mt": 2}  # a process that is killed cleans up nothing
+    assert log.count("cleans up") == n_cleaned[launch_type]

@@ -23,18 +23,10 @@ def train(group: lp.Collective, steps: int) -> list[float]:
         torch.nn.functional.mse_loss(model(x), 3 * x + 1).backward()
         optimizer.step()
         if step == 20 and group.generation == 1 and group.rank == 1:
-            die()
+            lp.testing.crash()
         if group.rank == 0:
             me.save((step + 1, model.state_dict(), optimizer.state_dict()))
     return [round(value.item(), 2) for value in model.parameters()]
-
-
-# end
-def die() -> None:
-    import os
-    import signal
-
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 # part: program
