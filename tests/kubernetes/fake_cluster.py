@@ -242,6 +242,13 @@ class FakeCluster:
         with self._changed:
             self._remove("Pod", pod)
 
+    def lose_pods(self) -> None:
+        """No pod is left, whichever there are: others may be deleting some at the same time."""
+        with self._changed:
+            for kind, name in list(self.objects):
+                if kind == "Pod":
+                    self._remove(kind, name)
+
     def cut(self) -> None:
         """Cuts the connection of those who watch."""
         with self._changed:

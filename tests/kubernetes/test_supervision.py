@@ -77,9 +77,7 @@ def launched(
         ending = threading.Thread(target=running.stop, kwargs={"at_once": True})
         ending.start()
         while ending.is_alive():
-            for kind, name in list(cluster.objects):
-                if kind == "Pod":
-                    cluster.lose(name)
+            cluster.lose_pods()
             ending.join(0.05)
 
 
