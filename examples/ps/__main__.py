@@ -6,6 +6,7 @@ from absl import app, flags
 
 import launchpad as lp
 from examples._shared.checks import done
+from examples._shared.problem import Problem
 from examples.ps.claims import check_learned
 from examples.ps.program import SHARDS, make_program
 
@@ -21,10 +22,11 @@ def main(_: list[str]) -> None:
     """Build the program that the flags describe and launch it."""
     recorded = lp.edges.Record(RECORD.value) if RECORD.value else None
     order = lp.edges.Replay(REPLAY.value) if REPLAY.value else recorded
-    running = lp.launch(make_program(MODE.value, WORKERS.value, SHARD_COUNT.value, order))
+    problem = Problem(workers=WORKERS.value)
+    running = lp.launch(make_program(problem, MODE.value, SHARD_COUNT.value, order))
     if KILL_SHARD_AT.value is not None:
         kill_a_shard(running, KILL_SHARD_AT.value)
-    check_learned(running.results("worker")[0], MODE.value)
+    check_learned(running.results("worker")[0], problem, MODE.value)
     done()
 
 

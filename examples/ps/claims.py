@@ -8,35 +8,37 @@ import numpy as np
 from examples._shared import digits, networks
 from examples._shared.checks import check
 from examples._shared.digits import Array, Digits
-from examples.ps.program import LEARNING_RATE, SLICE, STEPS, WIDTHS, first_parameters
+from examples._shared.problem import Problem
+from examples.ps.program import Trained
+from examples.ps.shards import SspShard
 
 WANTED_ACCURACY = 0.95
 TOLERANCE = 1e-6
 
 
-def check_learned(learned: tuple[Array, list[list[int]]], mode: str) -> None:
+def check_learned(trained: Trained, problem: Problem, mode: str) -> None:
     """Raise unless this is what the workers should have learned."""
-    parameters, applied = learned
-    training, held_out = digits.load()
-    check_applied(applied)
-    print(f"sha256 of the parameters: {hashlib.sha256(parameters.tobytes()).hexdigest()}")
+    check_applied(trained.applied, problem)
+    print(f"sha256 of the parameters: {hashlib.sha256(trained.parameters.tobytes()).hexdigest()}")
     if mode == "sync":
-        check_equals_large_batch(parameters, training, len(applied[0]))
-    check_accuracy(parameters, held_out)
+        check_equals_large_batch(trained.parameters, problem)
+    if mode == "ssp":
+        check_staleness(trained.staleness, problem)
+    check_accuracy(trained.parameters, problem, digits.load()[1])
 
 
-def check_applied(applied: Sequence[Sequence[int]]) -> None:
+def check_applied(applied: Sequence[Sequence[int]], problem: Problem) -> None:
     """Every shard has applied each gradient of every worker exactly once."""
     check(
-        all(count == STEPS for of_shard in applied for count in of_shard),
-        f"each shard applies {STEPS} gradients of every worker, each once",
+        all(count == problem.steps for of_shard in applied for count in of_shard),
+        f"each shard applies {problem.steps} gradients of every worker, each once",
         " + ".join(str(sum(of_shard)) for of_shard in applied),
     )
 
 
-def check_equals_large_batch(parameters: Array, training: Digits, workers: int) -> None:
+def check_equals_large_batch(parameters: Array, problem: Problem) -> None:
     """One process, training on the whole batches, arrives at the same parameters."""
-    difference = float(np.abs(parameters - train_alone(training, workers)).max())
+    difference = float(np.abs(parameters - problem.train_alone()).max())
     check(
         difference <= TOLERANCE,
         f"workers in step learn what one process learns from large batches, to {TOLERANCE:g}",
@@ -44,18 +46,20 @@ def check_equals_large_batch(parameters: Array, training: Digits, workers: int) 
     )
 
 
-def train_alone(training: Digits, workers: int) -> Array:
-    """Return what synchronous workers must arrive at, trained in this process."""
-    parameters = first_parameters()
-    for step in range(STEPS):
-        batch = training.batch(step, SLICE * workers)
-        parameters -= LEARNING_RATE * networks.gradient(WIDTHS, parameters, batch)
-    return parameters
+def check_staleness(staleness: Sequence[int], problem: Problem) -> None:
+    """While one worker makes a gradient, every other adds 2 × slack + 1 of its own at most."""
+    # At its last answer another was up to `slack` behind; at its push that one is up to slack + 1 ahead.
+    most = (problem.workers - 1) * (2 * int(SspShard.slack) + 1)
+    check(
+        max(staleness) <= most,
+        f"at most {most} gradients come between what a worker got and its own",
+        f"{max(staleness)}",
+    )
 
 
-def check_accuracy(parameters: Array, held_out: Digits) -> None:
+def check_accuracy(parameters: Array, problem: Problem, held_out: Digits) -> None:
     """Enough of the digits that were held out are read correctly."""
-    accuracy = networks.accuracy(WIDTHS, parameters, held_out)
+    accuracy = networks.accuracy(problem.widths, parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,
         f"of {len(held_out)} held-out digits {WANTED_ACCURACY} are read at least",

@@ -3,52 +3,57 @@
     worker × n ──i-th part of the gradient──▶ shard i of s
          ▲───────i-th part of the parameters──┘
 
-A shard that dies is started again, and goes on where it was: see shards.py.
+A shard that dies is started again, and goes on where it was: see _shared/shard.py.
 
-The mode decides only what a shard does with a gradient; the workers' code is the same in both.
+The mode decides only what a shard does with a gradient; the workers' code is the same in all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 import launchpad as lp
-from examples._shared import digits, networks
-from examples._shared.digits import Array, Digits
-from examples.ps.shards import AsyncShard, Shard, SyncShard
+from examples._shared import networks
+from examples._shared.digits import Array
+from examples._shared.problem import Problem
+from examples.ps.shards import AsyncShard, Shard, SspShard, SyncShard
 
-SHARDS: dict[str, type[Shard]] = {"sync": SyncShard, "async": AsyncShard}
-WIDTHS = (64, 10)  # softmax regression
-LEARNING_RATE = 0.5
-STEPS = 400
-SLICE = 48  # examples a worker takes of each batch; the slices of all workers are the batch
+SHARDS: dict[str, type[Shard]] = {"sync": SyncShard, "ssp": SspShard, "async": AsyncShard}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a worker returns: what all have learned, and what each shard says of its gradients."""
+
+    parameters: Array
+    applied: list[list[int]]
+    staleness: list[int]
 
 
 class Worker:
     """Computes gradients on its slice of every batch."""
 
-    def __init__(self, training: Digits, shards: Sequence[lp.CourierClient[Shard]]) -> None:
-        self._training = training
+    def __init__(self, problem: Problem, shards: Sequence[lp.CourierClient[Shard]]) -> None:
+        self._problem = problem
         self._shards = shards
-        self._index, self._workers = lp.current().replica_index, lp.current().num_replicas
+        self._index = lp.current().replica_index
 
-    def run(self) -> tuple[Array, list[list[int]]]:
-        """Train; returns what all have learned, and how many gradients of each are in it, by shard."""
+    def run(self) -> Trained:
+        """Train, in step with the others or not."""
         parameters = pull(self._shards)
-        for step in range(STEPS):
-            part = self._slice(step)
+        for step in range(self._problem.steps):
+            gradient = self._problem.gradient(parameters, step, self._index)
+            parameters = self._push(step, gradient)
             if self._index == 0 and step % 100 == 0:
-                scores = networks.forward(WIDTHS, parameters, part.images)[-1]
-                print(f"step {step}: loss {networks.cross_entropy(scores, part)[0]:.3f}")
-            parameters = self._push(step, networks.gradient(WIDTHS, parameters, part))
+                batch = self._problem.batch(step)
+                scores = networks.forward(self._problem.widths, parameters, batch.images)[-1]
+                print(f"step {step}: loss {networks.cross_entropy(scores, batch)[0]:.3f}")
         lp.barrier("trained")
-        return pull(self._shards), lp.broadcast(self._shards).applied()
-
-    def _slice(self, step: int) -> Digits:
-        batch = self._training.batch(step, SLICE * self._workers)
-        return batch[SLICE * self._index : SLICE * (self._index + 1)]
+        of_shards = lp.broadcast(self._shards)
+        return Trained(pull(self._shards), of_shards.applied(), of_shards.staleness())
 
     def _push(self, step: int, gradient: Array) -> Array:
         """Push each shard its part of the gradient, all at once; returns the new parameters."""
@@ -61,28 +66,24 @@ def pull(shards: Sequence[lp.CourierClient[Shard]]) -> Array:
     return np.concatenate(lp.broadcast(shards).parameters())
 
 
-def first_parameters() -> Array:
-    """Return zeros, from which softmax regression can begin."""
-    return np.zeros_like(networks.first_parameters(WIDTHS))
-
-
 def make_program(
+    problem: Problem,
     mode: str = "sync",
-    workers: int = 4,
     shards: int = 2,
     order: lp.edges.Record | lp.edges.Replay | None = None,
 ) -> lp.Program:
     """Return the graph: workers → shards, which take gradients as they come or in a recorded order."""
-    training, _ = digits.load()
     program = lp.Program("ps")
     with program.group("shard", restart=lp.RestartPolicy()):
         handles = [
-            program.add_node(lp.CourierNode(SHARDS[mode], part, workers, LEARNING_RATE))
-            for part in np.array_split(first_parameters(), shards)
+            program.add_node(
+                lp.CourierNode(SHARDS[mode], part, problem.workers, problem.learning_rate)
+            )
+            for part in np.array_split(problem.first_parameters, shards)
         ]
     if order is not None:
         handles = [handle.through(order) for handle in handles]
     with program.group("worker"):
-        for _ in range(workers):
-            program.add_node(lp.PyClassNode(Worker, training, handles))
+        for _ in range(problem.workers):
+            program.add_node(lp.PyClassNode(Worker, problem, handles))
     return program

@@ -1,19 +1,13 @@
-"""A shard: one part of the parameters, and what is done with a gradient that comes for it.
-
-A shard may be killed at any moment, and must count every gradient exactly once. So it saves itself before it
-answers: what was acknowledged is on disk. A push that was not answered is made again, by courier, since it is
-idempotent; its number says whether it was applied before.
-"""
+"""A shard: one part of the parameters, and what is done with a gradient that comes for it."""
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-
-import numpy as np
+from typing import ClassVar
 
 import launchpad as lp
 from examples._shared.digits import Array
+from examples._shared.shard import ShardState
 
 
 class Shard(ABC):
@@ -22,48 +16,55 @@ class Shard(ABC):
     Args:
         parameters: Where it begins, if it has not begun before.
         workers: How many push.
-        learning_rate: How far a gradient is followed.
+        learning_rate: How far the mean of the workers' gradients is followed.
     """
 
     def __init__(self, parameters: Array, workers: int, learning_rate: float) -> None:
-        begin = parameters, np.zeros(workers, np.int64)  # of each worker, how many gradients
-        self._parameters, self._applied = lp.current().load(default=begin)
+        self._state = ShardState(parameters, workers)
         self._learning_rate = learning_rate
-        self._changed = threading.Condition()
-        if lp.current().is_resumed:
-            print(f"resumes after {self._applied.sum()} gradients")
 
     @lp.idempotent
     def parameters(self) -> Array:
-        with self._changed:
-            return self._parameters.copy()
+        with self._state.changed:
+            return self._state.value.copy()
 
     @lp.idempotent
     def applied(self) -> list[int]:
         """How many gradients of each worker are in the parameters."""
-        with self._changed:
-            return self._applied.tolist()
+        with self._state.changed:
+            return self._state.applied.tolist()
+
+    @lp.idempotent
+    def staleness(self) -> int:
+        """The most gradients that came between what a worker got and what it made of it."""
+        return self._state.staleness
 
     @lp.idempotent
     @abstractmethod
     def push(self, worker: int, step: int, gradient: Array) -> Array:
         """Take a worker's gradient; returns the parameters it should go on with."""
 
-    def _save(self) -> None:
-        lp.current().save((self._parameters, self._applied))
-
 
 class AsyncShard(Shard):
     """Applies each gradient as soon as it comes, however old the parameters it was computed on."""
 
+    slack: ClassVar[float] = float("inf")
+
     @lp.idempotent
     def push(self, worker: int, step: int, gradient: Array) -> Array:
-        with self._changed:
-            if step == self._applied[worker]:
-                self._parameters -= self._learning_rate * gradient
-                self._applied[worker] += 1
-                self._save()
-            return self._parameters.copy()
+        with self._state.update(worker, step) as is_new:
+            if is_new:
+                self._state.value -= self._learning_rate * gradient
+        with self._state.changed:
+            # A method may block: the server takes the other workers' calls in other threads.
+            self._state.wait(step + 1, self.slack)
+            return self._state.get(worker)
+
+
+class SspShard(AsyncShard):
+    """Does so too, and has a worker wait that is more than two steps ahead of the slowest."""
+
+    slack: ClassVar[float] = 2
 
 
 class SyncShard(Shard):
@@ -75,20 +76,17 @@ class SyncShard(Shard):
 
     @lp.idempotent
     def push(self, worker: int, step: int, gradient: Array) -> Array:
-        with self._changed:
-            if step == self._applied[worker]:
+        with self._state.changed:
+            if step == self._state.applied[worker]:
                 self._gradients[worker] = gradient
-                if len(self._gradients) == len(self._applied):
+                if len(self._gradients) == len(self._state.applied):
                     self._apply_mean()
-            # A method may block: the server takes the other workers' calls in other threads.
-            self._changed.wait_for(lambda: self._applied[worker] > step)
-            return self._parameters.copy()
+            self._state.wait(step + 1)
+            return self._state.get(worker)
 
     def _apply_mean(self) -> None:
         # Summed in the workers' order, so that the bits do not depend on which came first.
         total = sum(self._gradients[worker] for worker in sorted(self._gradients))
-        self._parameters -= self._learning_rate * total / len(self._gradients)
-        self._applied += 1
+        self._state.value -= self._learning_rate * total / len(self._gradients)
         self._gradients.clear()
-        self._save()
-        self._changed.notify_all()
+        self._state.count(slice(None))

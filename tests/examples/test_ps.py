@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared import digits
-from examples._shared.digits import Digits
+from examples._shared import digits, networks
+from examples._shared.problem import Problem
 from examples.ps.claims import (
     check_accuracy,
     check_applied,
     check_equals_large_batch,
-    train_alone,
+    check_staleness,
 )
-from examples.ps.program import SLICE, STEPS, Worker, first_parameters, make_program
-from examples.ps.shards import AsyncShard, Shard, SyncShard
+from examples.ps.program import make_program
+from examples.ps.shards import AsyncShard, Shard, SspShard, SyncShard
 
 
 @pytest.fixture(scope="module")
-def training() -> Digits:
-    return digits.load()[0]
+def problem() -> Problem:
+    return Problem(workers=3)
 
 
 @pytest.fixture
@@ -33,15 +33,13 @@ def in_a_worker(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def test_slices_of_all_workers_are_the_batch(training: Digits) -> None:
-    slices = []
-    for index in range(3):
-        with lp.testing.worker(rank=index, of=3):
-            slices.append(Worker(training, [])._slice(7))
+def test_gradients_of_all_workers_are_that_of_the_batch(problem: Problem) -> None:
+    parameters = networks.first_parameters(problem.widths)
 
-    whole = training.batch(step=7, size=3 * SLICE)
-    assert np.array_equal(np.concatenate([part.images for part in slices]), whole.images)
-    assert np.array_equal(np.concatenate([part.labels for part in slices]), whole.labels)
+    parts = [problem.gradient(parameters, 7, worker) for worker in range(3)]
+
+    whole = networks.gradient(problem.widths, parameters, problem.batch(7))
+    assert np.allclose(np.mean(parts, axis=0), whole, rtol=0, atol=1e-15)
 
 
 @pytest.mark.usefixtures("in_a_worker")
@@ -91,6 +89,38 @@ def test_sync_shard_answers_when_all_gradients_are_in() -> None:
         assert early.result(timeout=5) == late == [-2.0]
 
 
+@pytest.mark.usefixtures("in_a_worker")
+def test_ssp_shard_answers_once_the_slowest_is_near_enough() -> None:
+    shard = SspShard(np.zeros(1), workers=2, learning_rate=1.0)
+
+    with ThreadPoolExecutor(1) as pool:
+        ahead = [shard.push(0, step, np.array([1.0])) for step in range(2)]
+        too_far = pool.submit(shard.push, 0, 2, np.array([1.0]))
+        assert not too_far.done()
+        late = shard.push(1, 0, np.array([1.0]))
+
+        assert [*ahead, late, too_far.result(timeout=5)] == [[-1], [-2], late, [-4]]
+        assert shard.applied() == [3, 1]
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_shard_counts_the_gradients_that_came_between_what_a_worker_got_and_its_own() -> None:
+    shard = AsyncShard(np.zeros(1), workers=2, learning_rate=1.0)
+
+    for worker, step in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2)):
+        shard.push(worker, step, np.array([1.0]))
+
+    assert shard.staleness() == 2
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_shard_refuses_a_gradient_before_which_one_is_missing() -> None:
+    shard = AsyncShard(np.zeros(1), workers=1, learning_rate=1.0)
+
+    with pytest.raises(ValueError, match="has 0 updates of worker 0: number 1 cannot be the next"):
+        shard.push(0, 1, np.array([1.0]))
+
+
 def test_sync_shard_gives_the_same_bits_in_whatever_order_gradients_come(tmp_path: Path) -> None:
     gradients = np.random.default_rng(0).normal(size=(3, 50))
     results = []
@@ -113,30 +143,37 @@ def test_shard_does_not_give_its_own_array_away() -> None:
     assert np.array_equal(shard.parameters(), [0.0, 0.0])
 
 
-def test_check_refuses_parameters_that_learned_nothing() -> None:
+def test_check_refuses_parameters_that_learned_nothing(problem: Problem) -> None:
     _, held_out = digits.load()
 
     with pytest.raises(ArithmeticError, match=r"0\.95 are read at least; 0\.\d+"):
-        check_accuracy(first_parameters(), held_out)
+        check_accuracy(problem.first_parameters, problem, held_out)
 
 
-def test_check_refuses_a_gradient_that_was_applied_twice_or_never() -> None:
-    check_applied([[STEPS, STEPS], [STEPS, STEPS]])
+def test_check_refuses_a_gradient_that_was_applied_twice_or_never(problem: Problem) -> None:
+    check_applied([[400, 400], [400, 400]], problem)
 
-    with pytest.raises(ArithmeticError, match=f"{STEPS} gradients of every worker, each once"):
-        check_applied([[STEPS, STEPS], [STEPS - 1, STEPS + 1]])
+    with pytest.raises(ArithmeticError, match="400 gradients of every worker, each once"):
+        check_applied([[400, 400], [399, 401]], problem)
 
 
-def test_check_refuses_parameters_that_differ_a_little(training: Digits) -> None:
-    nearly = train_alone(training, workers=2) + 2e-6
+def test_check_refuses_parameters_that_differ_a_little(problem: Problem) -> None:
+    nearly = problem.train_alone() + 2e-6
 
     with pytest.raises(ArithmeticError, match=r"to 1e-06; largest difference 2\.0e-06"):
-        check_equals_large_batch(nearly, training, workers=2)
+        check_equals_large_batch(nearly, problem)
 
 
-def test_make_program_refuses_an_unknown_mode() -> None:
+def test_check_refuses_a_worker_that_was_further_ahead_than_it_may(problem: Problem) -> None:
+    check_staleness([10, 3], problem)
+
+    with pytest.raises(ArithmeticError, match="at most 10 gradients come between"):
+        check_staleness([10, 11], problem)
+
+
+def test_make_program_refuses_an_unknown_mode(problem: Problem) -> None:
     with pytest.raises(KeyError):
-        make_program(mode="sideways")
+        make_program(problem, mode="sideways")
 
 
 @pytest.mark.slow
@@ -190,5 +227,10 @@ def test_ps_reports_a_worker_that_raises_while_the_others_wait_for_it(
 ) -> None:
     # The others are blocked inside the shards, and the program must end all the same.
     assert_failure_is_reported(
-        "ps", launch_type, broken="Worker._push", when="self._index == 1", worker="worker"
+        "ps",
+        launch_type,
+        broken="Worker._push",
+        when="self._index == 1",
+        worker="worker",
+        arguments="example.Problem()",
     )
