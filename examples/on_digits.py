@@ -41,7 +41,7 @@ def main(_: list[str]) -> None:
             rows.append(row(method, train, problem, alone))
     print(table(rows))
     if JSON.value:
-        Path(JSON.value).write_text(json.dumps([HEAD, *rows], indent=1, ensure_ascii=False))
+        Path(JSON.value).write_text(json.dumps(rows, indent=1, ensure_ascii=False))
 
 
 def row(
