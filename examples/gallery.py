@@ -219,10 +219,10 @@ Lines are those of `algorithm.py` / `program.py` / all files; backends those on 
 
 ## One problem by every parameter server
 
-`python -m examples.on_digits` has each train softmax regression with four workers, on the same slices of the same
-batches, undisturbed and once more with a kill half-way. Bytes are all that goes over edges; staleness is how
-many updates of others came between what a worker got and its own; from one process is the distance of the
-parameters from what one process learns from whole batches, for the length of these.
+`python -m examples.on_digits` has each train softmax regression with four workers, on the same slices of the
+same batches: undisturbed, and with a kill half-way. Bytes are all that goes over edges. Staleness is how many
+updates of others came between what a worker got and its own. "From one process" is how far the parameters are
+from what one process learns from whole batches, for the length of these.
 
 {on_digits}
 """
