@@ -29,9 +29,11 @@ class Model:
 
 
 class Partition(Protocol):
-    """The part of the data that one worker has. An epoch has as many batches in every partition."""
+    """The part of the data that one worker has."""
 
-    n_batches: int
+    @property
+    def n_batches(self) -> int:
+        """How many there are in an epoch: as many as in every other partition."""
 
     def gradient(self, model: Model, parameters: Array, step: int) -> Array:
         """Return the gradient on the batch of this step, of all epochs one after the other."""

@@ -5,7 +5,6 @@ A driver that dies is started again, and goes on where it was: see _shared/shard
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from examples._shared.digits import Array
 from examples._shared.shard import ShardState
 from examples.elephas.algorithm import Model, Weights
 
-ADDING_S = 0.001
+RACE_S = 0.01
 
 
 class Fitted(NamedTuple):
@@ -41,21 +40,21 @@ class Driver(ABC):
         model: What it begins with, if it has not begun before.
         workers: How many push.
         rounds: How many updates each of them pushes.
-        killed_at: After how many updates it dies, in its first attempt.
+        dies: Whether it does, in its first attempt, after three quarters of all updates.
     """
 
-    def __init__(self, model: Model, workers: int, rounds: int, killed_at: int | None = None) -> None:
+    def __init__(self, model: Model, workers: int, rounds: int, dies: bool = False) -> None:
         first = Weights(model.parameters, np.zeros((workers, rounds), np.int64))
         self._state = ShardState(first, workers)
-        self._killed_at = killed_at
+        self._dies = dies
 
     def run(self) -> None:
         """Die, if it is to."""
-        if self._killed_at is None or lp.current().attempt > 1:
-            return
-        with self._state.changed:
-            self._state.changed.wait_for(lambda: self._state.applied.sum() >= self._killed_at)
-        lp.testing.crash()
+        if self._dies and lp.current().attempt == 1:
+            state, n_updates = self._state, self._state.value.counts.size
+            with state.changed:
+                state.changed.wait_for(lambda: state.applied.sum() >= 3 * n_updates // 4)
+            lp.testing.crash()
 
     @lp.idempotent
     def clock(self, worker: int) -> int:
@@ -96,19 +95,24 @@ class Hogwild(Driver):
     @lp.idempotent
     def push(self, worker: int, number: int, delta: Array) -> None:
         self._state.value.check(delta)
+        # Counted as pushed before it is in: so it may be lost, but never be in twice.
         with self._state.update(worker, number) as is_new:
-            pass  # It is counted as pushed, before it is in: so it may be lost, but never be in twice.
-        if is_new:
             seen = self._state.value
-            time.sleep(ADDING_S)  # as long as it takes with a large model, and others run meanwhile
+        if is_new:
+            self._let_another_come()
             self._state.value = seen.plus(delta, worker, number)
+
+    def _let_another_come(self) -> None:
+        """Wait until the next update has been counted: nothing holds the lock meanwhile."""
+        with self._state.changed:
+            self._state.changed.wait(RACE_S)
 
 
 class Synchronous(Driver):
     """Waits for the updates of all workers, and adds their mean."""
 
-    def __init__(self, model: Model, workers: int, rounds: int, killed_at: int | None = None) -> None:
-        super().__init__(model, workers, rounds, killed_at)
+    def __init__(self, model: Model, workers: int, rounds: int, dies: bool = False) -> None:
+        super().__init__(model, workers, rounds, dies)
         self._deltas: dict[int, Array] = {}
 
     @lp.idempotent

@@ -50,6 +50,9 @@ class Faults(NamedTuple):
     bad_every: int = 0
 
 
+NO_FAULTS = Faults()
+
+
 def work(
     models: Sequence[Model],
     partition: Partition,
@@ -95,24 +98,21 @@ class Result(NamedTuple):
 def fit(
     models: Sequence[Model],
     partitions: Sequence[Partition],
-    *,
     steps: int,
     frequency: str = "epoch",
     mode: str = "asynchronous",
-    faults: Faults = Faults(),
+    faults: Faults = NO_FAULTS,
 ) -> Result:
     """Train models on partitions, with a worker for each of these."""
-    of_worker, n = rounds(frequency, steps, partitions[0].n_batches), len(partitions)
-    killed_at = 3 * n * len(of_worker) // 4 if faults.kills else None
+    of_worker = rounds(frequency, steps, partitions[0].n_batches)
+    kills = [False] * (len(models) - 1) + [faults.kills]
     program = lp.Program("elephas")
     with program.group("driver", restart=lp.RestartPolicy(), serves_until="program"):
         drivers = [
             program.add_node(
-                lp.CourierNode(
-                    MODES[mode], model, n, len(of_worker), killed_at if model is models[-1] else None
-                )
+                lp.CourierNode(MODES[mode], model, len(partitions), len(of_worker), dies)
             )
-            for model in models
+            for model, dies in zip(models, kills, strict=True)
         ]
     with program.group("worker", restart=lp.RestartPolicy()):
         for partition in partitions:
