@@ -7,8 +7,9 @@ from examples._shared.checks import QUICK, done
 from examples.elephas import claims
 from examples.elephas.algorithm import Model, in_batches, rounds
 from examples.elephas.oracle import average_alone
-from examples.elephas.program import Faults, fit
+from examples.elephas.program import fit
 from examples.elephas.spark import through_spark
+from examples.elephas.worker import Faults
 
 SPARK = flags.DEFINE_bool("spark", False, "Train on data from Spark, too.")
 

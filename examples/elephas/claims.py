@@ -8,7 +8,8 @@ from examples._shared import networks
 from examples._shared.checks import check
 from examples._shared.digits import Array, Digits
 from examples.elephas.algorithm import Model
-from examples.elephas.program import VICTIM, Result
+from examples.elephas.program import Result
+from examples.elephas.worker import VICTIM
 
 TOLERANCE = 1e-12
 WANTED_ACCURACY = 0.94
@@ -29,9 +30,9 @@ def check_same_bits(result: Result) -> None:
     """The last model is the first, trained once more while two are killed."""
     first, last = (result.fitted[i].weights.parameters for i in (0, -1))
     check(
-        bool((first == last).all()) and killed(result) == [2, 2],
+        bool((first == last).all()) and min(attempts(result)) > 1,
         "synchronous: the kill of a worker, and of the driver, changes no bit",
-        f"{(first == last).sum()} of {len(first)} parameters are equal, in attempts {killed(result)}",
+        f"{(first == last).sum()} of {len(first)} parameters are equal, in attempts {attempts(result)}",
     )
 
 
@@ -40,10 +41,10 @@ def check_none_lost(result: Result, models: Sequence[Model]) -> None:
     counts = np.concatenate([fitted.weights.counts.flatten() for fitted in result.fitted])
     difference = max(distance_from_counted(result, models))
     check(
-        bool((counts == 1).all()) and difference <= TOLERANCE and killed(result) == [2, 2],
+        bool((counts == 1).all()) and difference <= TOLERANCE and min(attempts(result)) > 1,
         "asynchronous: no update is lost, or in twice, though a worker and the driver are killed",
         f"{(counts == 1).sum()} of {pushed(result)} are in once, and their sum is what was learned, to"
-        f" {difference:.0e}; attempts {killed(result)}",
+        f" {difference:.0e}; attempts {attempts(result)}",
     )
 
 
@@ -66,7 +67,7 @@ def check_lost_are_counted(result: Result, models: Sequence[Model]) -> None:
         pushed(result) - lost == there and counts.max() <= 1 and difference <= TOLERANCE,
         "hogwild: updates pushed less updates lost is what is in the parameters",
         f"{pushed(result)} - {lost} = {there}, whose sum is what was learned, to {difference:.0e};"
-        f" attempts {killed(result)}",
+        f" attempts {attempts(result)}",
     )
 
 
@@ -93,8 +94,8 @@ def check_spark(by_spark: Result, by_list: Result) -> None:
     )
 
 
-def killed(result: Result) -> list[int]:
-    """Return in which attempts those have ended that were to be killed: a worker, the last driver."""
+def attempts(result: Result) -> list[int]:
+    """Return those in which the worker and the driver have ended that were to be killed."""
     return [result.workers[VICTIM].attempt, result.fitted[-1].attempt]
 
 

@@ -7,7 +7,8 @@ from functools import partial
 from examples._shared.digits import Array
 from examples._shared.problem import Learned, Problem
 from examples.elephas.algorithm import Model
-from examples.elephas.program import Faults, fit
+from examples.elephas.program import fit
+from examples.elephas.worker import Faults
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from examples._shared.digits import Array, Digits
 
 SETTINGS: dict[str, Any] = {
     "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,8 @@ from examples.elephas.algorithm import Model, Weights, in_batches, rounds
 from examples.elephas.driver import MODES, Driver, Fitted
 from examples.elephas.on_digits import METHODS
 from examples.elephas.oracle import average_alone
-from examples.elephas.program import Result, Worked, fit
+from examples.elephas.program import Result, fit
+from examples.elephas.worker import Worked
 
 CLAIMS = """
 synchronous: averages after each epoch are those of one process, to 1e-12
@@ -56,6 +58,7 @@ def test_elephas_promises_hold_in_all_modes_while_workers_and_drivers_are_killed
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_data_from_spark_train_the_same_model_as_a_list_of_partitions(run_system) -> None:
     pytest.importorskip("pyspark")
 
