@@ -85,6 +85,19 @@ EXAMPLES = [
         flags=("--kill_shard_at=150",),
     ),
     Example(
+        "elephas",
+        ("star",),
+        "2015, [Pumperla](https://github.com/danielenricocahall/elephas)",
+        "Workers train copies of a model; a driver averages them, or adds what each has changed.",
+        "a worker, the driver",
+        (
+            "averages after each epoch",
+            "no update is lost",
+            "holds up no other",
+            "less updates lost",
+        ),
+    ),
+    Example(
         "es",
         ("fan",),
         "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",

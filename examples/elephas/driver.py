@@ -1,0 +1,145 @@
+"""The driver of each mode: it holds the weights, and decides what becomes of an update.
+
+A driver that dies is started again, and goes on where it was: see _shared/shard.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+import launchpad as lp
+from examples._shared.digits import Array
+from examples._shared.shard import ShardState
+from examples.elephas.algorithm import Model, Weights
+
+RACE_S = 0.01
+"""How long hogwild waits at most, between reading and writing, for another update to come."""
+
+
+class Fitted(NamedTuple):
+    """What a driver has at the end.
+
+    Attributes:
+        pushed: How many updates it has taken, of each worker.
+        staleness: The most updates that came between what a worker pulled and what it made of it.
+        attempt: 2 if it was killed once.
+    """
+
+    weights: Weights
+    pushed: list[int]
+    staleness: int
+    attempt: int
+
+
+class Driver(ABC):
+    """Holds the weights of a model, which workers pull, and update by what training has changed.
+
+    Args:
+        model: What it begins with, if it has not begun before.
+        workers: How many push.
+        rounds: How many updates each of them pushes.
+        dies: Whether it does, in its first attempt, after three quarters of all updates.
+    """
+
+    def __init__(self, model: Model, workers: int, rounds: int, dies: bool = False) -> None:
+        first = Weights(model.parameters, np.zeros((workers, rounds), np.int64))
+        self._state = ShardState(first, workers)
+        self._dies = dies
+
+    def run(self) -> None:
+        """Die, if it is to."""
+        if self._dies and lp.current().attempt == 1:
+            state, n_updates = self._state, self._state.value.counts.size
+            with state.changed:
+                state.changed.wait_for(lambda: state.applied.sum() >= 3 * n_updates // 4)
+            lp.testing.crash()
+
+    @lp.idempotent
+    def clock(self, worker: int) -> int:
+        """How many updates of this worker it has taken: the number of the next."""
+        return int(self._state.applied[worker])
+
+    @lp.idempotent
+    def pull(self, worker: int) -> Array:
+        """Return the parameters."""
+        return self._state.get(worker).parameters
+
+    @lp.idempotent
+    @abstractmethod
+    def push(self, worker: int, number: int, delta: Array) -> None:
+        """Take what a worker has changed; answers when it may pull again."""
+
+    @lp.idempotent
+    def fitted(self) -> Fitted:
+        """What there is when all have pushed."""
+        state = self._state
+        return Fitted(state.value, state.applied.tolist(), state.staleness, lp.current().attempt)
+
+
+class Asynchronous(Driver):
+    """Adds each update as it comes, under a lock."""
+
+    @lp.idempotent
+    def push(self, worker: int, number: int, delta: Array) -> None:
+        # An update that does not fit raises in here: the lock is released, and it does not count.
+        with self._state.update(worker, number) as is_new:
+            if is_new:
+                self._state.value = self._state.value.plus(delta, worker, number)
+
+
+class Hogwild(Driver):
+    """Adds each update as it comes, under no lock: of two at the same time one is lost."""
+
+    def __init__(self, model: Model, workers: int, rounds: int, dies: bool = False) -> None:
+        super().__init__(model, workers, rounds, dies)
+        self._is_read = threading.Event()
+
+    @lp.idempotent
+    def push(self, worker: int, number: int, delta: Array) -> None:
+        self._state.value.check(delta)
+        # Counted as pushed before it is in: so it may be lost, but never be in twice.
+        with self._state.update(worker, number) as is_new:
+            seen = self._state.value
+            self._is_read.set()
+        if is_new:
+            if number % 4 == 0:  # Some take so long to add that another update comes meanwhile.
+                self._is_read.clear()
+                self._is_read.wait(RACE_S)
+            self._state.value = seen.plus(delta, worker, number)
+
+
+class Synchronous(Driver):
+    """Waits for the updates of all workers, and adds their mean."""
+
+    def __init__(self, model: Model, workers: int, rounds: int, dies: bool = False) -> None:
+        super().__init__(model, workers, rounds, dies)
+        self._deltas: dict[int, Array] = {}
+
+    @lp.idempotent
+    def push(self, worker: int, number: int, delta: Array) -> None:
+        with self._state.changed:
+            if number == self._state.applied[worker]:
+                self._state.value.check(delta)
+                self._deltas[worker] = delta
+                if len(self._deltas) == len(self._state.applied):
+                    self._add_mean(number)
+            self._state.wait(number + 1)
+
+    def _add_mean(self, number: int) -> None:
+        # In the workers' order, so that the bits do not depend on which came first.
+        for worker, delta in sorted(self._deltas.items()):
+            mean = delta / len(self._deltas)
+            self._state.value = self._state.value.plus(mean, worker, number)
+        self._deltas.clear()
+        self._state.count(slice(None))
+
+
+MODES: dict[str, type[Driver]] = {
+    "synchronous": Synchronous,
+    "asynchronous": Asynchronous,
+    "hogwild": Hogwild,
+}

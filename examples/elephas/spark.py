@@ -1,0 +1,43 @@
+"""Data from Spark: each partition of an RDD becomes that of a worker."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from examples._shared.digits import Array, Digits
+
+SETTINGS: dict[str, Any] = {
+    "spark.master": "local[2]",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def partitions(rdd: Any) -> list[Digits]:
+    """Return the partitions of an RDD of pairs, an image and the digit that it shows."""
+
+    def packed(pairs: Iterator[tuple[Array, int]]) -> Iterator[tuple[Array, list[int]]]:
+        images, labels = zip(*pairs, strict=True)
+        yield np.stack(images), list(labels)
+
+    collected = rdd.mapPartitions(packed).collect()  # by Spark's own processes
+    return [Digits(images, np.array(labels)) for images, labels in collected]
+
+
+def through_spark(lists: Sequence[Digits]) -> list[Digits]:
+    """Return what comes out of an RDD whose partitions have the rows of these."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError(
+            "--spark needs pyspark: pip install 'launchpad[spark]', and Java"
+        ) from error
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with SparkSession.builder.config(map=SETTINGS).getOrCreate() as session:
+        context = session.sparkContext
+        pairs = [zip(digits.images, digits.labels.tolist(), strict=True) for digits in lists]
+        return partitions(context.union([context.parallelize(list(part), 1) for part in pairs]))
