@@ -1,0 +1,37 @@
+"""What the workers must arrive at: one process that adds up all gradients, and ranks that all-reduce them."""
+
+import hashlib
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+import launchpad as lp
+from examples._shared.digits import Array
+from examples._shared.problem import Problem
+from examples.byteps.optimizer import Momentum
+
+
+def train_alone(problem: Problem, momentum: float) -> str:
+    """Return the digest of the parameters, where gradients are added up in the workers' order."""
+
+    def total(parameters: Array, step: int) -> Array:
+        gradients = (problem.gradient(parameters, step, i) for i in range(problem.workers))
+        return reduce(np.add, gradients)
+
+    return _train(problem, momentum, total)
+
+
+def train_by_all_reduce(group: lp.Collective, problem: Problem, momentum: float) -> str:
+    """Return the digest of the parameters, as one of the ranks."""
+    return _train(
+        problem, momentum, lambda *now: group.all_reduce(problem.gradient(*now, group.rank))
+    )
+
+
+def _train(problem: Problem, momentum: float, total: Callable[[Array, int], Array]) -> str:
+    parameters = problem.first_parameters
+    optimizer = Momentum(problem.learning_rate, momentum)
+    for step in range(problem.steps):
+        optimizer.step(parameters, total(parameters, step) / problem.workers)
+    return hashlib.sha256(parameters).hexdigest()
