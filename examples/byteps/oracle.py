@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
+import threadpoolctl
 
 import launchpad as lp
 from examples._shared.digits import Array
@@ -24,14 +25,17 @@ def train_alone(problem: Problem, momentum: float) -> str:
 
 def train_by_all_reduce(group: lp.Collective, problem: Problem, momentum: float) -> str:
     """Return the digest of the parameters, as one of the ranks."""
-    return _train(
-        problem, momentum, lambda *now: group.all_reduce(problem.gradient(*now, group.rank))
-    )
+
+    def total(parameters: Array, step: int) -> Array:
+        return group.all_reduce(problem.gradient(parameters, step, group.rank))
+
+    return _train(problem, momentum, total)
 
 
 def _train(problem: Problem, momentum: float, total: Callable[[Array, int], Array]) -> str:
+    threadpoolctl.threadpool_limits(1)  # as in the workers
     parameters = problem.first_parameters
     optimizer = Momentum(problem.learning_rate, momentum)
     for step in range(problem.steps):
         optimizer.step(parameters, total(parameters, step) / problem.workers)
-    return hashlib.sha256(parameters).hexdigest()
+    return hashlib.sha256(parameters.tobytes()).hexdigest()

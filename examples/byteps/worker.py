@@ -10,6 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
+import threadpoolctl
 
 import launchpad as lp
 from examples._shared import networks
@@ -63,6 +64,7 @@ class Worker:
     ) -> None:
         self._problem, self._servers, self._momentum = problem, servers, momentum
         self._index = lp.current().replica_index
+        threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._parameters = problem.first_parameters
         self._layers = networks.matrices(problem.widths, self._parameters)
         self._optimizers = [Momentum(problem.learning_rate, momentum) for _ in self._layers]
@@ -90,7 +92,7 @@ class Worker:
             for layer in range(len(self._layers)):
                 self._update(layer)
         return Trained(
-            hashlib.sha256(self._parameters).hexdigest(),
+            hashlib.sha256(self._parameters.tobytes()).hexdigest(),
             self._parameters if self._parameters.nbytes <= RESULT_BYTES else None,
             losses,
             self._queue.events,
