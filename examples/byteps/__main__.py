@@ -1,5 +1,7 @@
 """Run it: python -m examples.byteps --lp_launch_type=local_mp."""
 
+import itertools
+
 from absl import app
 
 import launchpad as lp
@@ -25,22 +27,24 @@ def main(_: list[str]) -> None:
     )
     n, first = problem.workers, problem.first_parameters
     alone = train_alone(problem, MOMENTUM)
-    by_ranks = lp.run(all_reduce_program(problem))["rank"]
+    by_ranks = lp.run(all_reduce_program(problem), preload=["numpy"])["rank"]
     layers = networks.matrices(problem.widths, first)
 
     trained = {}
     for k in (0, 2, 4):
-        running = lp.launch(make_program(problem, k, by_priority=k > 0, momentum=MOMENTUM))
+        program = make_program(problem, k, by_priority=k > 0, momentum=MOMENTUM)
+        running = lp.launch(program, preload=["numpy"])
         running.wait()
         trained[k] = [of_worker for _, of_worker in running.results("worker")]
         claims.check_sums(f"(n, k) = ({n}, {k})", trained[k], alone, by_ranks)
         claims.check_bytes(running.edges(), n, k, problem.steps * first.nbytes)
-    claims.check_partitions(sum(trained.values(), []), max(layer.nbytes for layer in layers))
+    everyone = list(itertools.chain(*trained.values()))
+    claims.check_partitions(everyone, max(layer.nbytes for layer in layers))
     claims.check_credit(trained[2])
     claims.check_overtaking(trained[2], without=trained[0])
     claims.check_iteration_time(cut([layer.size for layer in layers], placement(n, 4)))
     killing = make_program(problem, 2, momentum=MOMENTUM, kill_at=problem.steps // 2)
-    disturbed = [of_worker for _, of_worker in lp.run(killing)["worker"]]
+    disturbed = [of_worker for _, of_worker in lp.run(killing, preload=["numpy"])["worker"]]
     claims.check_kill(disturbed, trained[2])
     done()
 

@@ -81,22 +81,25 @@ class KilledServer(SummationServer):
     ) -> None:
         self._kill_at = kill_at if lp.current().attempt == 1 else None
         super().__init__(index, workers)
-        self._is_time = threading.Event()
+        self._is_time, self._is_over = threading.Event(), threading.Event()
 
     def run(self) -> None:
         if self._kill_at is not None:
             self._is_time.wait()
-            lp.testing.crash()
+            try:
+                lp.testing.crash()
+            finally:  # reached where a thread cannot be killed
+                self._is_over.set()
 
     @lp.idempotent
     def push(self, worker: int, step: int, partition: Partition, gradient: Array) -> None:
         if self._kill_at is not None and step == self._kill_at + 1:
             self._is_time.set()  # since worker 0 has gone on
-            threading.Event().wait()
+            self._is_over.wait()
         super().push(worker, step, partition, gradient)
 
     @lp.idempotent
     def pull(self, step: int, partition: Partition) -> Array:
         if step == self._kill_at and lp.caller().worker != "worker-0":
-            threading.Event().wait()
+            self._is_over.wait()
         return super().pull(step, partition)
