@@ -40,7 +40,7 @@ def main(_: list[str]) -> None:
         claims.check_bytes(running.edges(), n, k, problem.steps * first.nbytes)
     everyone = list(itertools.chain(*trained.values()))
     claims.check_partitions(everyone, max(layer.nbytes for layer in layers))
-    claims.check_credit(trained[2])
+    claims.check_credit(everyone)
     claims.check_overtaking(trained[2], without=trained[0])
     claims.check_iteration_time(cut([layer.size for layer in layers], placement(n, 4)))
     killing = make_program(problem, 2, momentum=MOMENTUM, kill_at=problem.steps // 2)

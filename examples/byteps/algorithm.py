@@ -77,8 +77,8 @@ def train_step(
     digits: Digits,
     before: Callable[[int], None],
     send: Callable[[int, Array], None],
-) -> float:
-    """Go forward and back through a network; return the loss.
+) -> None:
+    """Go forward and back through a network.
 
     Args:
         widths, layers: The network, and the parameters of each of its layers.
@@ -91,9 +91,8 @@ def train_step(
         before(i)
         is_last = i + 1 == len(layers)
         values += networks.forward(widths[i : i + 2], layer.ravel(), values[-1], is_last)[1:]
-    loss, gradient = networks.cross_entropy(values[-1], digits)
+    _, gradient = networks.cross_entropy(values[-1], digits)
     for i in reversed(range(len(layers))):
         part = widths[i : i + 2], layers[i].ravel(), values[i : i + 2]
         gradient, of_layer = networks.backward(*part, gradient, i + 1 == len(layers))
         send(i, of_layer)
-    return loss

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import launchpad as lp
 from examples._shared.problem import Problem
+from examples.byteps.killed_server import KilledServer
 from examples.byteps.placement import placement
-from examples.byteps.server import KilledServer, SummationServer
+from examples.byteps.server import SummationServer
 from examples.byteps.worker import Worker
 
 

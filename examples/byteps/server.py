@@ -71,35 +71,3 @@ class SummationServer:
 
     def _last_step(self, partition: Partition) -> int:
         return self._sums[partition][0] if partition in self._sums else -1
-
-
-class KilledServer(SummationServer):
-    """Is killed, once, when worker 0 has all its sums of a step, and no other worker has one of them."""
-
-    def __init__(
-        self, index: int, workers: Sequence[lp.CourierClient[KeepsGradients]], kill_at: int
-    ) -> None:
-        self._kill_at = kill_at if lp.current().attempt == 1 else None
-        super().__init__(index, workers)
-        self._is_time, self._is_over = threading.Event(), threading.Event()
-
-    def run(self) -> None:
-        if self._kill_at is not None:
-            self._is_time.wait()
-            try:
-                lp.testing.crash()
-            finally:  # reached where a thread cannot be killed
-                self._is_over.set()
-
-    @lp.idempotent
-    def push(self, worker: int, step: int, partition: Partition, gradient: Array) -> None:
-        if self._kill_at is not None and step == self._kill_at + 1:
-            self._is_time.set()  # since worker 0 has gone on
-            self._is_over.wait()
-        super().push(worker, step, partition, gradient)
-
-    @lp.idempotent
-    def pull(self, step: int, partition: Partition) -> Array:
-        if step == self._kill_at and lp.caller().worker != "worker-0":
-            self._is_over.wait()
-        return super().pull(step, partition)

@@ -31,14 +31,12 @@ class Trained:
 
     Attributes:
         parameters: None if they are so many that their digest has to do.
-        losses: Of its slice of each batch.
         trace: What has happened in its queue.
         attempts: Which one each server is in, in the end.
     """
 
     sha256: str
     parameters: Array | None
-    losses: list[float]
     trace: list[Event]
     attempts: list[int]
 
@@ -62,7 +60,7 @@ class Worker:
         by_priority: bool,
         momentum: float,
     ) -> None:
-        self._problem, self._servers, self._momentum = problem, servers, momentum
+        self._problem, self._servers = problem, servers
         self._index = lp.current().replica_index
         threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._parameters = problem.first_parameters
@@ -81,20 +79,19 @@ class Worker:
         return {key: value for key, value in self._kept.items() if key[1].server == server}
 
     def run(self) -> Trained:
-        losses, size = [], self._problem.slice_size
+        size = self._problem.slice_size
         mine = slice(size * self._index, size * (self._index + 1))
         with self._threads:
             for step in range(self._problem.steps):
                 digits = self._problem.batch(step)[mine]
                 before = self._update if step else lambda layer: None
                 send = partial(self._push, step)
-                losses.append(train_step(self._problem.widths, self._layers, digits, before, send))
+                train_step(self._problem.widths, self._layers, digits, before, send)
             for layer in range(len(self._layers)):
                 self._update(layer)
         return Trained(
             hashlib.sha256(self._parameters.tobytes()).hexdigest(),
             self._parameters if self._parameters.nbytes <= RESULT_BYTES else None,
-            losses,
             self._queue.events,
             lp.broadcast(self._servers).attempt(),
         )

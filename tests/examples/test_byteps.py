@@ -205,7 +205,7 @@ BEGIN = [("ready", FIRST), ("ready", SECOND), ("sent", FIRST), ("ready", URGENT)
 BY_PRIORITY = [*BEGIN, ("sent", URGENT), ("sent", SECOND)]
 IN_ORDER = [*BEGIN, ("sent", SECOND), ("sent", URGENT)]
 ALONE = [("ready", URGENT), ("sent", URGENT)]
-TRAINED = Trained("a1", None, [], BY_PRIORITY, attempts=[1])
+TRAINED = Trained("a1", None, BY_PRIORITY, attempts=[1])
 
 
 @pytest.mark.parametrize(
