@@ -30,7 +30,7 @@ def main(_: list[str]) -> None:
     by_ranks = lp.run(all_reduce_program(problem), preload=["numpy"])["rank"]
     layers = networks.matrices(problem.widths, first)
 
-    trained = {}
+    trained = {}  # by workers whose queues have priorities, but for k = 0
     for k in (0, 2, 4):
         program = make_program(problem, k, by_priority=k > 0, momentum=MOMENTUM)
         running = lp.launch(program, preload=["numpy"])

@@ -1,18 +1,18 @@
 """Gradient descent with momentum: what workers do with a sum, and servers know nothing of."""
 
-from dataclasses import dataclass
+import numpy as np
 
 from examples._shared.digits import Array
 
 
-@dataclass
 class Momentum:
-    """Lets parameters follow mean gradients, in place; its state is the velocity."""
+    """Lets parameters follow mean gradients, in place."""
 
-    learning_rate: float
-    momentum: float
-    velocity: Array | float = 0.0
+    def __init__(self, parameters: Array, learning_rate: float, momentum: float) -> None:
+        self._parameters, self._velocity = parameters, np.zeros_like(parameters)
+        self._learning_rate, self._momentum = learning_rate, momentum
 
-    def step(self, parameters: Array, mean: Array) -> None:
-        self.velocity = self.momentum * self.velocity + mean
-        parameters -= self.learning_rate * self.velocity
+    def step(self, mean: Array) -> None:
+        self._velocity *= self._momentum
+        self._velocity += mean
+        self._parameters -= self._learning_rate * self._velocity

@@ -35,7 +35,7 @@ def train_by_all_reduce(group: lp.Collective, problem: Problem, momentum: float)
 def _train(problem: Problem, momentum: float, total: Callable[[Array, int], Array]) -> str:
     threadpoolctl.threadpool_limits(1)  # as in the workers
     parameters = problem.first_parameters
-    optimizer = Momentum(problem.learning_rate, momentum)
+    optimizer = Momentum(parameters, problem.learning_rate, momentum)
     for step in range(problem.steps):
-        optimizer.step(parameters, total(parameters, step) / problem.workers)
+        optimizer.step(total(parameters, step) / problem.workers)
     return hashlib.sha256(parameters.tobytes()).hexdigest()

@@ -16,8 +16,8 @@ def placement(n: int, k: int) -> list[float]:
     """
     if k >= n:
         return [0.0] * n + [1 / k] * k
-    shares = n * n + k * n - 2 * k
-    return [(n - k) / shares] * n + [2 * (n - 1) / shares] * k
+    whole = n * n + k * n - 2 * k
+    return [(n - k) / whole] * n + [2 * (n - 1) / whole] * k
 
 
 def traffic(n: int, shares: Sequence[float]) -> list[float]:

@@ -16,15 +16,15 @@ class KeepsGradients(Protocol):
     """What a server needs of a worker."""
 
     def kept(self, server: int) -> dict[tuple[int, Partition], Array]:
-        """Return what this worker may have pushed to a server that is not of use to all workers yet."""
+        """Return its gradients for a server, of this step and of the last, by step and partition."""
 
 
 class SummationServer:
     """Adds up the gradients that workers push, and gives each of them the sums.
 
     It saves nothing. One that is started again asks the workers for what they pushed to the one before:
-    each keeps its gradients of this step and of the last. No worker needs an older sum, since those with
-    a sum of step s + 1 show that all have pushed that, which they do when they have all sums of step s.
+    each keeps its gradients of this step and of the last. Nothing older can be missing: a worker that is
+    in step s + 2 has sums of step s + 1, so all have pushed these, and had all sums of step s before.
 
     Args:
         index: Its number among the servers.

@@ -65,8 +65,13 @@ class Worker:
         threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._parameters = problem.first_parameters
         self._layers = networks.matrices(problem.widths, self._parameters)
-        self._optimizers = [Momentum(problem.learning_rate, momentum) for _ in self._layers]
-        self._partitions = cut([layer.size for layer in self._layers], shares)
+        rates = problem.learning_rate, momentum
+        self._optimizers = [Momentum(layer, *rates) for layer in self._layers]
+        # Each begins with another server, so that not all send to the same one.
+        self._partitions = [
+            sorted(partitions, key=lambda each: (each.server - self._index) % len(shares))
+            for partitions in cut([layer.size for layer in self._layers], shares)
+        ]
         self._queue = SendQueue(self._send, CREDIT, by_priority)
         self._threads = ThreadPoolExecutor(sum(map(len, self._partitions)))
         self._sums: list[SimpleQueue[Future[tuple[Partition, Array]]]]
@@ -122,5 +127,5 @@ class Worker:
         for _ in self._partitions[layer]:
             partition, part = self._sums[layer].get().result()
             total[partition.begin : partition.end] = part
-        mean = total.reshape(self._layers[layer].shape) / self._problem.workers
-        self._optimizers[layer].step(self._layers[layer], mean)
+        total /= self._problem.workers
+        self._optimizers[layer].step(total.reshape(self._layers[layer].shape))
