@@ -96,6 +96,12 @@ EXAMPLES = [
             "holds up no other",
             "less updates lost",
         ),
+        "byteps",
+        ("star",),
+        "2020, [Jiang et al.](https://www.usenix.org/conference/osdi20/presentation/jiang)",
+        "Spare machines and workers add up gradients, in shares that make all links equally busy.",
+        "a server",
+        ("2): workers learn", "2): each machine", "earlier layer", "less logical time", "killed"),
     ),
     Example(
         "es",

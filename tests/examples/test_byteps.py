@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from examples._shared import digits, networks
+from examples._shared.problem import Problem
+from examples.byteps import claims
+from examples.byteps.algorithm import SendQueue, train_step
+from examples.byteps.logical_time import iteration_time
+from examples.byteps.on_digits import METHODS
+from examples.byteps.placement import PARTITION_BYTES, Partition, cut, placement, traffic
+from examples.byteps.server import SummationServer
+from examples.byteps.worker import CREDIT, Trained
+
+FULL = PARTITION_BYTES // 8
+FIRST, SECOND, THIRD, FOURTH = (Partition(1, 0, i * FULL, (i + 1) * FULL) for i in range(4))
+URGENT = Partition(0, 0, 0, FULL)
+ROW = lp.edges.EdgeStats(
+    "worker-0", "spare-0", "push", 1, 1, 0, 0, 100, 10, 0, 0, 0, 0, is_exact=True
+)
+
+
+def shares_in_units(servers: int, units: int) -> Iterator[list[int]]:
+    """All ways to give so many units to servers."""
+    for bars in itertools.combinations(range(units + servers - 1), servers - 1):
+        ends = [-1, *bars, units + servers - 1]
+        yield [end - begin - 1 for begin, end in itertools.pairwise(ends)]
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (3, 0), (3, 1), (3, 2), (3, 3), (2, 3)])
+def test_no_other_placement_keeps_the_busiest_machine_less_busy(n, k) -> None:
+    units = n * n + k * n - 2 * k if k <= n else k  # in which the best one is whole numbers
+
+    least = min(
+        max(traffic(n, [share / units for share in shares]))
+        for shares in shares_in_units(n + k, units)
+    )
+
+    assert max(traffic(n, placement(n, k))) == pytest.approx(least, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "k"), [(n, k) for n in (2, 4, 7) for k in range(n + 1)])
+def test_every_machine_is_as_busy_as_the_paper_says(n, k) -> None:
+    shares = placement(n, k)
+
+    assert sum(shares) == pytest.approx(1)
+    assert np.allclose(traffic(n, shares), 2 * n * (n - 1) / (n * n + k * n - 2 * k))
+
+
+@pytest.mark.parametrize("k", [0, 2, 4])
+def test_partitions_are_each_servers_share_of_each_layer_and_4_mb_at_most(k) -> None:
+    sizes, shares = [1000, 5_000_000, 30], placement(4, k)
+
+    layers = cut(sizes, shares)
+
+    for size, partitions in zip(sizes, layers, strict=True):
+        by_server = np.zeros(4 + k)
+        for each in partitions:
+            by_server[each.server] += each.end - each.begin
+        assert [*partitions[0][2:3], *(each.end for each in partitions)] == [
+            *(each.begin for each in partitions),
+            size,
+        ]
+        assert np.abs(by_server - size * np.array(shares)).max() <= 1
+    assert max(each.n_bytes for each in layers[1]) == 4_096_000
+
+
+@pytest.mark.parametrize(
+    ("by_priority", "order"),
+    [(True, [FIRST, URGENT, SECOND, THIRD]), (False, [FIRST, SECOND, THIRD, URGENT])],
+)
+def test_the_first_layer_overtakes_what_waits_for_credit(by_priority, order) -> None:
+    sent: list[Partition] = []
+    queue = SendQueue(sent.append, credit=PARTITION_BYTES, by_priority=by_priority)
+
+    queue.put([FIRST, SECOND, THIRD])
+    queue.put([URGENT])
+    for i in range(4):
+        assert len(sent) == i + 1
+        queue.arrived(sent[i])
+
+    assert sent == order
+
+
+def test_as_many_partitions_are_under_way_as_there_is_credit_for() -> None:
+    sent: list[Partition] = []
+    queue = SendQueue(sent.append, credit=2 * PARTITION_BYTES + 1)
+
+    queue.put([FIRST, SECOND, THIRD, FOURTH])
+    assert sent == [FIRST, SECOND]
+    queue.arrived(SECOND)
+
+    assert sent == [FIRST, SECOND, THIRD]
+
+
+def test_a_partition_that_is_larger_than_the_credit_goes_alone() -> None:
+    sent: list[Partition] = []
+
+    SendQueue(sent.append, credit=10).put([FIRST, SECOND])
+
+    assert sent == [FIRST]
+
+
+@pytest.mark.parametrize(("by_priority", "time"), [(True, 6), (False, 7)])
+def test_an_iteration_takes_less_logical_time_if_the_first_layer_overtakes(
+    by_priority, time
+) -> None:
+    # Backward until 2, the link from 1 to 5; forward from 4 or from 5 on.
+    layers = [[URGENT], [FIRST, SECOND, THIRD]]
+
+    assert iteration_time(layers, CREDIT, by_priority) == time
+
+
+def test_a_train_step_gives_the_gradient_of_the_whole_network_from_the_last_layer_on() -> None:
+    problem = Problem(digits.Digits(np.ones((9, 64)), np.arange(9)), slice_size=6)
+    widths, parameters = (64, 5, 4, 10), networks.first_parameters((64, 5, 4, 10))
+    calls, made = [], []
+
+    train_step(
+        widths,
+        networks.matrices(widths, parameters),
+        problem.batch(0),
+        before=calls.append,
+        send=lambda layer, gradient: made.append((layer, gradient)),
+    )
+
+    assert calls == [0, 1, 2]
+    assert [layer for layer, _ in made] == [2, 1, 0]
+    expected = networks.gradient(widths, parameters, problem.batch(0))
+    assert np.array_equal(np.concatenate([gradient for _, gradient in reversed(made)]), expected)
+
+
+class FakeWorker:
+    """Has kept some gradients for any server."""
+
+    def __init__(self, *kept: tuple[int, float]) -> None:
+        self._kept = {(step, URGENT): np.array([value]) for step, value in kept}
+
+    def kept(self, server: int):
+        return self._kept
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[..., SummationServer]]:
+    with lp.testing.worker("spare"):
+        yield lambda n: SummationServer(0, [FakeWorker()] * n)
+
+
+def test_a_server_adds_up_in_the_workers_order_whichever_comes_first(make_server) -> None:
+    gradients = np.random.default_rng(0).normal(size=(3, 50))
+    expected = (gradients[0] + gradients[1]) + gradients[2]
+
+    for order in itertools.permutations(range(3)):
+        server = make_server(3)
+        for worker in order:
+            server.push(worker, 0, URGENT, gradients[worker])
+        assert np.array_equal(server.pull(0, URGENT), expected)
+
+
+def test_a_server_gives_a_sum_when_all_have_pushed_and_counts_each_once(make_server) -> None:
+    server = make_server(2)
+
+    with ThreadPoolExecutor(1) as pool:
+        server.push(0, 0, URGENT, np.array([1.0]))
+        server.push(0, 0, URGENT, np.array([1.0]))  # made again
+        early = pool.submit(server.pull, 0, URGENT)
+        assert not early.done()
+        server.push(1, 0, URGENT, np.array([2.0]))
+        assert early.result(timeout=5) == [3.0]
+    server.push(1, 0, URGENT, np.array([2.0]))  # made again, too late
+    server.push(0, 1, URGENT, np.array([5.0]))
+    server.push(1, 1, URGENT, np.array([6.0]))
+
+    assert server.pull(1, URGENT) == [11.0]
+
+
+def test_a_server_that_was_killed_has_the_sums_of_gradients_that_workers_kept() -> None:
+    ahead, behind = FakeWorker((6, 1.0), (7, 2.0), (8, 3.0)), FakeWorker((6, 10.0), (7, 20.0))
+
+    with lp.testing.worker("spare", attempt=2):
+        server = SummationServer(0, [ahead, behind])
+
+        assert server.pull(7, URGENT) == [22.0]  # which the one behind has not got yet
+        server.push(1, 8, URGENT, np.array([30.0]))
+        assert server.pull(8, URGENT) == [33.0]
+
+
+def test_traffic_is_what_goes_between_machines() -> None:
+    beside = replace(ROW, server="worker-0")
+
+    assert claims.over_links(lp.edges.Edges((ROW, beside))) == {
+        "spare-0": (10, 100),
+        "worker-0": (100, 10),
+    }
+
+
+BEGIN = [("ready", FIRST), ("ready", SECOND), ("sent", FIRST), ("ready", URGENT)]
+BY_PRIORITY = [*BEGIN, ("sent", URGENT), ("sent", SECOND)]
+IN_ORDER = [*BEGIN, ("sent", SECOND), ("sent", URGENT)]
+ALONE = [("ready", URGENT), ("sent", URGENT)]
+TRAINED = Trained("a1", None, BY_PRIORITY, attempts=[1])
+
+
+@pytest.mark.parametrize(
+    ("claim", "arguments", "wrong"),
+    [
+        (claims.check_sums, ["", [TRAINED], "a1", ["b2"]], "a1, b2"),
+        (claims.check_sums, ["", [TRAINED, replace(TRAINED, sha256="b2")], "a1", []], "a1, b2"),
+        (claims.check_bytes, [lp.edges.Edges((ROW,)), 2, 0, 100], "0.1000 to 1.0000, on 2"),
+        (claims.check_partitions, [[TRAINED], PARTITION_BYTES], "of a layer of 4,096,000"),
+        (claims.check_credit, [[TRAINED]], "12,288,000"),
+        (claims.check_iteration_time, [[[URGENT]]], "3.000 in place of 3.000"),
+        (claims.check_kill, [[TRAINED], [TRAINED]], "attempts of servers: \\[1\\]"),
+        (
+            claims.check_kill,
+            [[replace(TRAINED, sha256="b2", attempts=[2])], [TRAINED]],
+            "0 of 1 workers",
+        ),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_refused(claim, arguments, wrong) -> None:
+    with pytest.raises(ArithmeticError, match=wrong):
+        claim(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("with_priority", "without", "wrong"),
+    [
+        (IN_ORDER, IN_ORDER, "while one of an earlier layer waits"),
+        (ALONE, ALONE, "overtaken others 0 times"),
+        (BY_PRIORITY, BY_PRIORITY, "as they are made; 1 times"),
+    ],
+)
+def test_an_order_that_is_not_the_one_claimed_is_refused(with_priority, without, wrong) -> None:
+    traces = [replace(TRAINED, trace=trace) for trace in (with_priority, without)]
+
+    with pytest.raises(ArithmeticError, match=wrong):
+        claims.check_overtaking([traces[0]], without=[traces[1]])
+
+
+@pytest.mark.slow
+def test_byteps_learns_the_common_problem_as_one_process_does_also_when_a_server_is_killed(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["digits", "--lp_launch_type=local_mp"])
+    problem = Problem(steps=20)
+
+    learned = METHODS["byteps"](problem, True)
+
+    assert np.abs(learned.parameters - problem.train_alone()).max() <= 1e-12
+
+
+@pytest.mark.slow
+def test_byteps_holds_what_the_paper_claims_also_when_a_server_is_killed(
+    run_system, launch_type
+) -> None:
+    printed = run_system("byteps", launch_type)
+
+    for setting, least in (("(4, 0)", "1.5000"), ("(4, 2)", "1.2000"), ("(4, 4)", "1.0000")):
+        assert f"ok    (n, k) = {setting}: workers learn the same bits" in printed
+        assert f"ok    (n, k) = {setting}: each machine sends and gets" in printed
+        assert f"= {least} of the gradients" in printed
+    assert "ok    no partition leaves while one of an earlier layer waits" in printed
+    assert "4 of 4 workers equal the undisturbed ones" in printed
+    assert "attempts of servers: [1, 1, 1, 1, 2, 1]" in printed
