@@ -85,6 +85,14 @@ EXAMPLES = [
         flags=("--kill_shard_at=150",),
     ),
     Example(
+        "byteps",
+        ("star",),
+        "2020, [Jiang et al.](https://www.usenix.org/conference/osdi20/presentation/jiang)",
+        "Spare machines and workers add up gradients, in shares that make all links equally busy.",
+        "a server",
+        ("2): workers learn", "2): each machine", "earlier layer", "less logical time", "killed"),
+    ),
+    Example(
         "elephas",
         ("star",),
         "2015, [Pumperla](https://github.com/danielenricocahall/elephas)",
@@ -96,12 +104,6 @@ EXAMPLES = [
             "holds up no other",
             "less updates lost",
         ),
-        "byteps",
-        ("star",),
-        "2020, [Jiang et al.](https://www.usenix.org/conference/osdi20/presentation/jiang)",
-        "Spare machines and workers add up gradients, in shares that make all links equally busy.",
-        "a server",
-        ("2): workers learn", "2): each machine", "earlier layer", "less logical time", "killed"),
     ),
     Example(
         "es",
