@@ -1,13 +1,14 @@
-"""What Angel computes, without launchpad: sparse logistic regression, and weights that are cut into parts.
+"""What Angel computes with, without launchpad: weights in parts, functions of them, and what workers do.
 
-A worker pulls only the weights of the keys in its batch, and pushes the gradient of just these.
+A worker pulls only the weights of the keys that occur in its batch, and pushes the gradient of just these.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +26,32 @@ PSFUNCS: dict[str, tuple[Callable[[Array], float], Callable[[Sequence[float]], f
 """Functions of the weights: what is computed of each part, where it is, and of what comes of the parts."""
 
 
-class Task(Protocol):
-    """What one worker learns from, in clocks, which others call iterations."""
+@dataclass(frozen=True)
+class Task(ABC):
+    """What one worker learns from, in clocks, which others call iterations.
 
-    size: int  # how many weights there are; they begin as zeros
-    rate: float  # how far the mean of the workers' gradients is followed
+    Attributes:
+        size: How many weights there are; they begin as zeros.
+        rate: How far the mean of the workers' gradients is followed.
+        unit_s: How long a worker sleeps at each clock, as if it computed; several times that if it is slow.
+    """
+
+    size: int
+    rate: float
     clocks: int
-    unit_s: float  # how long a worker sleeps at each clock, as if it computed; a straggler several times
+    unit_s: float
 
-    def keys(self, clock: int) -> Keys: ...
-    def gradient(self, weights: Array, clock: int) -> Array: ...
-    def is_slow(self, clock: int) -> bool: ...
+    @abstractmethod
+    def keys(self, clock: int) -> Keys:
+        """Return the keys that occur at this clock, sorted."""
+
+    @abstractmethod
+    def gradient(self, weights: Array, clock: int) -> Array:
+        """Return the gradient of the mean loss by the weights of `keys(clock)`."""
+
+    def is_slow(self, clock: int) -> bool:
+        """Whether this worker is a straggler at this clock."""
+        return False
 
 
 class Weights:
@@ -55,7 +71,7 @@ class Weights:
             self.values[keys] -= rate * gradient
 
     def __getstate__(self) -> tuple[Any, ...]:
-        used = np.flatnonzero(self.values)
+        used = np.flatnonzero(self.values != 0).astype(np.int32)
         return len(self.values), used, self.values[used], self.waiting
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -64,59 +80,9 @@ class Weights:
         self.values[used] = values
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Examples: the keys that each has, those of one after those of the other, and a label, 0 or 1."""
-
-    keys: Keys
-    lengths: Keys
-    labels: Array
-
-    def __getitem__(self, chosen: Keys | slice) -> Rows:
-        ends = np.cumsum(self.lengths)[chosen]
-        parts = [self.keys[e - n : e] for e, n in zip(ends, self.lengths[chosen], strict=True)]
-        return Rows(np.concatenate(parts), self.lengths[chosen], self.labels[chosen])
-
-    def scores(self, weights: Array, at: Keys) -> Array:
-        """Return the scores; `at` says where in `weights` that of each key is. Long rows weigh no more."""
-        rows = np.repeat(np.arange(len(self.labels)), self.lengths)
-        return np.bincount(rows, weights[at], len(self.labels)) / np.sqrt(self.lengths)
-
-
-@dataclass(frozen=True)
-class LogisticRegression:
-    """A worker's share of the rows, from which it draws a batch at each clock."""
-
-    rows: Rows
-    worker: int
-    size: int
-    clocks: int
-    rate: float = 100.0
-    batch_size: int = 64
-    unit_s: float = 0.002
-
-    def batch(self, clock: int) -> Rows:
-        rng = np.random.default_rng([self.worker, clock])
-        return self.rows[rng.choice(len(self.rows.labels), self.batch_size)]
-
-    def keys(self, clock: int) -> Keys:
-        """Return the keys that occur in the batch, sorted."""
-        return np.unique(self.batch(clock).keys)
-
-    def gradient(self, weights: Array, clock: int) -> Array:
-        """Return the gradient of the mean loss by the weights of `keys(clock)`."""
-        batch = self.batch(clock)
-        at = np.searchsorted(self.keys(clock), batch.keys)
-        errors = 1 / (1 + np.exp(-batch.scores(weights, at))) - batch.labels
-        by_row = errors / np.sqrt(batch.lengths) / self.batch_size
-        return np.bincount(at, np.repeat(by_row, batch.lengths), len(weights))
-
-    def is_slow(self, clock: int) -> bool:
-        """Whether the worker is a straggler at this clock: now and then every one is."""
-        return bool(np.random.default_rng([self.worker, clock, 1]).random() < 0.25)
-
-
 def add(parts: Sequence[Sparse]) -> Sparse:
     """Return the sum of sparse vectors."""
     keys, at = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
-    return keys, np.bincount(at, np.concatenate([values for _, values in parts]))
+    total = np.zeros(len(keys))
+    np.add.at(total, at, np.concatenate([values for _, values in parts]))
+    return keys, total

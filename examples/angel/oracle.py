@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from examples._shared.digits import Array
-from examples.angel.algorithm import Rows, Task
+from examples.angel.algorithm import Task
+from examples.angel.regression import Rows
 
 
 def train(tasks: Sequence[Task]) -> Array:

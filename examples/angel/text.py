@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from examples.angel.algorithm import Rows
+from examples.angel.regression import Rows
 
 SIZE = 1 << 20  # of the hashed vocabulary of words and pairs of words
 LINES = 20  # of a passage
