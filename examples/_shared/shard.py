@@ -40,6 +40,8 @@ class ShardState(Generic[Value]):
         self._first = self.applied.copy()
         self._n_seen: dict[tuple[int, int], int] = {}  # updates of others, by worker and its update
         self.changed = threading.Condition()
+        self._stop = lp.stop_event()
+        lp.register_stop_handler(self._wake)
         if lp.current().is_resumed:
             print(f"resumes after {self.applied.sum()} updates")
 
@@ -82,10 +84,21 @@ class ShardState(Generic[Value]):
 
         Returns:
             Whether there was anything to wait for.
+
+        Raises:
+            Stopped: this attempt has ended; where it is a thread, nothing else would end the wait.
         """
         is_late = bool(self.applied.min() < clock - staleness)
-        self.changed.wait_for(lambda: self.applied.min() >= clock - staleness)
+        self.changed.wait_for(
+            lambda: self._stop.is_set() or self.applied.min() >= clock - staleness
+        )
+        if self._stop.is_set():
+            raise lp.Stopped(f"{lp.current().name} has ended: clock {clock} is not waited for")
         return is_late
+
+    def _wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
 
     @staticmethod
     def _others(clocks: npt.NDArray[np.int64], worker: int) -> int:
