@@ -12,8 +12,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from examples.on_digits import table
+
 HERE = Path(__file__).parent
 CHECKED = "checked.json"
+ON_DIGITS = "on_digits.json"
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ def page() -> str:
         f" | {each.killed} | {backends(each)} |"
         for each in EXAMPLES
     ]
-    return PAGE.format(subgraphs="\n".join(subgraphs), rows="\n".join(rows))
+    on_digits = table(json.loads((HERE / ON_DIGITS).read_text()))
+    return PAGE.format(subgraphs="\n".join(subgraphs), rows="\n".join(rows), on_digits=on_digits)
 
 
 def lines(example: Example) -> str:
@@ -179,15 +183,10 @@ def backends(example: Example) -> str:
     return "threads, processes, Ray, Kubernetes" if runs_on_all else "threads, processes"
 
 
-def run(example: Example) -> None:
-    """Run it as processes, and keep what it has checked."""
-    flags = [
-        *example.flags,
-        "--quick",
-        "--lp_launch_type=local_mp",
-        f"--json={HERE / example.name / CHECKED}",
-    ]
-    subprocess.run([sys.executable, "-m", f"examples.{example.name}", *flags], check=True)
+def run(module: str, results: str, *flags: str) -> None:
+    """Run it as processes, and keep what it has checked or found."""
+    command = [sys.executable, "-m", f"examples.{module}", "--lp_launch_type=local_mp", *flags]
+    subprocess.run([*command, f"--json={HERE / results}"], check=True)
 
 
 PAGE = """\
@@ -217,6 +216,15 @@ Lines are those of `algorithm.py` / `program.py` / all files; backends those on 
 | example, year and paper | the idea | lines | what a machine has checked | survives the kill of | backends |
 |---|---|---|---|---|---|
 {rows}
+
+## One problem by every parameter server
+
+`python -m examples.on_digits` has each train softmax regression with four workers, on the same slices of the
+same batches: undisturbed, and with a kill half-way. Bytes are all that goes over edges. Staleness is how many
+updates of others came between what a worker got and its own. "From one process" is how far the parameters are
+from what one process learns from whole batches, for the length of these.
+
+{on_digits}
 """
 
 
@@ -226,5 +234,6 @@ if __name__ == "__main__":
     if parser.parse_args().run:
         for each in EXAMPLES:
             if each.shown:
-                run(each)
+                run(each.name, f"{each.name}/{CHECKED}", "--quick", *each.flags)
+        run("on_digits", ON_DIGITS)
     (HERE / "README.md").write_text(page())

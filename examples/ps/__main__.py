@@ -1,14 +1,12 @@
 """Run it: python -m examples.ps --mode=sync --lp_launch_type=local_mp."""
 
-import time
-
 from absl import app, flags
 
 import launchpad as lp
 from examples._shared.checks import done
 from examples._shared.problem import Problem
 from examples.ps.claims import check_learned
-from examples.ps.program import SHARDS, make_program
+from examples.ps.program import SHARDS, kill_a_shard, make_program
 
 MODE = flags.DEFINE_enum("mode", "sync", list(SHARDS), "Whether workers wait for each other.")
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers compute gradients.", 1)
@@ -28,16 +26,6 @@ def main(_: list[str]) -> None:
         kill_a_shard(running, KILL_SHARD_AT.value)
     check_learned(running.results("worker")[0], problem, MODE.value)
     done()
-
-
-def kill_a_shard(running: lp.Running, step: int) -> None:
-    """Wait until the first shard has come so far, and kill one."""
-    with running.client("shard") as shard:
-        while min(shard.applied()) < step:
-            time.sleep(0.001)
-    with lp.testing.KillWorkers(running, ["shard"], at_most=1) as kills:
-        running.wait()
-    print(kills)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ The mode decides only what a shard does with a gradient; the workers' code is th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,6 +74,8 @@ def make_program(
     order: lp.edges.Record | lp.edges.Replay | None = None,
 ) -> lp.Program:
     """Return the graph: workers → shards, which take gradients as they come or in a recorded order."""
+    if order is not None and mode != "async":
+        raise ValueError(f"no order can be kept to in mode {mode!r}, where calls wait for others")
     program = lp.Program("ps")
     with program.group("shard", restart=lp.RestartPolicy()):
         handles = [
@@ -87,3 +90,13 @@ def make_program(
         for _ in range(problem.workers):
             program.add_node(lp.PyClassNode(Worker, problem, handles))
     return program
+
+
+def kill_a_shard(running: lp.Running, step: int) -> None:
+    """Wait until the first shard has come so far, and kill one."""
+    with running.client("shard") as shard:
+        while min(shard.applied()) < step:
+            time.sleep(0.001)
+    with lp.testing.KillWorkers(running, ["shard"], at_most=1) as kills:
+        running.wait()
+    print(kills)

@@ -54,7 +54,8 @@ class AsyncShard(Shard):
     def push(self, worker: int, step: int, gradient: Array) -> Array:
         with self._state.update(worker, step) as is_new:
             if is_new:
-                self._state.value -= self._learning_rate * gradient
+                # Each worker's is one of the gradients of which SyncShard follows the mean.
+                self._state.value -= self._learning_rate * gradient / len(self._state.applied)
         with self._state.changed:
             # A method may block: the server takes the other workers' calls in other threads.
             self._state.wait(step + 1, self.slack)

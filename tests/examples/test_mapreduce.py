@@ -119,16 +119,12 @@ def test_mapreduce_counts_the_words_of_any_folder(run_example, launch_type, fold
 
 @pytest.mark.timeout(CHECK_EVERY_S + 20)
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_mapreduce_counts_exactly_although_workers_are_killed(
-    run_example, local_type, seed
-) -> None:
-    chaos = ("--chaos=0.2", f"--chaos_seed={seed}")
-    done = run_example("mapreduce", local_type, *chaos)
+def test_mapreduce_counts_exactly_although_workers_are_killed(run_example, local_type) -> None:
+    done = run_example("mapreduce", local_type, "--chaos=0.2", "--mappers=3", "--reducers=3")
 
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout
-    killed = re.search(rf"(\d+) kills \(seed {seed}\): ", done.stdout)
+    killed = re.search(r"(\d+) kills \(seed 0\): ", done.stdout)
     assert killed is not None
     assert int(killed[1]) > 0
 
@@ -143,14 +139,6 @@ def test_mapreduce_counts_exactly_on_a_cluster_although_workers_are_killed(
     assert done.returncode == 0, done.stderr
     assert "the counts agree" in done.stdout
     assert "3 kills (seed 0): " in done.stdout
-
-
-@pytest.mark.slow
-def test_mapreduce_counts_the_words_of_the_standard_library(run_example, local_type) -> None:
-    done = run_example("mapreduce", local_type, "--mappers=3", "--reducers=3")
-
-    assert done.returncode == 0, done.stderr
-    assert "the counts agree" in done.stdout
 
 
 def test_mapreduce_reports_a_mapper_that_cannot_be_built(

@@ -18,7 +18,7 @@ from examples.ps.claims import (
     check_equals_large_batch,
     check_staleness,
 )
-from examples.ps.program import make_program
+from examples.ps.program import SHARDS, make_program
 from examples.ps.shards import AsyncShard, Shard, SspShard, SyncShard
 
 
@@ -46,7 +46,7 @@ def test_gradients_of_all_workers_are_that_of_the_batch(problem: Problem) -> Non
 def test_async_shard_applies_a_gradient_at_once() -> None:
     shard = AsyncShard(np.zeros(2), workers=2, learning_rate=0.5)
 
-    parameters = shard.push(0, 0, np.array([2.0, 4.0]))
+    parameters = shard.push(0, 0, np.array([4.0, 8.0]))
 
     assert np.array_equal(parameters, [-1.0, -2.0])
     assert np.array_equal(shard.parameters(), parameters)
@@ -91,7 +91,7 @@ def test_sync_shard_answers_when_all_gradients_are_in() -> None:
 
 @pytest.mark.usefixtures("in_a_worker")
 def test_ssp_shard_answers_once_the_slowest_is_near_enough() -> None:
-    shard = SspShard(np.zeros(1), workers=2, learning_rate=1.0)
+    shard = SspShard(np.zeros(1), workers=2, learning_rate=2.0)
 
     with ThreadPoolExecutor(1) as pool:
         ahead = [shard.push(0, step, np.array([1.0])) for step in range(2)]
@@ -176,34 +176,30 @@ def test_make_program_refuses_an_unknown_mode(problem: Problem) -> None:
         make_program(problem, mode="sideways")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("workers", "shards"), [(1, 1), (4, 3)])
-def test_ps_in_sync_equals_large_batch_training(run_example, local_type, workers, shards) -> None:
-    done = run_example(
-        "ps", local_type, "--mode=sync", f"--workers={workers}", f"--shards={shards}"
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert "ok    workers in step learn what one process learns from large batches" in done.stdout
-    assert "ok    of 359 held-out digits 0.95 are read at least" in done.stdout
-    assert "the answer is right" in done.stdout
+def test_make_program_refuses_to_record_calls_that_wait_for_each_other(problem, tmp_path) -> None:
+    with pytest.raises(ValueError, match="no order can be kept to in mode 'ssp'"):
+        make_program(problem, "ssp", order=lp.edges.Record(tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launch_type", "mode"),
-    [*product(["local_mt", "local_mp", "ray"], ["sync", "async"]), ("kubernetes", "sync")],
+    [*product(["local_mt", "ray", "kubernetes"], ["sync", "ssp"]), *product(["local_mp"], SHARDS)],
     indirect=["launch_type"],
 )
 def test_ps_goes_on_when_a_shard_is_killed_and_counts_every_gradient_once(
     run_example, launch_type, mode
 ) -> None:
-    done = run_example("ps", launch_type, f"--mode={mode}", "--kill_shard_at=150")
+    workers, shards = (3, 3) if mode == "sync" else (4, 2)
+    graph = f"--workers={workers}", f"--shards={shards}"
+    done = run_example("ps", launch_type, f"--mode={mode}", *graph, "--kill_shard_at=150")
 
     assert done.returncode == 0, done.stderr
     assert "1 kills" in done.stdout
-    assert re.search(r"shard-0 +\| resumes after \d+ gradients", done.stdout)
-    assert "each once: 1600 + 1600" in done.stdout
+    assert re.search(r"shard-0 +\| resumes after \d+ updates", done.stdout)
+    assert f"each once: {' + '.join([str(400 * workers)] * shards)}\n" in done.stdout
+    assert (mode == "sync") == ("what one process learns from large batches" in done.stdout)
+    assert (mode == "ssp") == ("at most 15 gradients come between" in done.stdout)
     assert "the answer is right" in done.stdout
 
 

@@ -1,0 +1,86 @@
+"""One problem by every parameter server, as a table: python -m examples.on_digits --lp_launch_type=local_mp.
+
+Each trains softmax regression on the same slices of the same batches, undisturbed and with a kill half-way.
+"""
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+from examples._shared import digits, networks
+from examples._shared.checks import JSON, QUICK
+from examples._shared.digits import Array
+from examples._shared.problem import Learned, Problem
+
+SYSTEMS = ["ps"]
+ONLY = flags.DEFINE_list("only", SYSTEMS, "Which systems.")
+Row = tuple[str, str, str, str, str, str]
+HEAD: Row = (
+    "method",
+    "held-out digits read",
+    "bytes a step and worker",
+    "staleness at most",
+    "from one process",
+    "after a kill",
+)
+
+
+def main(_: list[str]) -> None:
+    """Train by one after the other, then print the table."""
+    problem = Problem(steps=100 if QUICK.value else 400)
+    alone = problem.train_alone()
+    rows: list[Row] = [("one process", accuracy(alone, problem), "0", "0", "0", "–")]
+    for system in ONLY.value:
+        for method, train in importlib.import_module(
+            f"examples.{system}.on_digits"
+        ).METHODS.items():
+            rows.append(row(method, train, problem, alone))
+    print(table(rows))
+    if JSON.value:
+        Path(JSON.value).write_text(json.dumps(rows, indent=1, ensure_ascii=False))
+
+
+def row(
+    method: str, train: Callable[[Problem, bool], Learned], problem: Problem, alone: Array
+) -> Row:
+    """Train twice, the second time with a kill; returns what came of it."""
+    undisturbed, disturbed = train(problem, False), train(problem, True)
+    n_bytes = undisturbed.edges.total().bytes_sent + undisturbed.edges.total().bytes_received
+    if np.array_equal(undisturbed.parameters, disturbed.parameters):
+        after_a_kill = "the same bits"
+    else:
+        read, far = accuracy(disturbed.parameters, problem), distance(disturbed.parameters, alone)
+        after_a_kill = f"{read} read, {far} from one process"
+    return (
+        method,
+        accuracy(undisturbed.parameters, problem),
+        f"{n_bytes / problem.steps / problem.workers:,.0f}",
+        str(undisturbed.staleness),
+        distance(undisturbed.parameters, alone),
+        after_a_kill,
+    )
+
+
+def accuracy(parameters: Array, problem: Problem) -> str:
+    """Return the share of the held-out digits that are read right."""
+    return f"{networks.accuracy(problem.widths, parameters, digits.load()[1]):.3f}"
+
+
+def distance(parameters: Array, alone: Array) -> str:
+    """Return how far the parameters are from those of one process, for the length of these."""
+    return f"{np.linalg.norm(parameters - alone) / np.linalg.norm(alone):.2g}"
+
+
+def table(rows: list[Row]) -> str:
+    """Return them as a table of Markdown."""
+    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+    lines = [HEAD, tuple("-" * width for width in widths), *rows]
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    app.run(main)
