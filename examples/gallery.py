@@ -85,6 +85,14 @@ EXAMPLES = [
         flags=("--kill_shard_at=150",),
     ),
     Example(
+        "angel",
+        ("star", "gang"),
+        "2018, [Jiang et al.](https://doi.org/10.1093/nsr/nwx018)",
+        "Workers pull only weights that occur in their batch; clocks in the shards say who waits for whom.",
+        "a shard",
+        ("bits that one process", "psFunc costs", "SSP takes less", "killed"),
+    ),
+    Example(
         "es",
         ("fan",),
         "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
