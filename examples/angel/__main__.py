@@ -29,6 +29,7 @@ def main(_: list[str]) -> None:
 
     def train(name: str, staleness: float, **how: Any) -> Trial:
         running = lp.launch(make_program(tasks, staleness, **how))
+        running.wait()
         trial = Trial(name, staleness, running.results("worker"), running.edges())
         claims.check_gaps(trial)
         return trial

@@ -33,6 +33,7 @@ def train(problem: Problem, kill: bool, staleness: float = 1, group_size: int = 
     tasks = [ReadDigits(*shape, problem, i) for i in range(problem.workers)]
     kills = [problem.steps // 2] if kill else []
     running = lp.launch(make_program(tasks, staleness, group_size, kills=kills))
+    running.wait()
     outcome = running.results("worker")[0].outcome
     most = max(shard.staleness for shard in outcome.shards)
     return Learned(outcome.weights.values, most, running.edges())

@@ -31,7 +31,7 @@ def make_program(
         raise ValueError(f"{len(tasks)} workers cannot be in groups of {group_size}")
     size, rate, pushing = tasks[0].size, tasks[0].rate / len(tasks), len(tasks) // group_size
     program = lp.Program("angel")
-    again = lp.RestartPolicy(max_restarts=max(len(kills), 3), backoff=0)
+    again = lp.RestartPolicy(max_restarts=3 + len(kills), backoff=0)
     with program.group("shard", restart=again):
         handles = [
             program.add_node(lp.CourierNode(Shard, size, pushing, rate, staleness, kills))

@@ -207,14 +207,24 @@ def test_groups_that_leave_workers_over_are_refused(task: LogisticRegression) ->
 
 
 def trial(
-    staleness: float = BSP, *gets: Get, weights: Sequence[float] = (1.0, 0.0), attempt: int = 11
+    staleness: float = BSP,
+    *gets: Get,
+    attempt: int = 11,
+    n_weights: int = 2,
+    received: dict[str, int] | None = None,
+    trace: Sequence[Event] = (),
 ) -> Trial:
-    """Return a training of one shard as its worker reports it."""
-    found = Weights(len(weights))
-    found.values[:] = weights
+    """Return a training as its worker reports it, who pulled 100 weights; with the bytes of some methods."""
+    found = Weights(n_weights)
+    found.values[0] = 1
     shard = Report(list(gets), [3, 3], 0, attempt)
     outcome = Outcome(found, {"dot(w, w)": 1.0, "max(w)": 1.0, "nonzeros": 1.0}, [shard])
-    return Trial("it", staleness, [Trained([], 100, 0.0, outcome)], lp.edges.Edges([]))
+    rows = [
+        lp.edges.EdgeStats("worker-0", "shard-0", method, 1, 1, 0, 0, 0, n_bytes, 0, 0, 0, 0, True)
+        for method, n_bytes in (received or {}).items()
+    ]
+    trained = Trained(list(trace), 100, 0.0, outcome)
+    return Trial("it", staleness, [trained], lp.edges.Edges(rows))
 
 
 def test_check_refuses_a_pull_that_was_answered_too_early() -> None:
@@ -243,6 +253,42 @@ def test_check_refuses_a_shard_that_was_not_killed_as_often_as_it_was_to_be() ->
 
     with pytest.raises(ArithmeticError, match=r"ended in attempts \[10\]"):
         claims.check_killed(trial(attempt=10), 10)
+
+
+def test_check_refuses_a_pull_of_some_weights_that_costs_as_much_as_one_of_all() -> None:
+    claims.check_pulled([trial(n_weights=1000, received={"weights": 8000, "get": 840})])
+
+    with pytest.raises(ArithmeticError, match=r"to 5 %; 8\.00 to 80\.00 bytes"):
+        claims.check_pulled([trial(n_weights=1000, received={"weights": 8000, "get": 8000})])
+
+
+def test_check_refuses_a_psfunc_that_costs_more_at_a_larger_shard() -> None:
+    large, small = ({"weights": n, "compute": 100} for n in (8000, 2000))
+    claims.check_psfuncs([trial(received=large), trial(received=small)])
+
+    with pytest.raises(ArithmeticError, match="400 of 8000 bytes and 100 of 2000 bytes"):
+        claims.check_psfuncs([trial(received=large | {"compute": 400}), trial(received=small)])
+
+
+def test_check_refuses_slack_that_saves_no_time() -> None:
+    # A single worker waits for nobody but its own pushes, and in BSP its pulls wait for those.
+    trace = [Event("ask", 0), Event("pull", 0, 1), Event("ask", 1), Event("quick", 0)]
+    trace += [Event("push", 0), Event("pull", 1, 1), Event("quick", 1), Event("push", 1)]
+    bsp, ssp = trial(BSP, trace=trace), trial(1, trace=trace)
+    claims.check_time(bsp, ssp, ssp)
+
+    with pytest.raises(ArithmeticError, match="4, 4, it 3 units"):
+        claims.check_time(bsp, bsp, ssp)
+
+
+def test_check_refuses_weights_that_tell_too_few_passages_right() -> None:
+    rows = Rows(np.array([0, 1] * 5), np.ones(10, int), np.array([1.0, 0.0] * 5))
+    claims.check_accuracy([trial()], rows)
+
+    with pytest.raises(ArithmeticError, match=r"it 0\.800; always the same answer 0\.500"):
+        claims.check_accuracy(
+            [trial()], replace(rows, labels=np.array([1.0, 0.0] * 4 + [0.0, 1.0]))
+        )
 
 
 @pytest.mark.slow
