@@ -93,6 +93,14 @@ EXAMPLES = [
         ("2): workers learn", "2): each machine", "earlier layer", "less logical time", "killed"),
     ),
     Example(
+        "angel",
+        ("star", "gang"),
+        "2018, [Jiang et al.](https://doi.org/10.1093/nsr/nwx018)",
+        "Workers pull only weights that occur in their batch; clocks in the shards say who waits for whom.",
+        "a shard",
+        ("bits that one process", "psFunc costs", "SSP takes less", "killed"),
+    ),
+    Example(
         "elephas",
         ("star",),
         "2015, [Pumperla](https://github.com/danielenricocahall/elephas)",

@@ -101,6 +101,8 @@ class RunContext:
     interruption: Interruption = field(default_factory=Interruption, repr=False)
     watermarks: Watermarks = field(default_factory=Watermarks, repr=False)
     """What the supervisor tells this worker."""
+    crash: Callable[[str], None] = field(repr=False, default=lambda why: None)
+    """Makes this attempt a failure, from a thread that is not the worker's own, where it is a thread."""
     parent: RunContext | None = field(default=None, repr=False)
     """The worker's context, in the context of one of several nodes in it."""
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 import launchpad as lp
 
@@ -28,7 +29,7 @@ class ShardState(Generic[Value]):
     Attributes:
         value: What the shard holds: an array, or whatever pickles.
         applied: The clocks: of each worker, how many updates are in the value.
-        staleness: The most updates that came between a worker's `get` and its own next update.
+        staleness: The most updates of others that came between what a worker saw and what it made of it.
         changed: The lock of all three; those who wait are told when `applied` changes.
     """
 
@@ -36,8 +37,11 @@ class ShardState(Generic[Value]):
         begin = first, np.zeros(workers, np.int64)
         self.value, self.applied = lp.current().load(default=begin)
         self.staleness = 0
-        self._n_seen = np.full(workers, self.applied.sum())  # by each worker, when it last looked
+        self._first = self.applied.copy()
+        self._n_seen: dict[tuple[int, int], int] = {}  # updates of others, by worker and its update
         self.changed = threading.Condition()
+        self._stop = lp.stop_event()
+        lp.register_stop_handler(self._wake)
         if lp.current().is_resumed:
             print(f"resumes after {self.applied.sum()} updates")
 
@@ -54,7 +58,9 @@ class ShardState(Generic[Value]):
             is_new = number == self.applied[worker]
             yield is_new
             if is_new:
-                self.staleness = max(self.staleness, int(self.applied.sum() - self._n_seen[worker]))
+                began = self._others(self._first, worker)
+                seen = self._n_seen.pop((worker, number), began)
+                self.staleness = max(self.staleness, self._others(self.applied, worker) - seen)
                 self.count(worker)
 
     def count(self, workers: int | slice) -> None:
@@ -64,11 +70,36 @@ class ShardState(Generic[Value]):
         self.changed.notify_all()
 
     def get(self, worker: int) -> Value:
-        """Return a copy of the value, for this worker."""
+        """Return a copy of the value, of which this worker makes its next update."""
         with self.changed:
-            self._n_seen[worker] = self.applied.sum()
+            self.mark_seen(worker, int(self.applied[worker]))
             return copy.deepcopy(self.value)
 
-    def wait(self, clock: int, staleness: float = 0) -> None:
-        """With the lock: wait until every worker's clock is at most `staleness` behind this one."""
-        self.changed.wait_for(lambda: self.applied.min() >= clock - staleness)
+    def mark_seen(self, worker: int, number: int) -> None:
+        """With the lock: of the value as it is now, this worker makes its update of that number."""
+        self._n_seen[worker, number] = self._others(self.applied, worker)
+
+    def wait(self, clock: int, staleness: float = 0) -> bool:
+        """With the lock: wait until every worker's clock is at most `staleness` behind this one.
+
+        Returns:
+            Whether there was anything to wait for.
+
+        Raises:
+            Stopped: this attempt has ended; where it is a thread, nothing else would end the wait.
+        """
+        is_late = bool(self.applied.min() < clock - staleness)
+        self.changed.wait_for(
+            lambda: self._stop.is_set() or self.applied.min() >= clock - staleness
+        )
+        if self._stop.is_set():
+            raise lp.Stopped(f"{lp.current().name} has ended: clock {clock} is not waited for")
+        return is_late
+
+    def _wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    @staticmethod
+    def _others(clocks: npt.NDArray[np.int64], worker: int) -> int:
+        return int(clocks.sum() - clocks[worker])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from launchpad import context
 from launchpad.collectives.freeing import cause_of
@@ -202,6 +202,12 @@ class Collective:
         with self._lock:
             gathered = self._operations.gather_bytes(_dumped(x), root)
         return None if gathered is None else [_loaded(each) for each in gathered]
+
+    @overload
+    def split(self, color: None, key: int | None = None) -> None: ...
+
+    @overload
+    def split(self, color: object, key: int | None = None) -> Collective: ...
 
     def split(self, color: Any, key: int | None = None) -> Collective | None:
         """The ranks that give the same color, as a collective of their own: rows and columns of a mesh, say.

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from launchpad import context
+from launchpad.courier import caller
 from launchpad.launch.running import Running
 
 _POLL_S = 0.002
@@ -283,13 +284,20 @@ def crash() -> NoReturn:
         if step == 20 and lp.current().attempt == 1:
           lp.testing.crash()
 
-    By SIGKILL, so that whatever shares its process dies with it. A thread cannot be killed.
+    By SIGKILL, so that whatever shares its process dies with it. A thread cannot be killed. In a method that
+    others call its server is closed first: they see a worker that is lost, and not the error.
 
     Raises:
         RuntimeError: the worker is a thread, as with `local_mt`; the error is to end it.
     """
     me = context.current()
     if me.launch_type.endswith("mt"):
-        raise RuntimeError(f"{me.name} crashes, by an error, as a thread cannot be killed")
+        why = f"{me.name} crashes, by an error, as a thread cannot be killed"
+        if caller.current.get() is not None:
+            # Elsewhere than here: a method that stops its own server is still answered.
+            crashing = threading.Thread(target=me.crash, args=(why,), name="launchpad-crash")
+            crashing.start()
+            crashing.join()
+        raise RuntimeError(why)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("SIGKILL returns nowhere")

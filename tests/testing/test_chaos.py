@@ -231,3 +231,23 @@ def test_a_worker_that_crashes_ends_there_and_is_started_again(launch_type: str)
     assert results == [2]
     n_cleaned = {"test_mp": 1, "test_mt": 2}  # a process that is killed cleans up nothing
     assert log.count("cleans up") == n_cleaned[launch_type]
+
+
+class Mortal:
+    @lp.idempotent
+    def attempt(self) -> int:
+        if lp.current().attempt == 1:
+            lp.testing.crash()
+        return lp.current().attempt
+
+
+@both
+def test_a_server_that_crashes_in_a_call_is_lost_to_its_caller_and_started_again(
+    launch_type: str,
+) -> None:
+    program = lp.Program("crash")
+    with program.group("server", restart=lp.RestartPolicy(backoff=0)):
+        server = program.add_node(lp.CourierNode(Mortal))
+    program.add_node(lp.PyNode(lambda server: server.attempt(), server), label="asker")
+
+    assert lp.run(program, launch_type, timeout_s=DEADLINE_S)["asker"] == [2]

@@ -61,6 +61,7 @@ class Worker:
         self._crash = ""
         self._executable = executable
         context.interruption.raise_in_thread = interrupt
+        context.crash = self.crash
         self._is_counted = False
         context.watermarks.on_growth(COUNTS, lambda _, number: self._report_counts(number))
 

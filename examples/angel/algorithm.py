@@ -1,0 +1,88 @@
+"""What Angel computes with, without launchpad: weights in parts, functions of them, and what workers do.
+
+A worker pulls only the weights of the keys that occur in its batch, and pushes the gradient of just these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from examples._shared.digits import Array
+
+Keys = npt.NDArray[np.integer[Any]]
+Sparse = tuple[Keys, Array]  # sorted keys, and a value for each
+
+PSFUNCS: dict[str, tuple[Callable[[Array], float], Callable[[Sequence[float]], float]]] = {
+    "dot(w, w)": (lambda w: float(w @ w), sum),
+    "max(w)": (lambda w: float(w.max()), max),
+    "nonzeros": (lambda w: float(np.count_nonzero(w)), sum),
+}
+"""Functions of the weights: what is computed of each part, where it is, and of what comes of the parts."""
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """What one worker learns from, in clocks, which others call iterations.
+
+    Attributes:
+        size: How many weights there are; they begin as zeros.
+        rate: How far the mean of the workers' gradients is followed.
+        unit_s: How long a worker sleeps at each clock, as if it computed; several times that if it is slow.
+    """
+
+    size: int
+    rate: float
+    clocks: int
+    unit_s: float
+
+    @abstractmethod
+    def keys(self, clock: int) -> Keys:
+        """Return the keys that occur at this clock, sorted."""
+
+    @abstractmethod
+    def gradient(self, weights: Array, clock: int) -> Array:
+        """Return the gradient of the mean loss by the weights of `keys(clock)`."""
+
+    def is_slow(self, clock: int) -> bool:
+        """Whether this worker is a straggler at this clock."""
+        return False
+
+
+class Weights:
+    """A part of the weights, and the workers' increments that wait to be applied.
+
+    Pickled are only the weights that are not zero, since a shard saves them at every push.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.values = np.zeros(size)
+        self.waiting: dict[int, Sparse] = {}
+
+    def apply(self, rate: float) -> None:
+        """Apply what waits, in the workers' order: the bits do not depend on which came first."""
+        for worker in sorted(self.waiting):
+            keys, gradient = self.waiting.pop(worker)
+            self.values[keys] -= rate * gradient
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        used = np.flatnonzero(self.values != 0).astype(np.int32)
+        return len(self.values), used, self.values[used], self.waiting
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        size, used, values, self.waiting = state
+        self.values = np.zeros(size)
+        self.values[used] = values
+
+
+def add(parts: Sequence[Sparse]) -> Sparse:
+    """Return the sum of sparse vectors."""
+    keys, at = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
+    total = np.zeros(len(keys))
+    np.add.at(total, at, np.concatenate([values for _, values in parts]))
+    return keys, total

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from examples._shared.digits import Array
+from examples.angel import claims, oracle, text
+from examples.angel.algorithm import Weights, add
+from examples.angel.claims import Trial
+from examples.angel.makespan import makespan
+from examples.angel.program import ASP, BSP, make_program
+from examples.angel.regression import LogisticRegression, Rows
+from examples.angel.shard import Get, Report, Shard
+from examples.angel.worker import Outcome, Trained
+from examples.gpipe.logical_time import Event
+
+ALL = np.array([0, 1])
+
+
+@pytest.fixture
+def task() -> LogisticRegression:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 6, 30)
+    keys = [np.sort(rng.choice(40, n, replace=False)) for n in lengths]
+    rows = Rows(np.concatenate(keys), lengths, rng.integers(2, size=30).astype(float))
+    return LogisticRegression(40, 1.0, 5, 0.0, rows, worker=0, batch_size=8)
+
+
+@pytest.fixture
+def in_a_worker(tmp_path: Path) -> Iterator[None]:
+    with lp.testing.worker("shard", state=tmp_path):
+        yield
+
+
+def test_the_gradient_is_the_slope_of_the_loss(task: LogisticRegression) -> None:
+    batch, keys = task.batch(3), task.keys(3)
+    rng = np.random.default_rng(1)
+    weights, direction = rng.normal(size=(2, len(keys)))
+
+    def loss(weights: Array) -> float:
+        scores = batch.scores(weights, np.searchsorted(keys, batch.keys))
+        return float(np.log1p(np.exp(np.where(batch.labels == 1, -scores, scores))).mean())
+
+    slope = (loss(weights + 1e-6 * direction) - loss(weights - 1e-6 * direction)) / 2e-6
+    assert task.gradient(weights, 3) @ direction == pytest.approx(slope, rel=1e-6)
+
+
+def test_rows_that_are_chosen_keep_their_keys_and_labels(task: LogisticRegression) -> None:
+    rows = task.rows
+    first = rows.lengths[:4].sum()
+
+    chosen = rows[np.array([4, 1])]
+
+    assert chosen.keys.tolist() == [
+        *rows.keys[first : first + rows.lengths[4]],
+        *rows.keys[rows.lengths[0] : rows.lengths[0] + rows.lengths[1]],
+    ]
+    assert chosen.labels.tolist() == [rows.labels[4], rows.labels[1]]
+
+
+def test_a_sum_of_sparse_vectors_has_each_key_once() -> None:
+    keys, values = add([(np.array([2, 5]), np.array([1.0, 2.0])), (np.array([1, 5]), np.ones(2))])
+
+    assert (keys.tolist(), values.tolist()) == ([1, 2, 5], [1.0, 1.0, 3.0])
+
+
+def test_weights_come_back_whole_and_are_saved_without_the_zeros() -> None:
+    weights = Weights(1_000_000)
+    weights.values[[3, 999_999]] = 0.1, -7
+    weights.waiting[2] = np.array([5]), np.array([1.0])
+
+    saved = pickle.dumps(weights)
+    again = pickle.loads(saved)
+
+    assert len(saved) < 1000
+    assert again.values.tobytes() == weights.values.tobytes()
+    assert again.waiting == weights.waiting
+
+
+def test_a_passage_has_words_and_pairs_of_them_and_those_without_text_are_left_out() -> None:
+    lines = ["import one two"] + ["three one two"] * 19 + ["()"] * 20
+
+    (keys,) = text.passages("\n".join(lines))
+
+    assert len(keys) == len({"import", "one", "two", "three"}) + len(
+        {"import one", "one two", "two three", "three one"}
+    )
+    assert keys == sorted(keys)
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_bsp_shows_nothing_of_a_clock_before_all_have_pushed() -> None:
+    shard = Shard(2, workers=2, rate=1.0, staleness=BSP)
+
+    shard.push(1, 0, ALL, np.array([1.0, 2.0]))
+    before = shard.get(0, 0, ALL)
+    shard.push(0, 0, ALL, np.array([10.0, 10.0]))
+
+    assert before.tolist() == [0, 0]
+    assert shard.get(0, 1, ALL).tolist() == [-11, -12]
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_pull_waits_until_the_slowest_is_near_enough() -> None:
+    shard = Shard(2, workers=2, rate=1.0, staleness=1)
+    for clock in range(2):
+        shard.push(0, clock, ALL, np.ones(2))
+    assert shard.get(0, 1, ALL).tolist() == [-2, -2]
+
+    with ThreadPoolExecutor(1) as pool:
+        too_early = pool.submit(shard.get, 0, 2, ALL)
+        assert not too_early.done()
+        shard.push(1, 0, ALL, np.ones(2))
+
+        assert too_early.result(timeout=5).tolist() == [-3, -3]
+    assert [get.slowest for get in shard.report().gets] == [0, 1]
+
+
+def test_a_pull_that_waits_ends_with_the_attempt_of_its_shard(tmp_path: Path) -> None:
+    with lp.testing.worker("shard", state=tmp_path) as me, ThreadPoolExecutor(1) as pool:
+        shard = Shard(2, workers=2, rate=1.0, staleness=1)
+        waiting = pool.submit(shard.get, 0, 2, ALL)
+        me.ask_to_stop()
+
+        with pytest.raises(lp.Stopped, match="shard-0 has ended: clock 2 is not waited for"):
+            waiting.result(timeout=5)
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_in_asp_no_pull_waits() -> None:
+    shard = Shard(2, workers=2, rate=1.0, staleness=ASP)
+
+    for clock in range(9):
+        shard.push(0, clock, ALL, np.ones(2))
+
+    assert shard.get(0, 9, ALL).tolist() == [-9, -9]
+    assert shard.report().gets == [Get(clock=9, slowest=0, has_waited=False)]
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_shard_counts_what_others_pushed_since_a_pull_that_was_made_a_clock_ahead() -> None:
+    shard = Shard(2, workers=2, rate=1.0, staleness=ASP)
+
+    shard.get(0, 0, ALL)
+    shard.push(1, 0, ALL, np.ones(2))
+    shard.get(0, 1, ALL)
+    shard.push(0, 0, ALL, np.ones(2))
+    assert shard.report().staleness == 1
+
+    shard.push(1, 1, ALL, np.ones(2))
+    shard.push(1, 2, ALL, np.ones(2))
+    shard.push(0, 1, ALL, np.ones(2))
+    assert shard.report().staleness == 2
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_shard_goes_on_with_what_waited_when_it_was_killed() -> None:
+    Shard(2, workers=2, rate=1.0, staleness=BSP).push(1, 0, ALL, np.ones(2))
+
+    second = Shard(2, workers=2, rate=1.0, staleness=BSP)
+    for worker in (1, 0):  # the former had been taken
+        second.push(worker, 0, ALL, np.ones(2))
+
+    assert second.get(0, 1, ALL).tolist() == [-2, -2]
+    assert second.report().clocks == [1, 1]
+
+
+def test_stragglers_by_turns_hold_up_workers_in_step_and_none_that_may_be_a_clock_ahead() -> None:
+    def trace(worker: int) -> list[Event]:
+        events = [Event("ask", 0)]
+        for clock in range(4):
+            events += [Event("pull", clock, 2 + worker), Event("ask", clock + 1)]
+            kind = "slow" if clock % 2 == worker else "quick"
+            events += [Event(kind, clock), Event("push", clock * 2 + worker)]
+        return events
+
+    trained = [Trained(trace(worker), 0, 0.0, None) for worker in range(2)]
+
+    assert makespan(trained, BSP) == 4 * (1 + 5)  # a pull, and the slower one
+    assert makespan(trained, 1) == 1 + 5 + 1 + 5 + 1  # one pull; the others overlap
+    assert makespan(trained, 1, overlaps=False) == 4 + 5 + 1 + 5 + 1
+
+
+@pytest.mark.parametrize(("group_size", "shards"), [(2, 3), (4, 1)])
+def test_groups_in_step_learn_what_one_process_learns(
+    task: LogisticRegression, group_size: int, shards: int
+) -> None:
+    tasks = [replace(task, worker=worker) for worker in range(4)]
+    program = make_program(tasks, BSP, group_size, shards)
+
+    outcome = lp.run(program, "test_mt", timeout_s=60)["worker"][0].outcome
+
+    assert np.allclose(outcome.weights.values, oracle.train(tasks), rtol=0, atol=1e-15)
+
+
+def test_groups_that_leave_workers_over_are_refused(task: LogisticRegression) -> None:
+    with pytest.raises(ValueError, match="3 workers cannot be in groups of 2"):
+        make_program([task] * 3, group_size=2)
+
+
+def trial(
+    staleness: float = BSP,
+    *gets: Get,
+    attempt: int = 11,
+    n_weights: int = 2,
+    received: dict[str, int] | None = None,
+    trace: Sequence[Event] = (),
+) -> Trial:
+    """Return a training as its worker reports it, who pulled 100 weights; with the bytes of some methods."""
+    found = Weights(n_weights)
+    found.values[0] = 1
+    shard = Report(list(gets), [3, 3], 0, attempt)
+    outcome = Outcome(found, {"dot(w, w)": 1.0, "max(w)": 1.0, "nonzeros": 1.0}, [shard])
+    rows = [
+        lp.edges.EdgeStats("worker-0", "shard-0", method, 1, 1, 0, 0, 0, n_bytes, 0, 0, 0, 0, True)
+        for method, n_bytes in (received or {}).items()
+    ]
+    trained = Trained(list(trace), 100, 0.0, outcome)
+    return Trial("it", staleness, [trained], lp.edges.Edges(rows))
+
+
+def test_check_refuses_a_pull_that_was_answered_too_early() -> None:
+    claims.check_gaps(trial(2, Get(5, 3, True)))
+
+    with pytest.raises(ArithmeticError, match="more than 2 clocks behind; 3 at most"):
+        claims.check_gaps(trial(2, Get(5, 3, True), Get(5, 2, False)))
+
+
+def test_check_refuses_asp_that_waits() -> None:
+    claims.check_gaps(trial(ASP, Get(9, 0, False)))
+
+    with pytest.raises(ArithmeticError, match="of which 1 waited"):
+        claims.check_gaps(trial(ASP, Get(9, 0, True)))
+
+
+def test_check_refuses_weights_that_are_off_by_a_bit() -> None:
+    claims.check_serial([trial()], np.array([1.0, 0.0]))
+
+    with pytest.raises(ArithmeticError, match="it off by 2"):
+        claims.check_serial([trial()], np.array([np.nextafter(1, 2), 0.0]))
+
+
+def test_check_refuses_a_shard_that_was_not_killed_as_often_as_it_was_to_be() -> None:
+    claims.check_killed(trial(), 10)
+
+    with pytest.raises(ArithmeticError, match=r"ended in attempts \[10\]"):
+        claims.check_killed(trial(attempt=10), 10)
+
+
+def test_check_refuses_a_pull_of_some_weights_that_costs_as_much_as_one_of_all() -> None:
+    claims.check_pulled([trial(n_weights=1000, received={"weights": 8000, "get": 840})])
+
+    with pytest.raises(ArithmeticError, match=r"to 5 %; 8\.00 to 80\.00 bytes"):
+        claims.check_pulled([trial(n_weights=1000, received={"weights": 8000, "get": 8000})])
+
+
+def test_check_refuses_a_psfunc_that_costs_more_at_a_larger_shard() -> None:
+    large, small = ({"weights": n, "compute": 100} for n in (8000, 2000))
+    claims.check_psfuncs([trial(received=large), trial(received=small)])
+
+    with pytest.raises(ArithmeticError, match="400 of 8000 bytes and 100 of 2000 bytes"):
+        claims.check_psfuncs([trial(received=large | {"compute": 400}), trial(received=small)])
+
+
+def test_check_refuses_slack_that_saves_no_time() -> None:
+    # A single worker waits for nobody but its own pushes, and in BSP its pulls wait for those.
+    trace = [Event("ask", 0), Event("pull", 0, 1), Event("ask", 1), Event("quick", 0)]
+    trace += [Event("push", 0), Event("pull", 1, 1), Event("quick", 1), Event("push", 1)]
+    bsp, ssp = trial(BSP, trace=trace), trial(1, trace=trace)
+    claims.check_time(bsp, ssp, ssp)
+
+    with pytest.raises(ArithmeticError, match="4, 4, it 3 units"):
+        claims.check_time(bsp, bsp, ssp)
+
+
+def test_check_refuses_weights_that_tell_too_few_passages_right() -> None:
+    rows = Rows(np.array([0, 1] * 5), np.ones(10, int), np.array([1.0, 0.0] * 5))
+    claims.check_accuracy([trial()], rows)
+
+    with pytest.raises(ArithmeticError, match=r"it 0\.800; always the same answer 0\.500"):
+        claims.check_accuracy(
+            [trial()], replace(rows, labels=np.array([1.0, 0.0] * 4 + [0.0, 1.0]))
+        )
+
+
+@pytest.mark.slow
+def test_angel_learns_in_step_with_slack_and_in_groups_and_all_it_claims_holds(
+    run_system, launch_type
+) -> None:
+    printed = run_system("angel", launch_type)
+
+    claimed = [line for line in printed.splitlines() if line.startswith("ok ")]
+    assert len(claimed) == 15, printed
+    assert "although its first shard was killed 10 times" in printed
+    assert re.search(r"ASP: no pull waits for a worker: \d+ at most at 128 pulls", printed)
