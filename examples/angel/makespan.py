@@ -2,14 +2,14 @@
 
     worker ──ask─▶ its link ──pull, once all have pushed that must have─▶ worker ──push─▶ all links
 
-See examples/gpipe/logical_time.py.
+See examples/_shared/logical_time.py.
 """
 
 from collections.abc import Sequence
 
+from examples._shared import logical_time
+from examples._shared.logical_time import Event
 from examples.angel.worker import SLOW, Trained
-from examples.gpipe import logical_time
-from examples.gpipe.logical_time import Event
 
 COSTS = {"quick": 1, "slow": SLOW}
 

@@ -11,9 +11,9 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared.digits import Array
+from examples._shared.logical_time import Event
 from examples.angel.algorithm import PSFUNCS, Keys, Sparse, Task, Weights, add
 from examples.angel.shard import Report, Shard
-from examples.gpipe.logical_time import Event
 
 SLOW = 5  # times as long as another worker computes one that is slow
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import launchpad as lp
 from examples._shared.checks import check
 from examples.byteps.algorithm import Event
-from examples.byteps.logical_time import iteration_time
+from examples.byteps.iteration_time import iteration_time
 from examples.byteps.placement import PARTITION_BYTES, Partition
 from examples.byteps.worker import CREDIT, Trained
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from examples._shared.checks import check
 from examples._shared.digits import Array
+from examples._shared.logical_time import idle, replay
 from examples.gpipe import oracle
 from examples.gpipe.algorithm import costs, cut
-from examples.gpipe.logical_time import idle, replay
 from examples.gpipe.stage import Batch
 from examples.gpipe.training import Run, Training
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import launchpad as lp
 from examples._shared.digits import Array, Digits
+from examples._shared.logical_time import Event
 from examples._shared.networks import Widths
 from examples.gpipe.algorithm import Layers, schedule
-from examples.gpipe.logical_time import Event
 from examples.gpipe.training import Run, Training
 
 Key = tuple[str | int, ...]

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from examples._shared import networks
+from examples._shared import logical_time, networks
 from examples._shared.checks import check
 from examples._shared.digits import Digits
-from examples.gpipe import logical_time
-from examples.gpipe.logical_time import Event
+from examples._shared.logical_time import Event
 from examples.pipedream import oracle
 from examples.pipedream.algorithm import (
     BACKWARD,

@@ -13,7 +13,7 @@ import numpy as np
 import launchpad as lp
 from examples._shared import networks
 from examples._shared.digits import Array, Digits
-from examples.gpipe.logical_time import Event
+from examples._shared.logical_time import Event
 from examples.pipedream.algorithm import BACKWARD, FORWARD, Layers, Plan, in_flight, schedule
 
 AVERAGE = "average"

@@ -12,6 +12,7 @@ import pytest
 
 import launchpad as lp
 from examples._shared.digits import Array
+from examples._shared.logical_time import Event
 from examples.angel import claims, oracle, text
 from examples.angel.algorithm import Weights, add
 from examples.angel.claims import Trial
@@ -20,7 +21,6 @@ from examples.angel.program import ASP, BSP, make_program
 from examples.angel.regression import LogisticRegression, Rows
 from examples.angel.shard import Get, Report, Shard
 from examples.angel.worker import Outcome, Trained
-from examples.gpipe.logical_time import Event
 
 ALL = np.array([0, 1])
 

@@ -13,7 +13,7 @@ from examples._shared import digits, networks
 from examples._shared.problem import Problem
 from examples.byteps import claims
 from examples.byteps.algorithm import SendQueue, train_step
-from examples.byteps.logical_time import iteration_time
+from examples.byteps.iteration_time import iteration_time
 from examples.byteps.on_digits import METHODS
 from examples.byteps.placement import PARTITION_BYTES, Partition, cut, placement, traffic
 from examples.byteps.server import SummationServer

@@ -10,9 +10,9 @@ import pytest
 import launchpad as lp
 from examples._shared import networks
 from examples._shared.digits import Digits
+from examples._shared.logical_time import Event, idle, replay
 from examples.gpipe import claims
 from examples.gpipe.algorithm import Layers, cut, schedule
-from examples.gpipe.logical_time import Event, idle, replay
 from examples.gpipe.oracle import Trained, best_of_all_cuts
 from examples.gpipe.program import make_program
 from examples.gpipe.stage import Batch

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared import networks
+from examples._shared import logical_time, networks
 from examples._shared.digits import Array, Digits
-from examples.gpipe import logical_time
-from examples.gpipe.logical_time import Event
+from examples._shared.logical_time import Event
 from examples.pipedream import claims, oracle
 from examples.pipedream.algorithm import (
     BACKWARD,
