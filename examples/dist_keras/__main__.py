@@ -46,15 +46,15 @@ def launch(
 
 
 def report_accuracy(training: Training, name: str, alone: Replayed, held_out: Digits) -> None:
-    """Check it of those that are to be good, and print it of all."""
+    """Check it of those that are to be good, and print it of all, with what it was on the way."""
     reached = claims.accuracies(training, alone.centre.models, held_out)
     if name in WANTED:
         claims.check_accuracy(name, reached)
-    line = f"      {name} reads {claims.show(reached)} at the end"
+    else:
+        print(f"      {name} reads {claims.show(reached)}")
     if training.rules[name].seeds > 1:
         lowest = claims.lowest(training, alone.versions, held_out)
-        line += f"; as little as {claims.show(lowest)} in its second half"
-    print(line, flush=True)
+        print(f"      {name} reads as little as {claims.show(lowest)} in its second half")
 
 
 def check_order(training: Training) -> None:

@@ -30,8 +30,7 @@ class Replica:
 
     def train(self) -> None:
         for _ in range(self.window):
-            gradient = self.gradient(self.parameters)
-            self.parameters = self.parameters - self.learning_rate * gradient
+            self.parameters = self.parameters - self.learning_rate * self.gradient(self.parameters)
 
 
 class AdagReplica(Replica):

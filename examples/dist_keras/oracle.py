@@ -12,17 +12,12 @@ from examples.dist_keras.training import Rule, Training
 
 @dataclass
 class Replayed:
-    """What comes of it.
-
-    Attributes:
-        versions: The centre before the first commit, and after each.
-        moved: By how much the sum of centre and replica has changed since its pull, of each commit.
-    """
+    """What comes of it."""
 
     centre: Centre
     replicas: list[Replica]
-    versions: list[Array]
-    moved: list[float] = field(default_factory=list)
+    versions: list[Array]  # of the centre: before the first commit, and after each
+    moved: list[float] = field(default_factory=list)  # by each, the sum of centre and replica
 
 
 def replay(training: Training, rule: Rule, record: Sequence[Commit]) -> Replayed:

@@ -1,8 +1,8 @@
-"""Workers that each train a replica, and exchange with a centre when their rule says so. Nothing is in step.
+"""Workers train a replica each, and exchange with a centre when their rule says so. None waits for another.
 
     worker × n ──pull, commit(delta)──▶ server of each rule
 
-The servers of all rules are threads of one worker. If it is killed, they go on where they had answered.
+The servers of all rules are threads of one process. If it is killed, they go on where they had answered.
 """
 
 from collections.abc import Mapping
