@@ -76,9 +76,9 @@ def rules(problem: Problem, seeds: int = 1) -> dict[str, Rule]:
     """Return all that dist-keras has; the seeds are those of the asynchronous ones that are compared."""
     rate, steps = problem.learning_rate, problem.steps
     return {
-        "DOWNPOUR": Rule(Replica, Centre, rate, 10, seeds),
+        "DOWNPOUR": Rule(Replica, Centre, rate, 5, seeds),
         "ADAG": Rule(AdagReplica, Centre, 4 * rate, 5, seeds),
-        "DynSGD": Rule(Replica, DynSgdCentre, 2 * rate, 5, seeds),
+        "DynSGD": Rule(Replica, DynSgdCentre, rate, 5, seeds),
         "AEASGD": Rule(ElasticReplica, Centre, 4 * rate, 10, seeds),
         "EAMSGD": Rule(MomentumReplica, Centre, 0.4 * rate, 10),
         "averaging": Rule(Replica, AveragingCentre, 4 * rate, steps // 5),

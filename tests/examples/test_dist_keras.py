@@ -238,7 +238,7 @@ def test_dist_keras_gives_the_same_bits_when_replayed_alone_though_its_servers_a
 ) -> None:
     printed = run_system("dist_keras", launch_type)
 
-    assert "444 commits, 0 lost or counted twice, attempt 2 of all servers" in printed
+    assert "504 commits, 0 lost or counted twice, attempt 2 of all servers" in printed
     for name in ("DOWNPOUR", "ADAG", "DynSGD", "AEASGD", "EAMSGD", "averaging", "ensemble"):
         assert f"ok    {name}, replayed by one process in the recorded order" in printed
     for name in ("ADAG", "DynSGD", "AEASGD"):
