@@ -121,6 +121,21 @@ EXAMPLES = [
         answer="the same bits as one process; the pole is balanced",
     ),
     Example(
+        "dist_keras",
+        ("star",),
+        "2017, [Hermans et al.](https://arxiv.org/abs/1710.02368); "
+        "2015, [Zhang et al.](https://arxiv.org/abs/1412.6651)",
+        "Asynchronous optimizers, each a worker's part and a server's part, around one centre.",
+        "the servers",
+        (
+            "DynSGD, replayed by one process",
+            "servers that are killed",
+            "stale commits to divide",
+            "exchange of AEASGD",
+            "AEASGD reads",
+        ),
+    ),
+    Example(
         "horovod",
         ("gang",),
         "2018, [Sergeev and Del Balso](https://arxiv.org/abs/1802.05799); "

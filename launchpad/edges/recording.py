@@ -81,9 +81,9 @@ class Replay:
 Ordering = Record | Replay
 
 
-def order_of(ordering: Ordering, worker: str, attempt: int) -> CallOrder:
-    """What keeps, or writes down, the order of a worker's calls."""
-    file = Path(ordering.folder) / f"{worker}.{attempt}.jsonl"
+def order_of(ordering: Ordering, owner: str, attempt: int) -> CallOrder:
+    """What keeps, or writes down, the order of the calls of a worker, or of a part of it, `learner-0.1`."""
+    file = Path(ordering.folder) / f"{owner}.{attempt}.jsonl"
     return Recorder(file) if isinstance(ordering, Record) else Replayer(file)
 
 

@@ -55,6 +55,32 @@ def test_a_recording_has_a_line_for_each_call_of_a_worker_in_their_order(tmp_pat
     assert (tmp_path / "a").stat().st_mode & 0o077 == 0
 
 
+def add_to_both(adders: list[Any], times: int) -> list[float]:
+    values = [0.0, 0.0]
+    for number in range(times):
+        values = [adder.add(values[0] + number + lp.current().replica_index) for adder in adders]
+    return values
+
+
+def test_servers_in_one_worker_have_an_order_each(tmp_path: Path) -> None:
+    def run(ordering: Any) -> list[list[float]]:
+        adders = [lp.CourierNode(group_nodes.Adder) for _ in range(2)]
+        handles = [adder.create_handle().through(ordering) for adder in adders]
+        program = lp.Program("both")
+        program.add_node(lp.MultiThreadingColocation(adders), label="adder")
+        with program.group("caller"):
+            for _ in range(3):
+                program.add_node(lp.PyNode(add_to_both, handles, 5))
+        return lp.run(program, "test_mp", timeout_s=DEADLINE_S)["caller"]
+
+    recorded = run(lp.edges.Record(tmp_path / "a"))
+    replayed = run(lp.edges.Replay(tmp_path / "a"))
+
+    calls = {file.name: len(file.read_text().splitlines()) for file in (tmp_path / "a").iterdir()}
+    assert calls == {"adder-0.0.1.jsonl": 15, "adder-0.1.1.jsonl": 15}
+    assert replayed == recorded
+
+
 def write(folder: Path, *calls: tuple[str, str], torn: str = "") -> Path:
     folder.mkdir()
     text = "".join(json.dumps(call) + "\n" for call in calls)

@@ -1,0 +1,92 @@
+"""Workers train a replica each, and exchange with a centre when their rule says so. None waits for another.
+
+    worker × n ──pull, commit(delta)──▶ server of each rule
+
+The servers of all rules are threads of one process. If it is killed, they go on where they had answered.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import launchpad as lp
+from examples._shared.digits import Array
+from examples.dist_keras.algorithm import Centre
+from examples.dist_keras.server import Server
+from examples.dist_keras.training import Training
+
+LAG_S = 0.001  # by how much a worker's calls arrive later than those of the one before it
+
+
+class Link:
+    """A worker's way to the server of a rule; remembers of each commit what had been seen."""
+
+    def __init__(self, server: lp.CourierClient[Server], worker: int) -> None:
+        self._server, self._worker = server, worker
+        self._pulled = server.pull(0)
+        self.seen: list[int] = []
+
+    def pull(self) -> Array:
+        if self.seen:
+            self._pulled = self._server.pull(len(self.seen))
+        return self._pulled[0]
+
+    def commit(self, delta: Array) -> None:
+        self._server.commit(self._worker, len(self.seen), delta, self._pulled[1])
+        self.seen.append(self._pulled[1])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a worker returns of a rule: its replica, and what it had seen at each commit; and the server's."""
+
+    replica: Array
+    seen: list[int]
+    centre: Centre
+    attempt: int
+
+
+def work(training: Training, servers: Mapping[str, lp.CourierClient[Server]]) -> dict[str, Trained]:
+    """Train a replica by each rule."""
+    worker = lp.current().replica_index
+    replicas, links = {}, {}
+    for name, rule in training.rules.items():
+        replica, link = training.replica(rule, worker), Link(servers[name], worker)
+        lp.barrier(f"{name}: all have pulled")  # so that all but the first to commit are stale
+        for _ in range(training.rounds(rule)):
+            link.commit(replica.round(link.pull))
+        replicas[name], links[name] = replica.parameters, link.seen
+    lp.barrier("all have trained")
+    return {
+        name: Trained(replicas[name], links[name], *servers[name].trained()) for name in servers
+    }
+
+
+def crash_at(server: lp.CourierClient[Server], updates: int) -> None:
+    """Kill the process of all servers, once, when this one has so many updates."""
+    if lp.current().attempt == 1:
+        server.wait_for(updates)
+        lp.testing.crash()
+
+
+def make_program(
+    training: Training, kill: str = "", order: lp.edges.Record | lp.edges.Replay | None = None
+) -> lp.Program:
+    """Return the graph; the servers are killed when half of the commits by rule `kill` are in."""
+    rules = training.rules
+    servers = {name: lp.CourierNode(Server, training.centre(rule)) for name, rule in rules.items()}
+    handles = {name: server.create_handle() for name, server in servers.items()}
+    nodes: list[lp.Node[Any]] = list(servers.values())
+    if kill:
+        half = training.problem.workers * training.rounds(rules[kill]) // 2
+        nodes.append(lp.PyNode(crash_at, handles[kill], half))
+    program = lp.Program("dist-keras")
+    with program.group("server", restart=lp.RestartPolicy()):
+        program.add_node(lp.MultiThreadingColocation(nodes))
+    with program.group("worker"):
+        for worker in range(training.problem.workers):
+            late = [lp.edges.Delay(LAG_S * worker)] if worker else []
+            ways = late if order is None else [*late, order]
+            own = {name: handle.through(*ways) for name, handle in handles.items()}
+            program.add_node(lp.PyNode(work, training, own))
+    return program
