@@ -76,6 +76,13 @@ EXAMPLES = [
         answer="all counts are those of one process",
     ),
     Example(
+        "es",
+        ("fan",),
+        "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
+        "Evaluators try directions that they make from seeds; all they send is what came of it.",
+        answer="the same bits as one process; the pole is balanced",
+    ),
+    Example(
         "ps",
         ("star",),
         "2014, [Li et al.](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu)",
@@ -101,26 +108,6 @@ EXAMPLES = [
         ("bits that one process", "psFunc costs", "SSP takes less", "killed"),
     ),
     Example(
-        "elephas",
-        ("star",),
-        "2015, [Pumperla](https://github.com/danielenricocahall/elephas)",
-        "Workers train copies of a model; a driver averages them, or adds what each has changed.",
-        "a worker, the driver",
-        (
-            "averages after each epoch",
-            "no update is lost",
-            "holds up no other",
-            "less updates lost",
-        ),
-    ),
-    Example(
-        "es",
-        ("fan",),
-        "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
-        "Evaluators try directions that they make from seeds; all they send is what came of it.",
-        answer="the same bits as one process; the pole is balanced",
-    ),
-    Example(
         "dist_keras",
         ("star",),
         "2017, [Hermans et al.](https://arxiv.org/abs/1710.02368); "
@@ -133,6 +120,19 @@ EXAMPLES = [
             "stale commits to divide",
             "exchange of AEASGD",
             "AEASGD reads",
+        ),
+    ),
+    Example(
+        "elephas",
+        ("star",),
+        "2015, [Pumperla](https://github.com/danielenricocahall/elephas)",
+        "Workers train copies of a model; a driver averages them, or adds what each has changed.",
+        "a worker, the driver",
+        (
+            "averages after each epoch",
+            "no update is lost",
+            "holds up no other",
+            "less updates lost",
         ),
     ),
     Example(

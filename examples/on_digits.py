@@ -16,7 +16,7 @@ from examples._shared.checks import JSON, QUICK
 from examples._shared.digits import Array
 from examples._shared.problem import Learned, Problem
 
-SYSTEMS = ["ps", "byteps", "angel", "elephas"]
+SYSTEMS = ["ps", "byteps", "angel", "dist_keras", "elephas"]
 ONLY = flags.DEFINE_list("only", SYSTEMS, "Which systems.")
 Row = tuple[str, str, str, str, str, str]
 HEAD: Row = (
