@@ -6,7 +6,8 @@ import launchpad as lp
 from examples._shared.checks import done
 from examples._shared.problem import Problem
 from examples.ps.claims import check_learned
-from examples.ps.program import SHARDS, kill_a_shard, make_program
+from examples.ps.kill import kill_a_shard
+from examples.ps.program import SHARDS, make_program
 
 MODE = flags.DEFINE_enum("mode", "sync", list(SHARDS), "Whether workers wait for each other.")
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers compute gradients.", 1)

@@ -4,7 +4,8 @@ from functools import partial
 
 import launchpad as lp
 from examples._shared.problem import Learned, Problem
-from examples.ps.program import SHARDS, kill_a_shard, make_program
+from examples.ps.kill import kill_a_shard
+from examples.ps.program import SHARDS, make_program
 
 
 def train(mode: str, problem: Problem, kill: bool) -> Learned:

@@ -10,7 +10,6 @@ The mode decides only what a shard does with a gradient; the workers' code is th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,13 +89,3 @@ def make_program(
         for _ in range(problem.workers):
             program.add_node(lp.PyClassNode(Worker, problem, handles))
     return program
-
-
-def kill_a_shard(running: lp.Running, step: int) -> None:
-    """Wait until the first shard has come so far, and kill one."""
-    with running.client("shard") as shard:
-        while min(shard.applied()) < step:
-            time.sleep(0.001)
-    with lp.testing.KillWorkers(running, ["shard"], at_most=1) as kills:
-        running.wait()
-    print(kills)
