@@ -21,9 +21,12 @@ class Digits:
     def __getitem__(self, which: slice | npt.NDArray[np.int64]) -> "Digits":
         return Digits(self.images[which], self.labels[which])
 
+    def rows(self, step: int, size: int) -> npt.NDArray[np.int64]:
+        """Return which digits are the batch of this step; every call with it draws the same ones."""
+        return np.random.default_rng([0, step]).choice(len(self), size)
+
     def batch(self, step: int, size: int) -> "Digits":
-        """Return the batch of this step; every call with it draws the same one."""
-        return self[np.random.default_rng([0, step]).choice(len(self), size)]
+        return self[self.rows(step, size)]
 
 
 def load() -> tuple[Digits, Digits]:

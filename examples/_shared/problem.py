@@ -31,8 +31,9 @@ class Problem:
 
     def gradient(self, parameters: Array, step: int, worker: int) -> Array:
         """Return the gradient of the mean loss on a worker's slice of the batch of this step."""
-        part = slice(self.slice_size * worker, self.slice_size * (worker + 1))
-        return networks.gradient(self.widths, parameters, self.batch(step)[part])
+        rows = self.training.rows(step, self.slice_size * self.workers)
+        part = self.training[rows[self.slice_size * worker :][: self.slice_size]]
+        return networks.gradient(self.widths, parameters, part)
 
     def train_alone(self) -> Array:
         """Return what one process learns from the whole batches."""

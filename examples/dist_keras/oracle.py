@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import threadpoolctl
 
 from examples._shared.digits import Array
 from examples.dist_keras.algorithm import Centre, Commit, Replica
@@ -22,6 +23,7 @@ class Replayed:
 
 def replay(training: Training, rule: Rule, record: Sequence[Commit]) -> Replayed:
     """Let the recorded worker do a round, from the version that it had pulled, and commit it."""
+    threadpoolctl.threadpool_limits(1)  # as in the workers: with more, other bits are possible
     centre = training.centre(rule)
     replicas = [training.replica(rule, worker) for worker in range(centre.workers)]
     done = Replayed(centre, replicas, [centre.parameters])

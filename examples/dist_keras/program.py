@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import threadpoolctl
+
 import launchpad as lp
 from examples._shared.digits import Array
 from examples.dist_keras.algorithm import Centre
@@ -48,6 +50,7 @@ class Trained:
 
 def work(training: Training, servers: Mapping[str, lp.CourierClient[Server]]) -> dict[str, Trained]:
     """Train a replica by each rule."""
+    threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
     worker = lp.current().replica_index
     replicas, links = {}, {}
     for name, rule in training.rules.items():
