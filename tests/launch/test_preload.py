@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import launchpad as lp
 from tests.helpers import scripts
@@ -135,6 +135,19 @@ def in_numbers() -> tuple[int, float, str]:
     product = np.ones((300, 300)) @ np.ones((300, 300))  # the pool works after the fork
     assert product.sum() == 300**3
     return threads, float(np.random.rand()), os.environ.get("OPENBLAS_NUM_THREADS", "")
+
+
+def limited() -> int:
+    threadpool_limits(3)
+    return max(pool["num_threads"] for pool in threadpool_info())
+
+
+def test_a_thread_of_a_worker_can_change_how_many_threads_numerical_libraries_have() -> None:
+    program = lp.Program("preload")
+    members = lp.MultiThreadingColocation([lp.PyNode(limited)])
+    program.add_node(members, label="node")
+
+    assert lp.run(program, "test_mp", preload=["numpy"], timeout_s=DEADLINE_S)["node"] == [(3,)]
 
 
 def test_numerical_libraries_have_the_threads_that_a_worker_was_given_and_numbers_of_its_own() -> (

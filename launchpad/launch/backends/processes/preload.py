@@ -49,9 +49,14 @@ def import_all(modules: Sequence[str], threads: int) -> str:
 
 def after_fork(threads: int) -> None:
     """What differs between the forks of one process, and would be drawn or set when a module is imported."""
-    from threadpoolctl import threadpool_limits
+    import threadpoolctl
 
-    threadpool_limits(threads)
+    threadpoolctl.threadpool_limits(threads)
+    # From 3.8 on a limit of OpenBLAS is changed by the thread that set it only, as long as it lives: others that
+    # try are ignored, without a word. The worker's own threads shall be free to.
+    openblas = threadpoolctl.OpenBLASController
+    if hasattr(openblas, "clear_controlling_thread"):
+        openblas.clear_controlling_thread()
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(threads)
     if (random := sys.modules.get("numpy.random")) is not None:
