@@ -5,14 +5,15 @@ from absl import app, flags
 import launchpad as lp
 from examples._shared.checks import done
 from examples._shared.problem import Problem
-from examples.ps.claims import check_learned
-from examples.ps.kill import kill_a_shard
+from examples.ps.claims import check_killed, check_learned
 from examples.ps.program import SHARDS, make_program
 
 MODE = flags.DEFINE_enum("mode", "sync", list(SHARDS), "Whether workers wait for each other.")
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers compute gradients.", 1)
 SHARD_COUNT = flags.DEFINE_integer("shards", 2, "How many shards hold the parameters.", 1)
-KILL_SHARD_AT = flags.DEFINE_integer("kill_shard_at", None, "At which step a shard is killed.", 0)
+KILL_SHARD_AT = flags.DEFINE_integer(
+    "kill_shard_at", None, "At which step the first shard dies.", 0
+)
 RECORD = flags.DEFINE_string("record", "", "Folder for the order in which shards took gradients.")
 REPLAY = flags.DEFINE_string("replay", "", "Folder of a recording whose order they keep to.")
 
@@ -22,10 +23,11 @@ def main(_: list[str]) -> None:
     recorded = lp.edges.Record(RECORD.value) if RECORD.value else None
     order = lp.edges.Replay(REPLAY.value) if REPLAY.value else recorded
     problem = Problem(workers=WORKERS.value)
-    running = lp.launch(make_program(problem, MODE.value, SHARD_COUNT.value, order))
-    if KILL_SHARD_AT.value is not None:
-        kill_a_shard(running, KILL_SHARD_AT.value)
-    check_learned(running.results("worker")[0], problem, MODE.value)
+    kill_at = KILL_SHARD_AT.value
+    trained = lp.run(make_program(problem, MODE.value, SHARD_COUNT.value, order, kill_at))["worker"]
+    check_learned(trained, problem, MODE.value)
+    if kill_at is not None:
+        check_killed(trained[0])
     done()
 
 

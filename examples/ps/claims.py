@@ -14,11 +14,14 @@ from examples.ps.shards import SspShard
 
 WANTED_ACCURACY = 0.95
 TOLERANCE = 1e-6
+ROUNDING = 1e-12
 
 
-def check_learned(trained: Trained, problem: Problem, mode: str) -> None:
+def check_learned(workers: Sequence[Trained], problem: Problem, mode: str) -> None:
     """Raise unless this is what the workers should have learned."""
+    trained = workers[0]
     check_applied(trained.applied, problem)
+    check_sum(workers, problem)
     print(f"sha256 of the parameters: {hashlib.sha256(trained.parameters.tobytes()).hexdigest()}")
     if mode == "sync":
         check_equals_large_batch(trained.parameters, problem)
@@ -33,6 +36,27 @@ def check_applied(applied: Sequence[Sequence[int]], problem: Problem) -> None:
         all(count == problem.steps for of_shard in applied for count in of_shard),
         f"each shard applies {problem.steps} gradients of every worker, each once",
         " + ".join(str(sum(of_shard)) for of_shard in applied),
+    )
+
+
+def check_sum(workers: Sequence[Trained], problem: Problem) -> None:
+    """Nothing else is in the parameters, whatever the shards have counted."""
+    total = sum(worker.pushed for worker in workers)
+    expected = problem.first_parameters - problem.learning_rate / problem.workers * total
+    difference = float(np.abs(workers[0].parameters - expected).max())
+    check(
+        difference <= ROUNDING,
+        "the parameters are the sum of what all workers say that they have pushed",
+        f"largest difference {difference:.1e}",
+    )
+
+
+def check_killed(trained: Trained) -> None:
+    """There was something to survive."""
+    check(
+        trained.attempts[0] == 2,
+        "all this holds although the first shard was killed",
+        f"shards have ended in attempts {trained.attempts}",
     )
 
 

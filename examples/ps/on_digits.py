@@ -4,17 +4,18 @@ from functools import partial
 
 import launchpad as lp
 from examples._shared.problem import Learned, Problem
-from examples.ps.kill import kill_a_shard
+from examples.ps.claims import check_killed
 from examples.ps.program import SHARDS, make_program
 
 
 def train(mode: str, problem: Problem, kill: bool) -> Learned:
-    """Train with two shards, of which one is killed half-way if that is asked for."""
-    running = lp.launch(make_program(problem, mode))
-    if kill:
-        kill_a_shard(running, problem.steps // 2)
+    """Train with two shards, of which the first dies half-way if that is asked for."""
+    kill_at = problem.steps // 2 if kill else None
+    running = lp.launch(make_program(problem, mode, kill_at=kill_at))
     trained = running.results("worker")[0]
     running.wait()
+    if kill:
+        check_killed(trained)
     return Learned(trained.parameters, max(trained.staleness), running.edges())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import launchpad as lp
 from examples._shared.digits import Array
@@ -17,11 +17,19 @@ class Shard(ABC):
         parameters: Where it begins, if it has not begun before.
         workers: How many push.
         learning_rate: How far the mean of the workers' gradients is followed.
+        kill_at: At which step of worker 0 this shard kills itself, once.
     """
 
-    def __init__(self, parameters: Array, workers: int, learning_rate: float) -> None:
+    def __init__(
+        self,
+        parameters: Array,
+        workers: int,
+        learning_rate: float,
+        kill_at: int | None = None,
+    ) -> None:
         self._state = ShardState(parameters, workers)
         self._learning_rate = learning_rate
+        self._kill_at = kill_at if lp.current().attempt == 1 else None
 
     @lp.idempotent
     def parameters(self) -> Array:
@@ -36,13 +44,22 @@ class Shard(ABC):
 
     @lp.idempotent
     def staleness(self) -> int:
-        """The most gradients that came between what a worker got and what it made of it."""
+        """The most gradients that came, in this attempt, between what a worker got and its own."""
         return self._state.staleness
+
+    @lp.idempotent
+    def attempt(self) -> int:
+        return lp.current().attempt
 
     @lp.idempotent
     @abstractmethod
     def push(self, worker: int, step: int, gradient: Array) -> Array:
         """Take a worker's gradient; returns the parameters it should go on with."""
+
+    def _perhaps_crash(self, worker: int, step: int) -> None:
+        """Die where the gradient is in, and saved, and its worker does not know."""
+        if worker == 0 and step == self._kill_at:
+            lp.testing.crash()
 
 
 class AsyncShard(Shard):
@@ -56,6 +73,7 @@ class AsyncShard(Shard):
             if is_new:
                 # Each worker's is one of the gradients of which SyncShard follows the mean.
                 self._state.value -= self._learning_rate * gradient / len(self._state.applied)
+        self._perhaps_crash(worker, step)
         with self._state.changed:
             # A method may block: the server takes the other workers' calls in other threads.
             self._state.wait(step + 1, self.slack)
@@ -71,8 +89,8 @@ class SspShard(AsyncShard):
 class SyncShard(Shard):
     """Waits for the gradients of all workers, applies their mean, and answers them all."""
 
-    def __init__(self, parameters: Array, workers: int, learning_rate: float) -> None:
-        super().__init__(parameters, workers, learning_rate)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._gradients: dict[int, Array] = {}
 
     @lp.idempotent
@@ -83,7 +101,8 @@ class SyncShard(Shard):
                 if len(self._gradients) == len(self._state.applied):
                     self._apply_mean()
             self._state.wait(step + 1)
-            return self._state.get(worker)
+        self._perhaps_crash(worker, step)
+        return self._state.get(worker)
 
     def _apply_mean(self) -> None:
         # Summed in the workers' order, so that the bits do not depend on which came first.

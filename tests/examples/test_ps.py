@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from examples.ps.claims import (
     check_applied,
     check_equals_large_batch,
     check_staleness,
+    check_sum,
 )
-from examples.ps.program import SHARDS, make_program
+from examples.ps.program import SHARDS, Trained, make_program
 from examples.ps.shards import AsyncShard, Shard, SspShard, SyncShard
 
 
@@ -96,10 +98,12 @@ def test_ssp_shard_answers_once_the_slowest_is_near_enough() -> None:
     with ThreadPoolExecutor(1) as pool:
         ahead = [shard.push(0, step, np.array([1.0])) for step in range(2)]
         too_far = pool.submit(shard.push, 0, 2, np.array([1.0]))
+        with shard._state.changed:  # until it waits
+            assert shard._state.changed.wait_for(lambda: shard._state.applied[0] == 3, timeout=5)
         assert not too_far.done()
         late = shard.push(1, 0, np.array([1.0]))
 
-        assert [*ahead, late, too_far.result(timeout=5)] == [[-1], [-2], late, [-4]]
+        assert [*ahead, late, too_far.result(timeout=5)] == [[-1], [-2], [-4], [-4]]
         assert shard.applied() == [3, 1]
 
 
@@ -157,6 +161,15 @@ def test_check_refuses_a_gradient_that_was_applied_twice_or_never(problem: Probl
         check_applied([[400, 400], [399, 401]], problem)
 
 
+def test_check_refuses_parameters_that_have_one_gradient_twice(problem: Problem) -> None:
+    pushed, step = np.ones(650), problem.learning_rate / problem.workers
+    worker = Trained(pushed, -3 * step * pushed, [], [], [])
+    check_sum([worker] * 3, problem)
+
+    with pytest.raises(ArithmeticError, match="what all workers say that they have pushed"):
+        check_sum([replace(worker, parameters=-4 * step * pushed)] * 3, problem)
+
+
 def test_check_refuses_parameters_that_differ_a_little(problem: Problem) -> None:
     nearly = problem.train_alone() + 2e-6
 
@@ -174,6 +187,11 @@ def test_check_refuses_a_worker_that_was_further_ahead_than_it_may(problem: Prob
 def test_make_program_refuses_an_unknown_mode(problem: Problem) -> None:
     with pytest.raises(KeyError):
         make_program(problem, mode="sideways")
+
+
+def test_make_program_refuses_to_kill_a_shard_after_the_end(problem: Problem) -> None:
+    with pytest.raises(ValueError, match="no shard can be killed at step 400 of 400"):
+        make_program(problem, kill_at=400)
 
 
 def test_make_program_refuses_to_record_calls_that_wait_for_each_other(problem, tmp_path) -> None:
@@ -195,8 +213,9 @@ def test_ps_goes_on_when_a_shard_is_killed_and_counts_every_gradient_once(
     done = run_example("ps", launch_type, f"--mode={mode}", *graph, "--kill_shard_at=150")
 
     assert done.returncode == 0, done.stderr
-    assert "1 kills" in done.stdout
+    assert "ok    all this holds although the first shard was killed: " in done.stdout
     assert re.search(r"shard-0 +\| resumes after \d+ updates", done.stdout)
+    assert "ok    the parameters are the sum of what all workers say" in done.stdout
     assert f"each once: {' + '.join([str(400 * workers)] * shards)}\n" in done.stdout
     assert (mode == "sync") == ("what one process learns from large batches" in done.stdout)
     assert (mode == "ssp") == ("at most 15 gradients come between" in done.stdout)

@@ -52,7 +52,7 @@ def after_fork(threads: int) -> None:
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(threads)
-    # From 3.8 on OpenBLAS' limit is changed only by the thread that set it, as long as it lives: others are
+    # From 3.8 on OpenBLAS' limit is changed only by the thread that set it, until that has ended: others are
     # ignored, without a word. The worker's own threads shall be free to.
     openblas = threadpoolctl.OpenBLASController
     if hasattr(openblas, "clear_controlling_thread"):
