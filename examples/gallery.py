@@ -88,7 +88,7 @@ EXAMPLES = [
         "2014, [Li et al.](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu)",
         "Shards hold the parameters; workers push gradients to them, in step or each at its own pace.",
         "a shard",
-        ("each once", "workers in step", "held-out"),
+        ("sum of what all workers", "workers in step", "shard was killed"),
         flags=("--kill_shard_at=150",),
     ),
     Example(
@@ -265,8 +265,10 @@ Lines are those of `algorithm.py` / `program.py` / all files; backends those on 
 
 `python -m examples.on_digits` has each train softmax regression with four workers, on the same slices of the
 same batches: undisturbed, and with a kill half-way. Bytes are all that goes over edges. Staleness is how many
-updates of others came between what a worker got and its own. "From one process" is how far the parameters are
-from what one process learns from whole batches, for the length of these.
+updates of others came between what a worker got and its own: a gradient each, of dist_keras some steps; 0
+where workers are in step. "From one process" is how far the parameters are from what one process learns from
+whole batches, for the length of these. It says how alike, and not how good: by the rules of dist_keras, and
+where elephas adds changes, the steps are larger than those of a mean.
 
 {on_digits}
 """

@@ -29,8 +29,8 @@ class ShardState(Generic[Value]):
     Attributes:
         value: What the shard holds: an array, or whatever pickles.
         applied: The clocks: of each worker, how many updates are in the value.
-        staleness: The most updates of others that came between what a worker saw and what it made of it.
-        changed: The lock of all three; those who wait are told when `applied` changes.
+        staleness: The most updates of others, in this attempt, between what a worker saw and its next one.
+        changed: The lock of all three, and the condition that `applied` has changed.
     """
 
     def __init__(self, first: Value, workers: int) -> None:
@@ -72,12 +72,15 @@ class ShardState(Generic[Value]):
     def get(self, worker: int) -> Value:
         """Return a copy of the value, of which this worker makes its next update."""
         with self.changed:
-            self.mark_seen(worker, int(self.applied[worker]))
+            self._n_seen[worker, int(self.applied[worker])] = self._others(self.applied, worker)
             return copy.deepcopy(self.value)
 
     def mark_seen(self, worker: int, number: int) -> None:
-        """With the lock: of the value as it is now, this worker makes its update of that number."""
-        self._n_seen[worker, number] = self._others(self.applied, worker)
+        """With the lock: of the value as it is now, this worker makes its update of that number.
+
+        If several do, the members of a group, the first counts.
+        """
+        self._n_seen.setdefault((worker, number), self._others(self.applied, worker))
 
     def wait(self, clock: int, staleness: float = 0) -> bool:
         """With the lock: wait until every worker's clock is at most `staleness` behind this one.

@@ -1,4 +1,4 @@
-"""A network with a layer of 18 MB, which has to travel in many partitions."""
+"""A network with a layer of 17 MB, which has to travel in many partitions."""
 
 from dataclasses import dataclass
 

@@ -27,6 +27,10 @@ def make_program(
     kill_at: int | None = None,
 ) -> lp.Program:
     """Return the graph for some spare machines; at a step the server of the first one may be killed."""
+    if kill_at is not None and kill_at + 1 >= problem.steps:
+        raise ValueError(
+            f"no server can be killed after step {kill_at} of {problem.steps}, the last"
+        )
     n = problem.workers
     workers = [lp.CourierNode(Worker) for _ in range(n)]
     handles = [worker.create_handle() for worker in workers]

@@ -16,6 +16,7 @@ from examples.byteps.algorithm import SendQueue, train_step
 from examples.byteps.iteration_time import iteration_time
 from examples.byteps.on_digits import METHODS
 from examples.byteps.placement import PARTITION_BYTES, Partition, cut, placement, traffic
+from examples.byteps.program import make_program
 from examples.byteps.server import SummationServer
 from examples.byteps.worker import CREDIT, Trained
 
@@ -270,3 +271,22 @@ def test_byteps_holds_what_the_paper_claims_also_when_a_server_is_killed(
     assert "ok    no partition leaves while one of an earlier layer waits" in printed
     assert "4 of 4 workers equal the undisturbed ones" in printed
     assert "attempts of servers: [1, 1, 1, 1, 2, 1]" in printed
+
+
+@pytest.mark.slow
+def test_byteps_reports_a_worker_that_raises_while_the_others_wait_for_its_gradients(
+    assert_failure_is_reported, local_type
+) -> None:
+    assert_failure_is_reported(
+        "byteps",
+        local_type,
+        broken="Worker._push",
+        when="self._index == 1",
+        worker="worker",
+        arguments="example.Problem(steps=3), 1",
+    )
+
+
+def test_a_server_cannot_be_killed_after_the_last_step() -> None:
+    with pytest.raises(ValueError, match="no server can be killed after step 3 of 4, the last"):
+        make_program(Problem(steps=4), 1, kill_at=3)

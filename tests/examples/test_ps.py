@@ -13,6 +13,7 @@ import pytest
 import launchpad as lp
 from examples._shared import digits, networks
 from examples._shared.problem import Problem
+from examples._shared.shard import ShardState
 from examples.ps.claims import (
     check_accuracy,
     check_applied,
@@ -115,6 +116,22 @@ def test_a_shard_counts_the_gradients_that_came_between_what_a_worker_got_and_it
         shard.push(worker, step, np.array([1.0]))
 
     assert shard.staleness() == 2
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_what_a_group_makes_is_as_stale_as_what_the_first_of_it_has_seen() -> None:
+    state = ShardState(0, workers=2)
+
+    with state.changed:
+        state.mark_seen(0, 0)
+    with state.update(1, 0):
+        pass
+    with state.changed:
+        state.mark_seen(0, 0)  # another of the group, later
+    with state.update(0, 0):
+        pass
+
+    assert state.staleness == 1
 
 
 @pytest.mark.usefixtures("in_a_worker")
