@@ -206,6 +206,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_none_lost(result([8, 12], all_in, attempt=1), [MODEL]),
         lambda: claims.check_refused(right, 7),
         lambda: claims.check_lost_are_counted(result([8, 12], one_lost), [MODEL]),
+        lambda: claims.check_lost_are_counted(result([5, 8], one_lost, attempt=1), [MODEL]),
         lambda: claims.check_lost_are_counted(result([6, 10], [[2, 0], [1, 1]]), [MODEL]),
         lambda: claims.check_lost_are_counted(result([5, 8], one_lost, pushed=[2, 3]), [MODEL]),
     ):
