@@ -208,17 +208,17 @@ def test_another_order_is_refused(trained) -> None:
         claims.check_order(first, other)
 
 
-def test_models_that_vote_are_read_by_the_mean_of_their_chances(training) -> None:
+def test_models_that_vote_are_read_by_the_mean_of_their_probabilities(training) -> None:
     digits = training.problem.training
     one, other = (networks.first_parameters(training.problem.widths, seed) for seed in (1, 2))
-    chances = 0.0
+    probabilities = 0.0
     for parameters in (one, other):
         scores = np.exp(networks.forward(training.problem.widths, parameters, digits.images)[-1])
-        chances = chances + scores / scores.sum(axis=1, keepdims=True)
+        probabilities = probabilities + scores / scores.sum(axis=1, keepdims=True)
 
     (share,) = claims.accuracies(training, [one[None], other[None]], digits)
 
-    assert share == (np.argmax(chances, axis=1) == digits.labels).mean()
+    assert share == (np.argmax(probabilities, axis=1) == digits.labels).mean()
 
 
 @pytest.mark.slow
