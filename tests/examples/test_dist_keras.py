@@ -232,6 +232,14 @@ def test_a_rule_learns_the_problem_of_all_parameter_servers_though_its_server_is
     assert learned.edges.total(method="commit").calls == 40
 
 
+def test_a_run_whose_server_was_to_be_killed_and_was_not_is_refused(training, monkeypatch) -> None:
+    monkeypatch.setenv("LP_LAUNCH_TYPE", "test_mt")
+    monkeypatch.setattr(lp.testing, "crash", lambda: None)
+
+    with pytest.raises(RuntimeError, match="the server of ADAG was to be killed half-way"):
+        METHODS["dist_keras, ADAG"](training.problem, True)
+
+
 @pytest.mark.slow
 def test_dist_keras_gives_the_same_bits_when_replayed_alone_though_its_servers_are_killed(
     run_system, launch_type

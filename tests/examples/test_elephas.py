@@ -93,6 +93,14 @@ def test_the_common_problem_is_learned_though_a_worker_and_the_driver_are_killed
     assert networks.accuracy(problem.widths, learned.parameters, held_out) > 0.85
 
 
+def test_a_run_that_was_to_be_disturbed_and_was_not_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("LP_LAUNCH_TYPE", "test_mt")
+    monkeypatch.setattr(lp.testing, "crash", lambda: None)
+
+    with pytest.raises(RuntimeError, match=r"have ended in attempts \[1, 1\]"):
+        METHODS["elephas, asynchronous"](Problem(noise(99), workers=2, steps=8), True)
+
+
 def test_every_digit_of_a_partition_is_in_one_batch_of_an_epoch() -> None:
     (rows,) = in_batches([noise(20)], 6)
     model = Model((64, 10), networks.first_parameters((64, 10)), 1.0, seed=3)
