@@ -40,10 +40,13 @@ def main(_: list[str]) -> None:
 
 
 def launch(
-    training: Training, kill: str = "", order: lp.edges.Record | lp.edges.Replay | None = None
+    training: Training,
+    kill: str = "",
+    order: lp.edges.Record | lp.edges.Replay | None = None,
+    lags_reversed: bool = False,
 ) -> dict[str, list[Trained]]:
     """Return what all workers have returned of each rule."""
-    workers = lp.run(make_program(training, kill, order))["worker"]
+    workers = lp.run(make_program(training, kill, order, lags_reversed))["worker"]
     return {name: [worker[name] for worker in workers] for name in training.rules}
 
 
@@ -60,7 +63,7 @@ def report_accuracy(training: Training, name: str, alone: Replayed, held_out: Di
 
 
 def check_order(training: Training) -> None:
-    """Record the order of the server's calls, and have a second run keep to it."""
+    """Record the order of the server's calls, and have a run keep to it that would have another one."""
     with tempfile.TemporaryDirectory() as folder:
         (recorded, *_) = launch(training, order=lp.edges.Record(folder))["DynSGD"]
         if not any(Path(folder).iterdir()):
@@ -68,7 +71,8 @@ def check_order(training: Training) -> None:
                 "      not run again by lp.edges.Replay: servers have written to other disks than this"
             )
             return
-        (replayed, *_) = launch(training, order=lp.edges.Replay(folder))["DynSGD"]
+        replay_in = lp.edges.Replay(folder)
+        (replayed, *_) = launch(training, order=replay_in, lags_reversed=True)["DynSGD"]
     claims.check_order(recorded, replayed)
 
 

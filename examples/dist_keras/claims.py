@@ -102,10 +102,10 @@ def accuracies(training: Training, models: Sequence[Array], held_out: Digits) ->
     for of_seed in zip(*models, strict=True):
         votes = np.zeros((len(held_out), 10))
         for parameters in of_seed:
-            chances = np.exp(
+            probabilities = np.exp(
                 networks.forward(training.problem.widths, parameters, held_out.images)[-1]
             )
-            votes += chances / chances.sum(axis=1, keepdims=True)
+            votes += probabilities / probabilities.sum(axis=1, keepdims=True)
         shares.append(float((votes.argmax(axis=1) == held_out.labels).mean()))
     return shares
 

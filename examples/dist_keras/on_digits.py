@@ -10,11 +10,16 @@ from examples.dist_keras.training import Training, rules
 
 
 def train(name: str, problem: Problem, kill: bool) -> Learned:
-    """Train by a rule; if the server is to be killed, half-way."""
+    """Train by a rule; RuntimeError if the server is to be killed, half-way, and was not."""
     training = Training(problem, {name: rules(problem)[name]})
     running = lp.launch(make_program(training, kill=name if kill else ""))
-    centre = running.results("worker")[0][name].centre
+    trained = running.results("worker")[0][name]
     running.wait()
+    if kill and trained.attempt == 1:
+        raise RuntimeError(
+            f"the server of {name} was to be killed half-way, and has lived to the end"
+        )
+    centre = trained.centre
     staleness = max(commit.staleness for commit in centre.record)
     return Learned(centre.parameters[0], staleness, running.edges())
 

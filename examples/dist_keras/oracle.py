@@ -23,7 +23,6 @@ class Replayed:
 
 def replay(training: Training, rule: Rule, record: Sequence[Commit]) -> Replayed:
     """Let the recorded worker do a round, from the version that it had pulled, and commit it."""
-    threadpoolctl.threadpool_limits(1)  # as in the workers: with more, other bits are possible
     centre = training.centre(rule)
     replicas = [training.replica(rule, worker) for worker in range(centre.workers)]
     done = Replayed(centre, replicas, [centre.parameters])
@@ -33,9 +32,14 @@ def replay(training: Training, rule: Rule, record: Sequence[Commit]) -> Replayed
         sums.append(replica.parameters + centre.parameters)
         return done.versions[seen]
 
-    for worker, seen, _ in record:
-        replica = replicas[worker]
-        centre.commit(worker, replica.round(pull), seen)
-        done.versions.append(centre.parameters)
-        done.moved.append(float(np.abs(replica.parameters + centre.parameters - sums[-1]).max()))
+    with threadpoolctl.threadpool_limits(
+        1
+    ):  # as in the workers: with more, other bits are possible
+        for worker, seen, _ in record:
+            replica = replicas[worker]
+            centre.commit(worker, replica.round(pull), seen)
+            done.versions.append(centre.parameters)
+            done.moved.append(
+                float(np.abs(replica.parameters + centre.parameters - sums[-1]).max())
+            )
     return done

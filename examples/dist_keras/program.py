@@ -1,13 +1,13 @@
-"""Workers train a replica each, and exchange with a centre when their rule says so. None waits for another.
+"""Workers train a replica each, and exchange with a centre when their rule says so.
 
     worker × n ──pull, commit(delta)──▶ server of each rule
 
-The servers of all rules are threads of one process. If it is killed, they go on where they had answered.
+None waits for another, but where a rule begins, and in averaging. The servers of all rules are threads of
+one process. If it is killed, they go on where they had answered.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import threadpoolctl
 
@@ -65,30 +65,31 @@ def work(training: Training, servers: Mapping[str, lp.CourierClient[Server]]) ->
     }
 
 
-def crash_at(server: lp.CourierClient[Server], updates: int) -> None:
-    """Kill the process of all servers, once, when this one has so many updates."""
-    if lp.current().attempt == 1:
-        server.wait_for(updates)
-        lp.testing.crash()
-
-
 def make_program(
-    training: Training, kill: str = "", order: lp.edges.Record | lp.edges.Replay | None = None
+    training: Training,
+    kill: str = "",
+    order: lp.edges.Record | lp.edges.Replay | None = None,
+    lags_reversed: bool = False,
 ) -> lp.Program:
-    """Return the graph; the servers are killed when half of the commits by rule `kill` are in."""
-    rules = training.rules
-    servers = {name: lp.CourierNode(Server, training.centre(rule)) for name, rule in rules.items()}
+    """Return the graph.
+
+    Args:
+        kill: The servers of all rules are killed when half of the commits by this one are in.
+        order: What keeps the order of the servers' calls, or keeps to it.
+        lags_reversed: Whether the calls of the first worker arrive the latest, and not those of the last.
+    """
+    workers, servers = training.problem.workers, {}
+    for name, rule in training.rules.items():
+        half = workers * training.rounds(rule) // 2
+        servers[name] = lp.CourierNode(Server, training.centre(rule), half if name == kill else 0)
     handles = {name: server.create_handle() for name, server in servers.items()}
-    nodes: list[lp.Node[Any]] = list(servers.values())
-    if kill:
-        half = training.problem.workers * training.rounds(rules[kill]) // 2
-        nodes.append(lp.PyNode(crash_at, handles[kill], half))
     program = lp.Program("dist-keras")
     with program.group("server", restart=lp.RestartPolicy()):
-        program.add_node(lp.MultiThreadingColocation(nodes))
+        program.add_node(lp.MultiThreadingColocation(list(servers.values())))
     with program.group("worker"):
-        for worker in range(training.problem.workers):
-            late = [lp.edges.Delay(LAG_S * worker)] if worker else []
+        for worker in range(workers):
+            lag = workers - 1 - worker if lags_reversed else worker
+            late = [lp.edges.Delay(LAG_S * lag)] if lag else []
             ways = late if order is None else [*late, order]
             own = {name: handle.through(*ways) for name, handle in handles.items()}
             program.add_node(lp.PyNode(work, training, own))

@@ -7,10 +7,15 @@ from examples.dist_keras.algorithm import Centre
 
 
 class Server:
-    """Holds the centre of one rule."""
+    """Holds the centre of one rule.
 
-    def __init__(self, centre: Centre) -> None:
+    Args:
+        dies_at: After so many updates the next commit kills its worker, in the first attempt; 0 for never.
+    """
+
+    def __init__(self, centre: Centre, dies_at: int = 0) -> None:
         self._state = ShardState(centre, centre.workers)
+        self._dies_at = dies_at
 
     @lp.idempotent
     def pull(self, number: int) -> tuple[Array, int]:
@@ -23,6 +28,8 @@ class Server:
     @lp.idempotent
     def commit(self, worker: int, number: int, delta: Array, seen: int) -> None:
         """Take a worker's commit, computed when so many updates were seen; once, if it comes again."""
+        if lp.current().attempt == 1 and 0 < self._dies_at <= self._state.applied.sum():
+            lp.testing.crash()  # without the lock: the stop handler takes it, where this is a thread
         with self._state.update(worker, number) as is_new:
             if is_new:
                 self._state.value.commit(worker, delta, seen)
@@ -32,7 +39,3 @@ class Server:
         """Return all of the centre, and which attempt of the server this is."""
         with self._state.changed:
             return self._state.value, lp.current().attempt
-
-    def wait_for(self, updates: int) -> None:
-        with self._state.changed:
-            self._state.changed.wait_for(lambda: self._state.applied.sum() >= updates)

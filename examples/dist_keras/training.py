@@ -29,7 +29,8 @@ class Rule:
         server: The server's.
         learning_rate: Of the steps of a worker.
         window: How many of them it makes between two commits.
-        seeds: How many models are trained, each from other parameters, on other batches.
+        seeds: How many models are trained, each from other parameters, on other batches; one begins where
+            the problem says.
     """
 
     worker: type[Replica]
@@ -47,6 +48,8 @@ class Training:
     rules: Mapping[str, Rule]
 
     def first_parameters(self, rule: Rule) -> Array:
+        if rule.seeds == 1:
+            return np.stack([self.problem.first_parameters])
         widths = self.problem.widths
         return np.stack([networks.first_parameters(widths, seed) for seed in range(rule.seeds)])
 
@@ -78,7 +81,7 @@ def rules(problem: Problem, seeds: int = 1) -> dict[str, Rule]:
     return {
         "DOWNPOUR": Rule(Replica, Centre, rate, 5, seeds),
         "ADAG": Rule(AdagReplica, Centre, 4 * rate, 5, seeds),
-        "DynSGD": Rule(Replica, DynSgdCentre, rate, 5, seeds),
+        "DynSGD": Rule(Replica, DynSgdCentre, 1.4 * rate, 5, seeds),
         "AEASGD": Rule(ElasticReplica, Centre, 4 * rate, 10, seeds),
         "EAMSGD": Rule(MomentumReplica, Centre, 0.4 * rate, 10),
         "averaging": Rule(Replica, AveragingCentre, 4 * rate, steps // 5),

@@ -7,6 +7,7 @@ from functools import partial
 from examples._shared.digits import Array
 from examples._shared.problem import Learned, Problem
 from examples.elephas.algorithm import Model
+from examples.elephas.claims import attempts
 from examples.elephas.program import fit
 from examples.elephas.worker import Faults
 
@@ -24,12 +25,17 @@ class Slices:
 
 
 def learn(mode: str, frequency: str, problem: Problem, is_disturbed: bool) -> Learned:
-    """Train in this mode; a worker and the driver are killed if it is to be disturbed."""
+    """Train in this mode; RuntimeError if a worker and the driver are to be killed, and were not."""
     model = Model(problem.widths, problem.first_parameters, problem.learning_rate)
     slices = [Slices(problem, worker) for worker in range(problem.workers)]
     faults = Faults(kills=is_disturbed)
     result = fit([model], slices, problem.steps, frequency, mode=mode, faults=faults)
     (fitted,) = result.fitted
+    if is_disturbed and min(attempts(result)) == 1:
+        raise RuntimeError(
+            "a worker and the driver were to be killed once each, and have ended in attempts"
+            f" {attempts(result)}"
+        )
     return Learned(fitted.weights.parameters, fitted.staleness, result.edges)
 
 

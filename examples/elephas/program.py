@@ -48,7 +48,7 @@ def fit(
     of_worker = rounds(frequency, steps, partitions[0].n_batches)
     kills = [False] * (len(models) - 1) + [faults.kills]
     program = lp.Program("elephas")
-    with program.group("driver", restart=lp.RestartPolicy(), serves_until="program"):
+    with program.group("driver", restart=lp.RestartPolicy()):
         drivers = [
             program.add_node(
                 lp.CourierNode(MODES[mode], model, len(partitions), len(of_worker), dies)

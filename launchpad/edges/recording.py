@@ -1,6 +1,8 @@
 """The order in which a server has run its calls: recorded once, and kept to when the program runs again.
 
     handle.through(lp.edges.Record("runs/a"))     the server writes  runs/a/<worker>.<attempt>.jsonl
+                                                  in a MultiThreadingColocation each its own, by its number:
+                                                                   runs/a/<worker>.<number>.<attempt>.jsonl
     handle.through(lp.edges.Replay("runs/a"))     before each call the server waits until it is its turn
 
 A program in which several workers change one server is not the same twice, as its calls come in another

@@ -208,17 +208,17 @@ def test_another_order_is_refused(trained) -> None:
         claims.check_order(first, other)
 
 
-def test_models_that_vote_are_read_by_the_mean_of_their_chances(training) -> None:
+def test_models_that_vote_are_read_by_the_mean_of_their_probabilities(training) -> None:
     digits = training.problem.training
     one, other = (networks.first_parameters(training.problem.widths, seed) for seed in (1, 2))
-    chances = 0.0
+    probabilities = 0.0
     for parameters in (one, other):
         scores = np.exp(networks.forward(training.problem.widths, parameters, digits.images)[-1])
-        chances = chances + scores / scores.sum(axis=1, keepdims=True)
+        probabilities = probabilities + scores / scores.sum(axis=1, keepdims=True)
 
     (share,) = claims.accuracies(training, [one[None], other[None]], digits)
 
-    assert share == (np.argmax(chances, axis=1) == digits.labels).mean()
+    assert share == (np.argmax(probabilities, axis=1) == digits.labels).mean()
 
 
 @pytest.mark.slow
@@ -230,6 +230,14 @@ def test_a_rule_learns_the_problem_of_all_parameter_servers_though_its_server_is
     assert networks.accuracy(problem.widths, learned.parameters, problem.training) >= 0.94
     assert learned.staleness >= 1
     assert learned.edges.total(method="commit").calls == 40
+
+
+def test_a_run_whose_server_was_to_be_killed_and_was_not_is_refused(training, monkeypatch) -> None:
+    monkeypatch.setenv("LP_LAUNCH_TYPE", "test_mt")
+    monkeypatch.setattr(lp.testing, "crash", lambda: None)
+
+    with pytest.raises(RuntimeError, match="the server of ADAG was to be killed half-way"):
+        METHODS["dist_keras, ADAG"](training.problem, True)
 
 
 @pytest.mark.slow

@@ -93,6 +93,14 @@ def test_the_common_problem_is_learned_though_a_worker_and_the_driver_are_killed
     assert networks.accuracy(problem.widths, learned.parameters, held_out) > 0.85
 
 
+def test_a_run_that_was_to_be_disturbed_and_was_not_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("LP_LAUNCH_TYPE", "test_mt")
+    monkeypatch.setattr(lp.testing, "crash", lambda: None)
+
+    with pytest.raises(RuntimeError, match=r"have ended in attempts \[1, 1\]"):
+        METHODS["elephas, asynchronous"](Problem(noise(99), workers=2, steps=8), True)
+
+
 def test_every_digit_of_a_partition_is_in_one_batch_of_an_epoch() -> None:
     (rows,) = in_batches([noise(20)], 6)
     model = Model((64, 10), networks.first_parameters((64, 10)), 1.0, seed=3)
@@ -206,6 +214,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_none_lost(result([8, 12], all_in, attempt=1), [MODEL]),
         lambda: claims.check_refused(right, 7),
         lambda: claims.check_lost_are_counted(result([8, 12], one_lost), [MODEL]),
+        lambda: claims.check_lost_are_counted(result([5, 8], one_lost, attempt=1), [MODEL]),
         lambda: claims.check_lost_are_counted(result([6, 10], [[2, 0], [1, 1]]), [MODEL]),
         lambda: claims.check_lost_are_counted(result([5, 8], one_lost, pushed=[2, 3]), [MODEL]),
     ):

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -234,20 +235,30 @@ def test_a_worker_that_crashes_ends_there_and_is_started_again(launch_type: str)
 
 
 class Mortal:
+    saved: int | None = None
+
     @lp.idempotent
-    def attempt(self) -> int:
+    def attempt(self) -> tuple[int, int | None]:
         if lp.current().attempt == 1:
             lp.testing.crash()
+        return lp.current().attempt, self.saved
+
+    def save(self) -> int:
         return lp.current().attempt
+
+    def restore(self, saved: int) -> None:
+        self.saved = saved
 
 
 @both
-def test_a_server_that_crashes_in_a_call_is_lost_to_its_caller_and_started_again(
-    launch_type: str,
+def test_a_server_that_crashes_in_a_call_saves_nothing_and_is_started_again(
+    launch_type: str, tmp_path: Path
 ) -> None:
     program = lp.Program("crash")
     with program.group("server", restart=lp.RestartPolicy(backoff=0)):
         server = program.add_node(lp.CourierNode(Mortal))
     program.add_node(lp.PyNode(lambda server: server.attempt(), server), label="asker")
 
-    assert lp.run(program, launch_type, timeout_s=DEADLINE_S)["asker"] == [2]
+    results = lp.run(program, launch_type, timeout_s=DEADLINE_S, state=tmp_path)
+
+    assert results["asker"] == [(2, None)]

@@ -83,7 +83,7 @@ class Worker:
             if self._executable is not None:
                 with contextlib.nullcontext() if ended.out_of_memory else self._limited():
                     goes_on = self._restarts or self._context.state_places.is_kept
-                    if goes_on and not ended.is_failure:
+                    if goes_on and not ended.is_failure and not self._crash:
                         self._executable.save()
                     self._executable.close()
         except BaseException as error:
