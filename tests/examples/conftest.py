@@ -35,11 +35,16 @@ lp.launch(example.make_program({arguments}))
 LOCAL = ["local_mt", "local_mp"]
 
 
-# A system has up to thirty pods one after the other, on a cluster of one node that runs other tests beside.
-KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.timeout(300))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give systems in pods, up to thirty one after the other on one node beside other tests, 5 minutes."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        is_here = item.path.parent == Path(__file__).parent
+        if is_here and parameters.get("launch_type") == "kubernetes":
+            item.add_marker(pytest.mark.timeout(300))
 
 
-@pytest.fixture(params=[*LOCAL, "ray", KUBERNETES])
+@pytest.fixture(params=[*LOCAL, "ray", "kubernetes"])
 def launch_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
