@@ -20,14 +20,10 @@ class KilledServer(SummationServer):
         self._kill_at = kill_at if lp.current().attempt == 1 else None
         super().__init__(index, workers)
         self._is_time, self._is_over = threading.Event(), threading.Event()
-        for event in (self._is_time, self._is_over):
-            lp.register_stop_handler(event.set)
 
     def run(self) -> None:
         if self._kill_at is not None:
             self._is_time.wait()
-            if lp.stop_event().is_set():
-                return
             try:
                 lp.testing.crash()
             finally:  # reached where a thread cannot be killed

@@ -36,8 +36,6 @@ class SummationServer:
         self._pushed: defaultdict[tuple[int, Partition], dict[int, Array]] = defaultdict(dict)
         self._sums: dict[Partition, tuple[int, Array]] = {}  # the last ones, and of which step
         self._changed = threading.Condition()
-        self._stop = lp.stop_event()
-        lp.register_stop_handler(self._wake)
         if lp.current().attempt > 1:
             for worker, client in enumerate(workers):
                 for (step, partition), gradient in client.kept(index).items():
@@ -64,20 +62,12 @@ class SummationServer:
     def pull(self, step: int, partition: Partition) -> Array:
         """Return the sum, once all have pushed."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._stop.is_set() or self._last_step(partition) >= step
-            )
-            if self._last_step(partition) < step:
-                raise lp.Stopped(f"{lp.current().name} has ended: there is no sum of step {step}")
+            self._changed.wait_for(lambda: self._last_step(partition) >= step)
             return self._sums[partition][1]
 
     @lp.idempotent
     def attempt(self) -> int:
         return lp.current().attempt
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     def _last_step(self, partition: Partition) -> int:
         return self._sums[partition][0] if partition in self._sums else -1
