@@ -28,7 +28,7 @@ def main(_: list[str]) -> None:
     alone = oracle.train(tasks)
 
     def train(name: str, staleness: float, **how: Any) -> Trial:
-        running = lp.launch(make_program(tasks, staleness, **how))
+        running = lp.launch(make_program(tasks, staleness, **how), preload=["numpy"])
         running.wait()
         trial = Trial(name, staleness, running.results("worker"), running.edges())
         claims.check_gaps(trial)

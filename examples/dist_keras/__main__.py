@@ -46,7 +46,8 @@ def launch(
     lags_reversed: bool = False,
 ) -> dict[str, list[Trained]]:
     """Return what all workers have returned of each rule."""
-    workers = lp.run(make_program(training, kill, order, lags_reversed))["worker"]
+    program = make_program(training, kill, order, lags_reversed)
+    workers = lp.run(program, preload=["numpy"])["worker"]
     return {name: [worker[name] for worker in workers] for name in training.rules}
 
 
