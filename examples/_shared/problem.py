@@ -29,11 +29,14 @@ class Problem:
         """Return the slices of all workers together."""
         return self.training.batch(step, self.slice_size * self.workers)
 
+    def slice(self, step: int, worker: int) -> Digits:
+        """Return what a worker takes of the batch of this step."""
+        rows = self.training.rows(step, self.slice_size * self.workers)
+        return self.training[rows[self.slice_size * worker :][: self.slice_size]]
+
     def gradient(self, parameters: Array, step: int, worker: int) -> Array:
         """Return the gradient of the mean loss on a worker's slice of the batch of this step."""
-        rows = self.training.rows(step, self.slice_size * self.workers)
-        part = self.training[rows[self.slice_size * worker :][: self.slice_size]]
-        return networks.gradient(self.widths, parameters, part)
+        return networks.gradient(self.widths, parameters, self.slice(step, worker))
 
     def train_alone(self) -> Array:
         """Return what one process learns from the whole batches."""

@@ -84,11 +84,9 @@ class Worker:
         return {key: value for key, value in self._kept.items() if key[1].server == server}
 
     def run(self) -> Trained:
-        size = self._problem.slice_size
-        mine = slice(size * self._index, size * (self._index + 1))
         with self._threads:
             for step in range(self._problem.steps):
-                digits = self._problem.batch(step)[mine]
+                digits = self._problem.slice(step, self._index)
                 before = self._update if step else lambda layer: None
                 send = partial(self._push, step)
                 train_step(self._problem.widths, self._layers, digits, before, send)
