@@ -105,6 +105,8 @@ class RunContext:
     """Makes this attempt a failure, from a thread that is not the worker's own, where it is a thread."""
     parent: RunContext | None = field(default=None, repr=False)
     """The worker's context, in the context of one of several nodes in it."""
+    part: str = ""
+    """Which of several nodes in the worker it is of, as `.0`."""
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
     _stop_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _state_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -126,6 +128,7 @@ class RunContext:
         return replace(
             self,
             parent=parent,
+            part=f"{self.part}.{index}",
             interruption=interruption,
             handles_stop=False,
             state_places=places,

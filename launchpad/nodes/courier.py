@@ -209,9 +209,7 @@ class ServeObject(BuildObject, Serving):
             server.bind_object(built)
             me = context.current()
             if me.ordering is not None:
-                part = self.address.name.partition("/")[2].rpartition(".")[0]  # in a colocation
-                owner = f"{me.name}.{part}" if part else me.name
-                order = self._order = order_of(me.ordering, owner, me.attempt)
+                order = self._order = order_of(me.ordering, me.name + me.part, me.attempt)
                 for name, method in public_methods(built).items():
                     server.bind(name, order.wrapped(name, method))
             if not self.runs and callable(switched_off := getattr(built, "run", None)):
