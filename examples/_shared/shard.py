@@ -9,7 +9,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import launchpad as lp
 
 Value = TypeVar("Value")
+Given = TypeVar("Given")
 
 
 class ShardState(Generic[Value]):
@@ -40,6 +41,7 @@ class ShardState(Generic[Value]):
         self._first = self.applied.copy()
         self._n_seen: dict[tuple[int, int], int] = {}  # updates of others, by worker and its update
         self.changed = threading.Condition()
+        self._given: dict[int, Any] = {}
         self._stop = lp.stop_event()
         lp.register_stop_handler(self._wake)
         if lp.current().is_resumed:
@@ -68,6 +70,14 @@ class ShardState(Generic[Value]):
         self.applied[workers] += 1
         lp.current().save((self.value, self.applied), keep=1)
         self.changed.notify_all()
+
+    def gather(self, worker: int, number: int, given: Given) -> list[Given]:
+        """With the lock: return what all workers have given, in their order; nothing before the last has."""
+        if number == self.applied[worker]:
+            self._given[worker] = given
+        if len(self._given) < len(self.applied):
+            return []
+        return [self._given.pop(i) for i in range(len(self.applied))]
 
     def get(self, worker: int) -> Value:
         """Return a copy of the value, of which this worker makes its next update."""

@@ -111,27 +111,18 @@ class Hogwild(Driver):
 class Synchronous(Driver):
     """Waits for the updates of all workers, and adds their mean."""
 
-    def __init__(self, model: Model, workers: int, rounds: int, dies: bool = False) -> None:
-        super().__init__(model, workers, rounds, dies)
-        self._deltas: dict[int, Array] = {}
-
     @lp.idempotent
     def push(self, worker: int, number: int, delta: Array) -> None:
+        self._state.value.check(delta)
         with self._state.changed:
-            if number == self._state.applied[worker]:
-                self._state.value.check(delta)
-                self._deltas[worker] = delta
-                if len(self._deltas) == len(self._state.applied):
-                    self._add_mean(number)
+            # In the workers' order, so that the bits do not depend on which came first.
+            deltas = self._state.gather(worker, number, delta)
+            for other, each in enumerate(deltas):
+                mean = each / len(deltas)
+                self._state.value = self._state.value.plus(mean, other, number)
+            if deltas:
+                self._state.count(slice(None))
             self._state.wait(number + 1)
-
-    def _add_mean(self, number: int) -> None:
-        # In the workers' order, so that the bits do not depend on which came first.
-        for worker, delta in sorted(self._deltas.items()):
-            mean = delta / len(self._deltas)
-            self._state.value = self._state.value.plus(mean, worker, number)
-        self._deltas.clear()
-        self._state.count(slice(None))
 
 
 MODES: dict[str, type[Driver]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import launchpad as lp
 from examples._shared.digits import Array
@@ -89,24 +89,13 @@ class SspShard(AsyncShard):
 class SyncShard(Shard):
     """Waits for the gradients of all workers, applies their mean, and answers them all."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._gradients: dict[int, Array] = {}
-
     @lp.idempotent
     def push(self, worker: int, step: int, gradient: Array) -> Array:
         with self._state.changed:
-            if step == self._state.applied[worker]:
-                self._gradients[worker] = gradient
-                if len(self._gradients) == len(self._state.applied):
-                    self._apply_mean()
+            # Summed in the workers' order, so that the bits do not depend on which came first.
+            if gradients := self._state.gather(worker, step, gradient):
+                self._state.value -= self._learning_rate * sum(gradients) / len(gradients)
+                self._state.count(slice(None))
             self._state.wait(step + 1)
         self._perhaps_crash(worker, step)
         return self._state.get(worker)
-
-    def _apply_mean(self) -> None:
-        # Summed in the workers' order, so that the bits do not depend on which came first.
-        total = sum(self._gradients[worker] for worker in sorted(self._gradients))
-        self._state.value -= self._learning_rate * total / len(self._gradients)
-        self._gradients.clear()
-        self._state.count(slice(None))
