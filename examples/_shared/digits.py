@@ -21,12 +21,9 @@ class Digits:
     def __getitem__(self, which: slice | npt.NDArray[np.int64]) -> "Digits":
         return Digits(self.images[which], self.labels[which])
 
-    def rows(self, step: int, size: int) -> npt.NDArray[np.int64]:
-        """Return which digits are the batch of this step; every call with it draws the same ones."""
-        return np.random.default_rng([0, step]).choice(len(self), size)
-
-    def batch(self, step: int, size: int) -> "Digits":
-        return self[self.rows(step, size)]
+    def batch(self, step: int, size: int, part: slice = slice(None)) -> "Digits":
+        """Return the batch of this step, or a part; every call with it draws the same one."""
+        return self[np.random.default_rng([0, step]).choice(len(self), size)[part]]
 
 
 def load() -> tuple[Digits, Digits]:

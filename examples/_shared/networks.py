@@ -1,7 +1,7 @@
 """Networks of dense layers, forward and backward by hand, with all parameters in one flat vector.
 
 `widths` are the numbers between layers: (64, 10) is softmax regression. All layers but the last end in tanh.
-A part of a network, with widths[:3] say, is computed with `is_last=False`.
+`is_last=False` computes a part, with widths[:3] say. Another axis before the others: several networks.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,10 @@ Widths = Sequence[int]
 
 def matrices(widths: Widths, parameters: Array) -> list[Array]:
     """Return each layer's parameters, a view: a row of weights per input, and one of biases below."""
-    shapes = [(inputs + 1, outputs) for inputs, outputs in pairwise(widths)]
-    ends = np.cumsum([rows * columns for rows, columns in shapes])
-    return [part.reshape(s) for part, s in zip(np.split(parameters, ends), shapes, strict=False)]
+    shapes = [(*parameters.shape[:-1], i + 1, outputs) for i, outputs in pairwise(widths)]
+    ends = np.cumsum([rows * columns for *_, rows, columns in shapes])
+    parts = np.split(parameters, ends, axis=-1)
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=False)]
 
 
 def first_parameters(widths: Widths, seed: int = 0) -> Array:
@@ -35,7 +36,7 @@ def forward(widths: Widths, parameters: Array, inputs: Array, is_last: bool = Tr
     """Return the inputs and what each layer makes of them; the last are the scores of the digits."""
     values = [inputs]
     for layer, matrix in enumerate(matrices(widths, parameters), start=1):
-        outputs = values[-1] @ matrix[:-1] + matrix[-1]
+        outputs = values[-1] @ matrix[..., :-1, :] + matrix[..., -1:, :]
         values.append(outputs if is_last and layer == len(widths) - 1 else np.tanh(outputs))
     return values
 
@@ -49,16 +50,17 @@ def backward(
     for i in reversed(range(len(own))):
         if not is_last or i < len(own) - 1:
             gradient = gradient * (1 - values[i + 1] ** 2)
-        of_layers[i][:-1], of_layers[i][-1] = values[i].T @ gradient, gradient.sum(axis=0)
-        gradient = gradient @ own[i][:-1].T
+        of_layers[i][..., :-1, :] = values[i].swapaxes(-1, -2) @ gradient
+        of_layers[i][..., -1, :] = gradient.sum(axis=-2)
+        gradient = gradient @ own[i][..., :-1, :].swapaxes(-1, -2)
     return gradient, of_parameters
 
 
 def cross_entropy(scores: Array, digits: Digits) -> tuple[float, Array]:
     """Return the mean loss and its gradient by the scores."""
-    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chances, shown = chances / chances.sum(axis=1, keepdims=True), np.eye(10)[digits.labels]
-    return float(-np.log((chances * shown).sum(1)).mean()), (chances - shown) / len(digits)
+    chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    chances, shown = chances / chances.sum(axis=-1, keepdims=True), np.eye(10)[digits.labels]
+    return float(-np.log((chances * shown).sum(-1)).mean()), (chances - shown) / scores.shape[-2]
 
 
 def gradient(widths: Widths, parameters: Array, digits: Digits) -> Array:

@@ -31,8 +31,8 @@ class Problem:
 
     def slice(self, step: int, worker: int) -> Digits:
         """Return what a worker takes of the batch of this step."""
-        rows = self.training.rows(step, self.slice_size * self.workers)
-        return self.training[rows[self.slice_size * worker :][: self.slice_size]]
+        part = slice(self.slice_size * worker, self.slice_size * (worker + 1))
+        return self.training.batch(step, self.slice_size * self.workers, part)
 
     def gradient(self, parameters: Array, step: int, worker: int) -> Array:
         """Return the gradient of the mean loss on a worker's slice of the batch of this step."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.digits import Array, Digits
 from examples._shared.problem import Problem
 from examples.dist_keras.algorithm import (
     AdagReplica,
@@ -59,11 +59,10 @@ class Training:
 
         def gradient(rows: Array) -> Array:
             batch, steps = next(batches), self.problem.steps
-            of_seeds = (
-                self.problem.gradient(row, seed * steps + batch, worker)
-                for seed, row in enumerate(rows)
-            )
-            return np.stack(list(of_seeds))
+            slices = [self.problem.slice(i * steps + batch, worker) for i in range(len(rows))]
+            images = np.stack([each.images for each in slices])
+            labels = np.stack([each.labels for each in slices])
+            return networks.gradient(self.problem.widths, rows, Digits(images, labels))
 
         return rule.worker(self.first_parameters(rule), gradient, rule.learning_rate, rule.window)
 

@@ -36,3 +36,15 @@ def test_gradient_is_the_slope_of_the_loss(loaded, widths) -> None:
     rise = loss(parameters + tiny * direction) - loss(parameters - tiny * direction)
     slope = networks.gradient(widths, parameters, few) @ direction
     assert slope == pytest.approx(rise / (2 * tiny), rel=1e-6)
+
+
+def test_several_networks_have_the_bits_that_each_has_alone() -> None:
+    widths, rng = (64, 7, 10), np.random.default_rng(3)
+    parameters = np.stack([networks.first_parameters(widths, seed) for seed in range(3)])
+    together = Digits(rng.random((3, 12, 64)), rng.integers(10, size=(3, 12)))
+
+    gradients = networks.gradient(widths, parameters, together)
+
+    for i, gradient in enumerate(gradients):
+        alone = Digits(together.images[i], together.labels[i])
+        assert np.array_equal(gradient, networks.gradient(widths, parameters[i], alone))
