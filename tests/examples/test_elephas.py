@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -173,21 +174,22 @@ def test_without_a_lock_what_is_written_between_read_and_write_of_another_is_los
 ) -> None:
     driver = make_driver("hogwild")
 
-    class Interrupted:
-        """Has a second update come while the first one waits."""
+    other = threading.Thread(target=driver.push, args=(1, 0, 2 * np.ones(2)))
 
-        set = clear = staticmethod(lambda: None)
+    class Interrupted(threading.Event):
+        """Has a second update come, and read, while the first one waits."""
 
-        def wait(self, timeout: float) -> None:
-            self.wait = lambda timeout: None
-            driver.push(1, 0, 2 * np.ones(2))
+        def wait(self, timeout: float | None = None) -> bool:
+            other.start()
+            return super().wait()
 
     monkeypatch.setattr(driver, "_is_read", Interrupted())
     driver.push(0, 0, np.ones(2))
+    other.join()
 
-    assert driver.pull(0).tolist() == [1, 1]
+    assert driver.pull(0).tolist() == [2, 2]
     assert driver.fitted().pushed == [1, 1]
-    assert driver.fitted().weights.counts.tolist() == [[1, 0, 0], [0, 0, 0]]
+    assert driver.fitted().weights.counts.tolist() == [[0, 0, 0], [1, 0, 0]]
 
 
 def test_checks_refuse_what_is_nearly_right() -> None:
