@@ -3,8 +3,8 @@
     job 1, forward-backward     task i: all weights, its examples ──▶ a gradient, cut into N slices
     job 2, synchronization      task n: slice n of all gradients  ──▶ slice n of the weights, and its velocity
 
-Each slice is a block, which has the name of the task that makes it. So whoever lacks a block can have it
-made, whether it was lost or is not made yet; the task gets its own blocks in the same way: that is lineage.
+Each slice is a block, and has the name of the task that makes it. So one that is missing can be made, whether
+it was lost or was not made yet; what its task needs is got in the same way. In Spark that is called lineage.
 """
 
 from collections.abc import Callable, Sequence

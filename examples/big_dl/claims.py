@@ -62,7 +62,7 @@ def check_dispatches(results: Mapping[int | None, Result], iterations: int) -> N
         calls == {k: executors / k if k else 2 * executors for k in results},
         "groups of k iterations take N/k calls of the driver an iteration, and single jobs 2N",
         ", ".join(
-            f"{f'k = {k}' if k else f'N = {executors}'}: {calls[k]:g} ({1000 * each.trained.seconds:.0f} ms)"
+            f"{f'k={k}' if k else 'single jobs'} {calls[k]:g} (and {each.trained.seconds:.3f} s by the clock)"
             for k, each in results.items()
         ),
     )

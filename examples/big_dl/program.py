@@ -42,13 +42,15 @@ def drive(
     executors: Sequence[lp.CourierClient[Executor]], iterations: int, group: int | None
 ) -> Trained:
     """Dispatch the tasks of all iterations, then put the slices together."""
-    began, indices, all_of = time.perf_counter(), range(len(executors)), lp.scatter(executors)
+    indices, all_of, each_of = range(len(executors)), lp.scatter(executors), lp.broadcast(executors)
+    each_of.made()  # they have all started: the clock may begin
+    began = time.perf_counter()
     for jobs in dispatches(iterations, group):
         tasks = [[Task(job, iteration, i) for job, iteration in jobs] for i in indices]
         all_of.execute(lp.parts(tasks))
     seconds = (time.perf_counter() - began) / iterations
     last = [Block(Task(SYNCHRONIZATION, iterations - 1, i), 0) for i in indices]
-    made, attempts = zip(*lp.broadcast(executors).made(), strict=True)
+    made, attempts = zip(*each_of.made(), strict=True)
     parameters = np.concatenate(all_of.get(lp.parts(last)))
     return Trained(parameters, list(made), list(attempts), seconds)
 
