@@ -19,7 +19,7 @@ FORWARD_BACKWARD, SYNCHRONIZATION = "forward-backward", "synchronization"
 
 
 class Task(NamedTuple):
-    """What the executor of this index does for a job; at iteration -1 it synchronizes the first weights."""
+    """What the executor of this index does for a job; at iteration -1 it synchronized the first weights."""
 
     job: str
     iteration: int
@@ -69,6 +69,8 @@ class Jobs:
         return np.array_split(add_up(gradients), self.executors)
 
     def _synchronize(self, iteration: int, n: int, get: Get) -> list[Array]:
+        if iteration < 0:
+            raise LookupError(f"slice {n} of the first weights is gone, and no task makes it")
         tasks = [Task(FORWARD_BACKWARD, iteration, executor) for executor in range(self.executors)]
         gradient = add_up(get([Block(task, n) for task in tasks])) / self.training.workers
         before = Task(SYNCHRONIZATION, iteration - 1, n)
