@@ -4,11 +4,11 @@ from absl import app
 
 from examples._shared import digits
 from examples._shared.checks import QUICK, done
+from examples._shared.problem import Problem
 from examples.big_dl import claims
 from examples.big_dl.algorithm import FORWARD_BACKWARD, SYNCHRONIZATION, Task
 from examples.big_dl.oracle import train_alone
 from examples.big_dl.program import Result, fit
-from examples.big_dl.training import Deep
 
 MOMENTUM = 0.9
 GROUP = 8
@@ -18,7 +18,13 @@ DEADLY = [Task(FORWARD_BACKWARD, 11, executor=1), Task(SYNCHRONIZATION, 18, exec
 def main(_: list[str]) -> None:
     """Train with 1, 2 and 4 executors, in groups of iterations, and while two are killed."""
     training, held_out = digits.load()
-    problem = Deep(training, steps=40 if QUICK.value else 240, slice_size=24, learning_rate=0.1)
+    problem = Problem(
+        training,
+        widths=(64, 512, 64, 10),  # so many that a message is nearly all gradient
+        steps=40 if QUICK.value else 240,
+        slice_size=24,
+        learning_rate=0.1,
+    )
     results: dict[int, Result] = {}
     for n in (1, 2, 4):
         results[n] = fit(problem, n, momentum=MOMENTUM)
