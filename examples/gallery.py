@@ -86,7 +86,7 @@ EXAMPLES = [
         ("pool",),
         "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
         "Evaluators try directions that they make from seeds; all they send is what came of it.",
-        answer="the same bits as one process; the pole is balanced",
+        shown=("same bits", "balanced"),
     ),
     Example(
         "ps",
