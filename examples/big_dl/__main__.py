@@ -21,7 +21,7 @@ def main(_: list[str]) -> None:
     problem = Problem(
         training,
         widths=(64, 512, 64, 10),  # so many that a message is nearly all gradient
-        steps=40 if QUICK.value else 240,
+        steps=24 if QUICK.value else 240,
         slice_size=24,
         learning_rate=0.1,
     )
