@@ -42,13 +42,19 @@ class Example:
     flags: tuple[str, ...] = ()
 
 
+# Pictures of Mermaid; a shape that no example has yet is left out.
 SHAPES = {
     "edge": "a1((visitor)) --> a2[greeter]",
     "star": "b1((worker)) & b2((worker)) & b3((worker)) <--> b4[state]",
-    "fan": "c1[one] --> c2((worker)) & c3((worker)) & c4((worker))",
-    "shuffle": "d1((mapper)) & d2((mapper)) --> d3[reducer] & d4[reducer]",
-    "gang": "e1((rank)) <--> e2((rank)) <--> e3((rank)) <--> e1",
-    "chain": "f1[stage] <--> f2[stage] <--> f3[stage]",
+    "ring": "c1((rank)) <--> c2((rank)) <--> c3((rank)) <--> c1",
+    "chain": "d1[stage] <--> d2[stage] <--> d3[stage]",
+    "feed": "e1[feeder] & e2[feeder] --> e3[(queue)] --> e4((rank))",
+    "pool": "f1[jobs] <--> f2((worker)) & f3((worker)) & f4((worker))",
+    "shuffle": "i1((mapper)) & i2((mapper)) --> i3[reducer] & i4[reducer]",
+    "mesh": "g1((executor)) <--> g2((executor)) & g3((executor)) & g4((executor))\n"
+    "    g2 <--> g3 & g4\n"
+    "    g3 <--> g4",
+    "all of it": "h1((actor)) & h2((actor)) --> h3[(replay)] --> h4[learner] --> h1 & h2",
 }
 
 EXAMPLES = [
@@ -61,14 +67,14 @@ EXAMPLES = [
     ),
     Example(
         "consumer_producers",
-        ("fan",),
+        ("pool",),
         "",
         "One node calls several at once, and adds up.",
         answer="the sum",
     ),
     Example(
         "mapreduce",
-        ("fan", "shuffle"),
+        ("pool", "shuffle"),
         "2004, [Dean and Ghemawat]"
         "(https://research.google/pubs/mapreduce-simplified-data-processing-on-large-clusters/)",
         "Mappers push what they find straight to the reducer that it belongs to.",
@@ -77,10 +83,10 @@ EXAMPLES = [
     ),
     Example(
         "es",
-        ("fan",),
+        ("pool",),
         "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
         "Evaluators try directions that they make from seeds; all they send is what came of it.",
-        answer="the same bits as one process; the pole is balanced",
+        shown=("same bits", "balanced"),
     ),
     Example(
         "ps",
@@ -101,7 +107,7 @@ EXAMPLES = [
     ),
     Example(
         "angel",
-        ("star", "gang"),
+        ("star", "ring"),
         "2018, [Jiang et al.](https://doi.org/10.1093/nsr/nwx018)",
         "Workers pull only weights that occur in their batch; clocks in the shards say who waits for whom.",
         "a shard",
@@ -137,7 +143,7 @@ EXAMPLES = [
     ),
     Example(
         "horovod",
-        ("gang",),
+        ("ring",),
         "2018, [Sergeev and Del Balso](https://arxiv.org/abs/1802.05799); "
         "2009, [Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002)",
         "Ranks average gradients by all-reduce, in buckets, while backward still makes them.",
@@ -146,7 +152,7 @@ EXAMPLES = [
     ),
     Example(
         "zero",
-        ("gang",),
+        ("ring",),
         "2020, [Rajbhandari et al.](https://arxiv.org/abs/1910.02054)",
         "Each rank keeps a part of the parameters, gradients and optimizer's state, not a copy.",
         "a rank",
@@ -154,7 +160,7 @@ EXAMPLES = [
     ),
     Example(
         "tf_replicator",
-        ("gang", "star"),
+        ("ring", "star"),
         "2019, [Buchlovsky et al.](https://arxiv.org/abs/1902.00465)",
         "A step written for one device runs on many, in step or by a parameter server.",
         "a replica",
@@ -170,21 +176,42 @@ EXAMPLES = [
     ),
     Example(
         "pipedream",
-        ("chain", "gang"),
+        ("chain", "ring"),
         "2019, [Narayanan et al.](https://doi.org/10.1145/3341301.3359646)",
         "A planner cuts the network; its stages never wait, and keep old weights for what is on its way.",
         "a stage",
         ("planner finds", "K − k versions", "busy", "killed"),
+    ),
+    Example(
+        "big_dl",
+        ("mesh",),
+        "2019, [Dai et al.](https://arxiv.org/abs/1804.05839); "
+        "2017, [Venkataraman et al.](https://doi.org/10.1145/3132747.3132750)",
+        "Tasks of two short jobs an iteration exchange blocks and keep nothing; what is lost is made again.",
+        "executors",
+        (
+            "learn what one process",
+            "of 4 executors gets",
+            "N/k calls",
+            "change no bit",
+            "run again",
+            "int8",
+        ),
     ),
 ]
 
 
 def page() -> str:
     """Return the text of README.md."""
-    subgraphs = []
-    for shape, edges in SHAPES.items():
-        names = ", ".join(example.name for example in EXAMPLES if shape in example.shapes)
-        subgraphs += [f'  subgraph {shape}s["{shape}: {names}"]', f"    {edges}", "  end"]
+    names: dict[str, list[str]] = {shape: [] for shape in SHAPES}
+    for example in EXAMPLES:
+        for shape in example.shapes:
+            names[shape].append(example.name)
+    subgraphs = [
+        f'  subgraph {shape.replace(" ", "-")}s["{shape}: {", ".join(names[shape])}"]\n    {edges}\n  end'
+        for shape, edges in SHAPES.items()
+        if names[shape]
+    ]
     rows = [
         f"| [{each.name}]({each.name})<br>{each.source} | {each.idea} | {lines(each)} | {checked(each)}"
         f" | {each.killed} | {backends(each)} |"
@@ -261,14 +288,15 @@ Lines are those of `algorithm.py` / `program.py` / all files; backends those on 
 |---|---|---|---|---|---|
 {rows}
 
-## One problem by every parameter server
+## One problem, by eight systems
 
-`python -m examples.on_digits` has each train softmax regression with four workers, on the same slices of the
-same batches: undisturbed, and with a kill half-way. Bytes are all that goes over edges. Staleness is how many
-updates of others came between what a worker got and its own: a gradient each, of dist_keras some steps; 0
-where workers are in step. "From one process" is how far the parameters are from what one process learns from
-whole batches, for the length of these. It says how alike, and not how good: by the rules of dist_keras, and
-where elephas adds changes, the steps are larger than those of a mean.
+`python -m examples.on_digits` has each train softmax regression with four workers, on the same batches:
+undisturbed, and with a kill half-way. gpipe has three layers more, as one makes no pipeline. Bytes are all
+that goes over edges. Staleness is how many updates of others came between what a worker got and its own: a
+gradient each, of dist_keras some steps; 0 where workers are in step. "From one process" is how far the
+parameters are from what one process learns from whole batches, for the length of these. It says how alike,
+and not how good: by the rules of dist_keras, and where elephas adds changes, the steps are larger than
+those of a mean.
 
 {on_digits}
 """

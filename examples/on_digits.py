@@ -1,4 +1,4 @@
-"""One problem by every parameter server, as a table: python -m examples.on_digits --lp_launch_type=local_mp.
+"""One problem by many systems, as a table: python -m examples.on_digits --lp_launch_type=local_mp.
 
 Each trains softmax regression on the same slices of the same batches, undisturbed and with a kill half-way.
 """
@@ -16,7 +16,7 @@ from examples._shared.checks import JSON, QUICK
 from examples._shared.digits import Array
 from examples._shared.problem import Learned, Problem
 
-SYSTEMS = ["ps", "byteps", "angel", "dist_keras", "elephas"]
+SYSTEMS = ["ps", "byteps", "angel", "dist_keras", "elephas", "horovod", "gpipe", "big_dl"]
 ONLY = flags.DEFINE_list("only", SYSTEMS, "Which systems.")
 Row = tuple[str, str, str, str, str, str]
 HEAD: Row = (
@@ -49,6 +49,8 @@ def row(
 ) -> Row:
     """Train twice, the second time with a kill; returns what came of it."""
     undisturbed, disturbed = train(problem, False), train(problem, True)
+    if undisturbed.problem:
+        problem, alone = undisturbed.problem, undisturbed.problem.train_alone()
     n_bytes = undisturbed.edges.total().bytes_sent + undisturbed.edges.total().bytes_received
     if np.array_equal(undisturbed.parameters, disturbed.parameters):
         after_a_kill = "the same bits"

@@ -1,4 +1,4 @@
-"""One problem that every parameter server here can be given, so that they can be compared."""
+"""One problem that the systems here can be given, so that they can be compared."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from examples._shared.digits import Array, Digits
 
 @dataclass(frozen=True)
 class Problem:
-    """Softmax regression on the digits, by workers that each take their slice of every batch."""
+    """Softmax regression on the digits, or more layers, by workers that each take their slice of a batch."""
 
     training: Digits = field(default_factory=lambda: digits.load()[0])
     workers: int = 4
@@ -22,8 +22,9 @@ class Problem:
 
     @property
     def first_parameters(self) -> Array:
-        """Return zeros, from which softmax regression can begin."""
-        return np.zeros_like(networks.first_parameters(self.widths))
+        """Return random ones; zeros where there is one layer, as softmax regression can begin with them."""
+        parameters = networks.first_parameters(self.widths)
+        return np.zeros_like(parameters) if len(self.widths) == 2 else parameters
 
     def batch(self, step: int) -> Digits:
         """Return the slices of all workers together."""
@@ -49,13 +50,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a parameter server has made of it.
+    """What a system has made of it.
 
     Attributes:
         staleness: The largest number of others' updates that came between a worker's pull and its push.
         edges: What has gone over the edges of the program.
+        problem: What was trained, if not the problem that was given.
     """
 
     parameters: Array
     staleness: int
     edges: lp.edges.Edges
+    problem: Problem | None = None

@@ -7,10 +7,10 @@ from absl import app
 import launchpad as lp
 from examples._shared import digits, networks
 from examples._shared.checks import QUICK, done
+from examples._shared.problem import Problem
 from examples.byteps import claims
 from examples.byteps.oracle import train_alone, train_by_all_reduce
 from examples.byteps.placement import cut, placement
-from examples.byteps.problem import Deep
 from examples.byteps.program import make_program
 
 MOMENTUM = 0.9
@@ -18,7 +18,7 @@ MOMENTUM = 0.9
 
 def main(_: list[str]) -> None:
     """Train with 0, 2 and 4 spare machines, once more while one is killed; check what the papers claim."""
-    problem = Deep(
+    problem = Problem(
         digits.load()[0],
         widths=(64, 2048, 1024, 10),  # the second layer has 17 MB
         steps=3 if QUICK.value else 20,
@@ -49,7 +49,7 @@ def main(_: list[str]) -> None:
     done()
 
 
-def all_reduce_program(problem: Deep) -> lp.Program:
+def all_reduce_program(problem: Problem) -> lp.Program:
     """Return the graph of ranks that learn the same without servers."""
     program = lp.Program("all_reduce")
     with program.group("rank"):

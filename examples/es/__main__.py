@@ -3,6 +3,7 @@
 from absl import app, flags
 
 import launchpad as lp
+from examples._shared.checks import done
 from examples.es.program import (
     ITERATIONS,
     check_equals_training_alone,
@@ -19,6 +20,7 @@ def main(_: list[str]) -> None:
     (parameters,) = lp.run(make_program(EVALUATORS.value, ITERATION_COUNT.value))["trainer"]
     check_equals_training_alone(parameters, ITERATION_COUNT.value)
     check_return(parameters)
+    done()
 
 
 if __name__ == "__main__":

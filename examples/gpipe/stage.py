@@ -81,13 +81,14 @@ class Stage:
             "backward": (layers.backward, self._before),
         }
         self._feed(number, self._training.batch(step), run.micro_batches)
+        half = self._training.steps // 2
         began, waited, trace, sent = time.perf_counter(), 0.0, list[Event](), []
         for kind, m in schedule(run.micro_batches):
             asked = time.perf_counter()
             sender, received = self._inbox.take((kind, number, m))
             waited += time.perf_counter() - asked
             trace.append(Event(kind, m, sender))
-            if run.is_disturbed and (kind, m, step) == ("backward", 0, 1) and is_victim():
+            if run.is_disturbed and (kind, m, step) == ("backward", 0, half) and is_victim():
                 lp.testing.crash()
             compute, target = passes[kind]
             made = compute(m, received)

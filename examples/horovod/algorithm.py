@@ -10,7 +10,6 @@ From the last layer to the first, tensors are fused into buckets. A full one lea
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,10 @@ class Momentum:
     parameters: Array
     velocity: Array
     learning_rate: float
+    momentum: float
 
     def step(self, gradient: Array) -> None:
-        self.velocity *= 0.9
+        self.velocity *= self.momentum
         self.velocity += gradient
         self.parameters -= self.learning_rate * self.velocity
 
@@ -44,7 +44,7 @@ class DistributedOptimizer:
     """
 
     optimizer: Momentum
-    mean: Callable[[Any], Any]
+    mean: Callable[..., Array]
     communication: ThreadPoolExecutor
     fusion_bytes: int
     wire: str = "float64"

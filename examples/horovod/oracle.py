@@ -16,7 +16,7 @@ def train_alone(training: Training) -> Array:
     velocity = np.zeros_like(parameters)
     for step in range(training.steps):
         gradient = networks.gradient(training.widths, parameters, training.batch(step))
-        velocity = 0.9 * velocity + gradient
+        velocity = training.momentum * velocity + gradient
         parameters = parameters - training.learning_rate * velocity
     return parameters
 
@@ -28,7 +28,7 @@ def train_by_torch(group: lp.Collective, training: Training) -> Array:
 
     group.init_torch()
     network = DistributedDataParallel(networks.in_torch(training.widths, training.first_parameters))
-    optimizer = torch.optim.SGD(network.parameters(), training.learning_rate, momentum=0.9)
+    optimizer = torch.optim.SGD(network.parameters(), training.learning_rate, training.momentum)
     for step in range(training.steps):
         part = training.batch(step)[group.rank :: group.size]
         optimizer.zero_grad()

@@ -32,6 +32,7 @@ class Training:
     wire: str = "float64"
     batch_size: int = 24
     learning_rate: float = 0.05
+    momentum: float = 0.9
 
     def batch(self, step: int) -> Digits:
         return self.digits.batch(step, self.batch_size)
@@ -54,12 +55,12 @@ class Trained:
 def train(group: lp.Collective, training: Training, kill_at: int | None = None) -> Trained:
     """Train as one of the ranks; rank 1 dies at a step of its first attempt if it is told to."""
     me = lp.current()
-    first = networks.first_parameters(training.widths, seed=group.rank)  # not the same, on purpose
+    first = training.first_parameters + group.rank  # not the same, on purpose
     state = me.load(default=(0, first, np.zeros_like(first)))  # only rank 0 has saved any
     begin, parameters, velocity = group.broadcast(state)
     with ThreadPoolExecutor(1) as communication:
         optimizer = DistributedOptimizer(
-            Momentum(parameters, velocity, training.learning_rate),
+            Momentum(parameters, velocity, training.learning_rate, training.momentum),
             lambda gradients: group.all_reduce(gradients, "mean"),
             communication,
             training.fusion_bytes,

@@ -31,7 +31,7 @@ def run_backward(training: Training) -> Iterator[Callable[..., DistributedOptimi
 
     def run(mean=lambda x: x, **options) -> DistributedOptimizer:
         parameters = training.first_parameters
-        momentum = Momentum(parameters.copy(), np.zeros_like(parameters), 0.1)
+        momentum = Momentum(parameters.copy(), np.zeros_like(parameters), 0.1, 0.9)
         options = {"fusion_bytes": 1000, **options}
         optimizer = DistributedOptimizer(momentum, mean, communication, **options)
         backward(WIDTHS, parameters, training.batch(0), optimizer)

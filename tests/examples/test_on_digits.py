@@ -1,4 +1,4 @@
-"""The table of one problem by every parameter server."""
+"""The table of one problem by many systems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.examples.conftest import LOCAL
     ],
     indirect=["launch_type"],
 )
-def test_every_parameter_server_solves_the_problem_and_some_change_no_bit_after_a_kill(
+def test_every_system_solves_the_problem_and_some_change_no_bit_after_a_kill(
     run_example, launch_type, systems, tmp_path: Path
 ) -> None:
     written = tmp_path / "table.json"

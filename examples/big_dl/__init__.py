@@ -1,0 +1,1 @@
+"""BigDL: synchronous SGD as two short jobs an iteration, of tasks without state over blocks."""

@@ -1,0 +1,92 @@
+"""BigDL's synchronous SGD: two jobs an iteration, of tasks that are pure functions of blocks.
+
+    job 1, forward-backward     task i: all weights, its examples ──▶ a gradient, cut into N slices
+    job 2, synchronization      task n: slice n of all gradients  ──▶ slice n of the weights, and its velocity
+
+Each slice is a block, and has the name of the task that makes it. So one that is missing can be made, whether
+it was lost or was not made yet; what its task needs is got in the same way. In Spark that is called lineage.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from examples._shared.digits import Array
+
+FORWARD_BACKWARD, SYNCHRONIZATION = "forward-backward", "synchronization"
+
+
+class Task(NamedTuple):
+    """What the executor of this index does for a job; at iteration -1 it synchronized the first weights."""
+
+    job: str
+    iteration: int
+    executor: int
+
+
+class Block(NamedTuple):
+    """One of the arrays that a task makes."""
+
+    task: Task
+    part: int
+
+
+Get = Callable[[Sequence[Block]], list[Array]]
+
+
+class Training(Protocol):
+    """What is trained, on parts of each batch: as many as there are workers, for any number of executors."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def learning_rate(self) -> float: ...
+
+    def gradient(self, parameters: Array, step: int, worker: int) -> Array:
+        """Return the gradient of the mean loss on a part."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Both jobs, by so many executors."""
+
+    training: Training
+    momentum: float
+    executors: int
+
+    def run(self, task: Task, get: Get) -> list[Array]:
+        """Return the blocks that it makes."""
+        job = {FORWARD_BACKWARD: self._forward_backward, SYNCHRONIZATION: self._synchronize}
+        return job[task.job](task.iteration, task.executor, get)
+
+    def _forward_backward(self, iteration: int, executor: int, get: Get) -> list[Array]:
+        tasks = [Task(SYNCHRONIZATION, iteration - 1, n) for n in range(self.executors)]
+        weights = np.concatenate(get([Block(task, 0) for task in tasks]))
+        parts = np.array_split(range(self.training.workers), self.executors)[executor]
+        gradients = [self.training.gradient(weights, iteration, part) for part in parts]
+        return np.array_split(add_up(gradients), self.executors)
+
+    def _synchronize(self, iteration: int, n: int, get: Get) -> list[Array]:
+        if iteration < 0:
+            raise LookupError(f"slice {n} of the first weights is gone, and no task makes it")
+        tasks = [Task(FORWARD_BACKWARD, iteration, executor) for executor in range(self.executors)]
+        gradient = add_up(get([Block(task, n) for task in tasks])) / self.training.workers
+        before = Task(SYNCHRONIZATION, iteration - 1, n)
+        weights, velocity = get([Block(before, 0), Block(before, 1)])
+        velocity = self.momentum * velocity + gradient
+        return [weights - self.training.learning_rate * velocity, velocity]
+
+
+def add_up(arrays: Sequence[Array]) -> Array:
+    """Return the sum, in pairs of pairs: its bits are the same for 1, 2, 4, … executors."""
+    half = len(arrays) // 2
+    return add_up(arrays[:half]) + add_up(arrays[half:]) if half else arrays[0]
+
+
+def dispatches(iterations: int, group: int | None) -> list[list[tuple[str, int]]]:
+    """Return the jobs, as they are dispatched: each by itself, or those of a group of iterations together."""
+    jobs = [(job, t) for t in range(iterations) for job in (FORWARD_BACKWARD, SYNCHRONIZATION)]
+    size = 2 * group if group else 1
+    return [jobs[begin : begin + size] for begin in range(0, len(jobs), size)]
