@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from launchpad.courier import Client, close, keyring
 from launchpad.launch.backends.spark import code, session
-from launchpad.launch.backends.spark.task_host import Invitation, TaskReady
+from launchpad.launch.backends.spark.task_connection import TaskConnection
+from launchpad.launch.backends.spark.task_host import LauncherAddress
 
 _POLL_S = 0.1
 """How often Spark is asked for its slots, until there are enough."""
@@ -28,7 +28,7 @@ class HostJob:
 
     Attributes:
         n_tasks: How many tasks it has; 0 while that is not known.
-        joined: Task → what it has said of itself.
+        joined: Task → the connection to it.
         hosts: Worker → task.
         is_lost: Some task has gone, and so the others go.
         lost_task: The one with which that began, if it is known.
@@ -40,18 +40,16 @@ class HostJob:
         context: Any,
         name: str,
         wanted: int,
-        invitation: Invitation,
+        launcher: LauncherAddress,
         on_counted: Callable[[HostJob, int], object],
         on_end: Callable[[HostJob, BaseException | None], object],
     ) -> None:
         self._context, self._name, self._wanted = context, name, wanted
-        self._invitation, self._on_counted, self._on_end = invitation, on_counted, on_end
-        self._group = f"{name} {invitation.job}"
-        self._clients: dict[int, Any] = {}
+        self._launcher, self._on_counted, self._on_end = launcher, on_counted, on_end
+        self._group = f"{name} {launcher.job}"
         self._is_cancelled = threading.Event()
-        self.number = invitation.job
         self.n_tasks = 0
-        self.joined: dict[int, TaskReady] = {}
+        self.joined: dict[int, TaskConnection] = {}
         self.hosts: Mapping[str, int] = {}
         self.is_lost = self.has_ended = False
         self.lost_task: int | None = None
@@ -64,25 +62,16 @@ class HostJob:
         """Whether all of its tasks have joined."""
         return 0 < self.n_tasks == len(self.joined)
 
-    def add(self, task: int, ready: TaskReady) -> None:
+    def add(self, task: int, connection: TaskConnection) -> None:
         """A task has joined."""
-        keys = self._invitation.keys
-        keyring.add(ready.address, keys.token, keys.credentials)
-        self.joined[task] = ready
-        self._clients[task] = Client(
-            ready.address, wait_for_ready=False, name=f"Spark task {task} on {ready.where.ip}"
-        )
+        self.joined[task] = connection
         if self.is_lost:
-            self.dismiss()
+            connection.end_task()
 
-    def client(self, task: int) -> Any:
-        """Calls a task's `TaskHost`."""
-        return self._clients[task]
-
-    def dismiss(self) -> None:
+    def end_tasks(self) -> None:
         """Has all tasks end, and with them the job."""
-        for client in self._clients.values():
-            client.futures.leave()
+        for connection in self.joined.values():
+            connection.end_task()
         if not self.is_complete:
             self.cancel()
 
@@ -93,15 +82,11 @@ class HostJob:
             self._context.cancelJobGroup(self._group)
 
     def close(self, within_s: float) -> None:
-        """Waits until it has ended, which a job that was dismissed does by itself; else it is cancelled."""
+        """Waits until it has ended, which it does with its tasks; else it is cancelled."""
         self.thread.join(within_s)
         if self.thread.is_alive():
             self.cancel()
             self.thread.join(within_s)
-        for client in self._clients.values():
-            close(client)
-        for ready in self.joined.values():
-            keyring.remove(ready.address)
 
     def _run(self) -> None:
         error: BaseException | None = None
@@ -124,7 +109,7 @@ class HostJob:
 
     def _submit(self, n_tasks: int) -> None:
         """Runs it to its end."""
-        path, invitation = list(sys.path), pickle.dumps(self._invitation)
+        path, launcher = list(sys.path), pickle.dumps(self._launcher)
 
         # Pickled as it is written here, since launchpad may not be found there before it has run.
         def on_task(task: int, _: Iterator[Any]) -> Iterator[Any]:
@@ -139,7 +124,7 @@ class HostJob:
 
             gpus = BarrierTaskContext.get().resources().get("gpu")
             addresses = () if gpus is None else tuple(gpus.addresses)
-            task_host.serve(pickle.loads(invitation), task, addresses)
+            task_host.serve(pickle.loads(launcher), task, addresses)
             return iter(())
 
         context = self._context

@@ -42,7 +42,7 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
         if asked.placement in (STRICT_PACK, STRICT_SPREAD):
             return (
                 f"{group} wants placement={asked.placement!r}, and Spark decides where its tasks run:"
-                f" take {asked.placement.removeprefix('strict_')!r}, which is a wish, or 'ray'"
+                f" take {asked.placement.removeprefix('strict_')!r}, which is a preference, or 'ray'"
             )
         for name in ("labels", "accelerator"):
             if wanted := getattr(asked, name):

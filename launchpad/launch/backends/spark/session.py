@@ -152,7 +152,9 @@ def _new_context(context_class: Any) -> Any:
             "launch type 'spark' cannot be used through Spark Connect, since this process would be outside"
             " of the cluster: unset SPARK_REMOTE, and say where the master is: SPARK_MASTER=spark://HOST:7077"
         )
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection that it closes
+    logging.getLogger("py4j").setLevel(
+        logging.WARNING
+    )  # it tells of each connection that it closes
     made = Future[Any]()
 
     def make() -> None:

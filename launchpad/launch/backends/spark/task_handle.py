@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.remote.host_handle import HostHandle
@@ -24,8 +24,7 @@ class TaskHandle(HostHandle):
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Future[Any]:
         assert self.job is not None
-        futures = self.job.client(self.task).futures
-        return cast("Future[Any]", futures.call(self.worker, method, *arguments, **options))
+        return self.job.joined[self.task].call(self.worker, method, *arguments, **options)
 
     def end(self) -> None:
         self.post("end")
@@ -37,7 +36,7 @@ class TaskHandle(HostHandle):
         why = f": {job.why}" if job.why else ""
         if job.lost_task is None:
             return f"Spark has ended the job whose task was its host{why}"
-        first, own = job.joined[job.lost_task], job.joined[self.task]
+        first, own = job.joined[job.lost_task].ready, job.joined[self.task].ready
         executor = f"Spark executor {first.executor} on {first.where.ip}"
         if job.lost_task == self.task or (own.executor, own.where) == (first.executor, first.where):
             return f"its host, task {self.task} of {executor}, has died{why}"

@@ -1,11 +1,11 @@
 """What runs in a task of Spark's: worker hosts, one for each worker that the launcher places here.
 
-    launcher ◀── join: where it is; never returns ── task
-             ── call: open, execute_in_order, next_update … ──▶ worker hosts ══ workers
+    launcher ◀── join: where it is ──────────────────────────── task
+             ── commands: open, execute_in_order, next_update … ──▶ worker hosts ══ workers
 
-`join` is both ends' lifeline. The launcher is gone: the task ends its workers, and itself. The task is gone:
-the launcher's `join` is cancelled. What Spark does, killing the process of a task, is one more way for it to
-go: then the lifelines of the worker hosts end.
+The stream of commands is both ends' lifeline. The launcher is gone: the task ends its workers, and itself.
+The task is gone, as when Spark kills its executor: so are its workers, by the lifelines of their hosts, and
+the launcher sees its stream closed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import contextlib
 import math
 import os
 import socket
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import portpicker
 import psutil
 
-from launchpad.courier import Client, Server, keyring
+from launchpad.courier import Client, CourierError, StreamBroken, keyring
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
+from launchpad.launch.backends.spark.task_connection import Command, TaskReady
 from launchpad.launch.plan import LaunchPlan
 from launchpad.state.places import StatePlaces
 
@@ -34,29 +33,19 @@ _REMEDY = "Install the launcher's versions where the executors are, and have PYS
 
 
 @dataclass(frozen=True)
-class Invitation:
+class LauncherAddress:
     """What Spark carries to a task: how it finds the launcher, and proves that it may.
 
     Attributes:
-        launcher: The address of its server.
+        address: That of its server.
         job: Which of the launcher's jobs the task belongs to.
         versions: The launcher's `launch_origin.versions`.
     """
 
-    launcher: str
+    address: str
     job: int
     keys: RunSecrets
     versions: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class TaskReady:
-    """A task says where it is: its server, and the executor whose process `pid` it is."""
-
-    address: str
-    where: HostReady
-    executor: str
-    pid: int
 
 
 def node() -> str:
@@ -69,52 +58,60 @@ def node() -> str:
     return "/".join(parts)
 
 
-def endpoint(ip: str) -> str:
-    """A courier address there, at a port that is free here."""
-    host = f"[{ip}]" if ":" in ip else ip
-    return f"tcp:{host}:{portpicker.pick_unused_port()}"
-
-
-def serve(invitation: Invitation, task: int, gpus: tuple[str, ...]) -> None:
+def serve(launcher: LauncherAddress, task: int, gpus: tuple[str, ...]) -> None:
     """Is a host until the launcher says that it is over, or is gone; nothing is left then."""
-    launcher_ip = invitation.launcher.removeprefix("tcp:").rpartition(":")[0].strip("[]")
-    where = HostReady(node(), _own_ip(launcher_ip))
-    tasks = TaskHost(invitation.versions, where, gpus)
-    address, keys = endpoint(where.ip), invitation.keys
-    for each in (address, invitation.launcher):
-        keyring.add(each, keys.token, keys.credentials)
-    server = Server(f"spark-task-{task}", address=address)
-    server.bind("call", tasks.call)
-    server.bind("leave", tasks.is_over.set)
-    server.start()
-    ready = TaskReady(address, where, _executor(), os.getpid())
+    ip = launcher.address.removeprefix("tcp:").rpartition(":")[0].strip("[]")
+    ready = TaskReady(HostReady(node(), _own_ip(ip)), _executor())
+    keyring.add(launcher.address, launcher.keys.token, launcher.keys.credentials)
     try:
-        with Client(invitation.launcher, wait_for_ready=False) as launcher:
-            joined = launcher.futures.join(invitation.job, task, ready)
-            joined.add_done_callback(lambda _: tasks.is_over.set())
-            tasks.is_over.wait()
+        asyncio.run(TaskHost(launcher, task, ready, gpus).serve())
     finally:
-        server.stop(0)  # first: nothing that now ends is reported any more as if it had by itself
-        tasks.close()
-        for each in (address, invitation.launcher):
-            keyring.remove(each)
+        keyring.remove(launcher.address)
 
 
 class TaskHost:
-    """The worker hosts of one task.
-
-    Attributes:
-        is_over: The launcher has ended the task, or itself.
-    """
+    """The worker hosts of one task. All is done in one event loop, and nothing waits for a worker."""
 
     def __init__(
-        self, launcher_versions: Mapping[str, str], where: HostReady, gpus: tuple[str, ...]
+        self, launcher: LauncherAddress, task: int, ready: TaskReady, gpus: tuple[str, ...]
     ) -> None:
-        self._versions, self._where, self._gpus = launcher_versions, where, gpus
+        self._launcher, self._task, self._ready, self._gpus = launcher, task, ready, gpus
         self._hosts: dict[str, WorkerHost] = {}
-        self.is_over = threading.Event()
 
-    async def call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
+    async def serve(self) -> None:
+        """Executes commands as long as they come, and then ends what is left of its workers.
+
+        Raises:
+            CourierError: the launcher could not be reached.
+        """
+        executing = set()
+        job = self._launcher.job
+        with Client(self._launcher.address, wait_for_ready=False) as launcher:
+            client: Any = launcher
+            with contextlib.suppress(StreamBroken):  # the launcher is gone
+                async for command in client.aio.join(job, self._task, self._ready):
+                    executing.add(asyncio.create_task(self._execute(client, command)))
+                    executing = {each for each in executing if not each.done()}
+        # Only now: nothing that ends by this is reported any more as if it had by itself.
+        await asyncio.gather(*(host.close() for host in self._hosts.values()))
+        for each in executing:
+            each.cancel()
+
+    async def _execute(self, client: Any, command: Command) -> None:
+        result, error = None, None
+        try:
+            result = await self._call(
+                command.worker, command.method, *command.arguments, **command.options
+            )
+        except LaunchError as refused:
+            error = str(refused)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        with contextlib.suppress(CourierError):  # it is gone
+            answered = self._launcher.job, self._task, command.number, result, error
+            await client.aio.answer(*answered)
+
+    async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
         """Calls a method of a worker's host; `open` makes it, `end` ends it with all that it has started."""
         if method == "open":
             return await self._open(worker, *arguments)
@@ -139,17 +136,9 @@ class TaskHost:
                 f"{worker} asks for {asked} GPU, and Spark has given its task {list(self._gpus)} on"
                 f" {os.uname().nodename}: see spark.task.resource.gpu.amount"
             )
-        host = self._hosts[worker] = WorkerHost(self._versions, _REMEDY)
+        host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
         given = self._gpus[:asked]
-        return await host.open_at(self._where, given, plan, origin, run_id, state, keys)
-
-    def close(self) -> None:
-        """Ends all workers, and waits for that; when nothing is served any more."""
-
-        async def close_all() -> None:
-            await asyncio.gather(*(host.close() for host in self._hosts.values()))
-
-        asyncio.run(close_all())
+        return await host.open_at(self._ready.where, given, plan, origin, run_id, state, keys)
 
 
 def _own_ip(towards: str) -> str:

@@ -11,13 +11,14 @@ again, and how often, is decided by their policies; the first that does has a ne
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import portpicker
+
 from launchpad import outcome
-from launchpad.courier import NotSent, OutcomeUnknown, Server, keyring
+from launchpad.courier import Server, keyring
 from launchpad.errors import LaunchError
 from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.launch_origin import LauncherInfo, versions
@@ -26,8 +27,14 @@ from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers
 from launchpad.launch.backends.spark import placement, session, task_host
 from launchpad.launch.backends.spark.job import HostJob, reason
+from launchpad.launch.backends.spark.task_connection import (
+    Command,
+    TaskConnection,
+    TaskGone,
+    TaskReady,
+)
 from launchpad.launch.backends.spark.task_handle import TaskHandle
-from launchpad.launch.backends.spark.task_host import Invitation, TaskReady
+from launchpad.launch.backends.spark.task_host import LauncherAddress
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
@@ -60,17 +67,19 @@ class SparkWorkers(HostedWorkers):
         self._wanted = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
         self._job: HostJob | None = None
         self._jobs: list[HostJob] = []
-        self._dying: list[tuple[TaskHandle, BaseException]] = []
+        self._disconnected: list[tuple[TaskHandle, BaseException]] = []
         self._context = session.connect()
         try:
             conf = self._context.getConf()
             _check_resources(plan, conf)
             ip = socket.gethostbyname(conf.get("spark.driver.host"))
             self._here = HostReady(task_host.node(), ip)
-            self._address = task_host.endpoint(ip)
+            host = f"[{ip}]" if ":" in ip else ip
+            self._address = f"tcp:{host}:{portpicker.pick_unused_port()}"
             keyring.add(self._address, self._keys.token, self._keys.credentials)
             self._server = Server("launcher", address=self._address)
             self._server.bind("join", self._join)
+            self._server.bind("answer", self._on_task_answer)
             self._server.start()
             self._actions.begin()
         except BaseException:
@@ -89,30 +98,38 @@ class SparkWorkers(HostedWorkers):
     def _close(self) -> None:
         self._close_hosts()
         for job in self._jobs:
-            job.dismiss()
+            job.end_tasks()
 
     def _check(self) -> None:
         session.check(self._context)
 
-    async def _join(self, job: int, task: int, ready: TaskReady) -> None:
-        """Served to tasks: one is there, and is as long as this call lasts."""
-        self._do(self._on_joined, self._jobs[job], task, ready)
+    async def _join(self, job: int, task: int, ready: TaskReady) -> AsyncIterator[Command]:
+        """Served to tasks: one is there, and is as long as it reads what it is told."""
+        connection = TaskConnection(ready)
+        self._do(self._on_joined, self._jobs[job], task, connection)
         try:
-            await asyncio.Event().wait()
+            async for command in connection.commands():
+                yield command
         finally:
+            connection.on_gone()
             self._do(self._lose, self._jobs[job], task)
+
+    def _on_task_answer(
+        self, job: int, task: int, number: int, result: Any, error: str | None
+    ) -> None:
+        self._jobs[job].joined[task].on_answer(number, result, error)
 
     # The job, and its tasks.
 
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
         if self._job is None:
             number = len(self._jobs)
-            invitation = Invitation(self._address, number, self._keys, versions())
+            launcher = LauncherAddress(self._address, number, self._keys, versions())
             self._job = HostJob(
                 self._context,
                 self._run.run_id,
                 self._wanted,
-                invitation,
+                launcher,
                 lambda job, n_tasks: self._do(self._on_counted, job, n_tasks),
                 lambda job, error: self._do(self._on_job_ended, job, error),
             )
@@ -130,8 +147,8 @@ class SparkWorkers(HostedWorkers):
         except ValueError as error:
             self._give_up(job, f"no host for all: {error}")
 
-    def _on_joined(self, job: HostJob, task: int, ready: TaskReady) -> None:
-        job.add(task, ready)
+    def _on_joined(self, job: HostJob, task: int, connection: TaskConnection) -> None:
+        job.add(task, connection)
         if job is self._job and job.is_complete:
             self._start_waiting(list(job.hosts))
 
@@ -165,12 +182,12 @@ class SparkWorkers(HostedWorkers):
         """A task that is gone takes the job along; of other errors only this worker dies."""
         assert isinstance(handle, TaskHandle)
         assert handle.job is not None
-        if not isinstance(error, (NotSent, OutcomeUnknown)):
+        if not isinstance(error, TaskGone):
             super()._on_host_died(handle, error)
             return
-        self._dying.append((handle, error))
+        self._disconnected.append((handle, error))
         self._lose(handle.job, handle.task)
-        self._report_dying(handle.job)
+        self._report_disconnected(handle.job)
 
     def _lose(self, job: HostJob, task: int | None) -> None:
         """A task has gone: Spark ends the others now, and their workers are reported as they go."""
@@ -179,36 +196,36 @@ class SparkWorkers(HostedWorkers):
         job.is_lost, job.lost_task = True, task
         if job is self._job:
             self._job = None
-        job.dismiss()
-        self._call_later(ANSWER_S, self._on_silence, job)
+        job.end_tasks()
+        self._call_later(ANSWER_S, self._on_no_answer, job)
 
     def _on_job_ended(self, job: HostJob, error: BaseException | None) -> None:
         job.has_ended, job.why = True, reason(error)
         if job is self._job and not job.is_complete:
             self._give_up(job, f"could not be given a host: Spark has ended the job: {job.why}")
         self._lose(job, None)
-        self._report_dying(job)
+        self._report_disconnected(job)
 
-    def _on_silence(self, job: HostJob) -> None:
+    def _on_no_answer(self, job: HostJob) -> None:
         """Spark does not say how it has ended, or tasks are out of reach: they are not waited for."""
         job.has_ended = True
         job.cancel()
-        dying = [handle for handle, _ in self._dying]
-        silent = OutcomeUnknown(f"nothing was heard of it for {ANSWER_S:g} s")
+        disconnected = [handle for handle, _ in self._disconnected]
+        silent = TaskGone(f"nothing was heard of it for {ANSWER_S:g} s")
         for handle in self._handles.values():
             assert isinstance(handle, TaskHandle)
-            if handle.job is job and handle not in dying:
-                self._dying.append((handle, silent))
-        self._report_dying(job)
+            if handle.job is job and handle not in disconnected:
+                self._disconnected.append((handle, silent))
+        self._report_disconnected(job)
 
-    def _report_dying(self, job: HostJob) -> None:
+    def _report_disconnected(self, job: HostJob) -> None:
         """Reports the workers whose tasks have gone, once it is known why."""
         if not job.has_ended:
             return
-        dying, self._dying = self._dying, []
-        for handle, error in dying:
+        disconnected, self._disconnected = self._disconnected, []
+        for handle, error in disconnected:
             if handle.job is not job:
-                self._dying.append((handle, error))
+                self._disconnected.append((handle, error))
             elif self._handles.get(handle.worker) is handle:
                 self._report_lost(handle, error)
 
