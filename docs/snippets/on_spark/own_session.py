@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 import launchpad as lp
+from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.master("local[4]").getOrCreate()
 
@@ -27,11 +26,11 @@ with program.group("mean"):
     for _ in range(3):
         program.add_node(lp.CourierNode(Mean))
 
-# [launch]
+# part: launch
 with lp.launch(program, "spark", hosts=2) as running:  # two of the session's slots are hosts
     means: list[Any] = running.clients("mean")
     for row in spark.range(100).toLocalIterator():  # a job of Spark's, in the others
         means[row.id % 3].add([row.id])
     print([mean.get() for mean in means])
-# [end]
+# end
 spark.stop()
