@@ -3,7 +3,7 @@
     launcher ── open, execute_in_order ──▶ worker host ══ lifeline ══ subreaper ── forkserver ── worker
              ◀── next_update: log lines and reports ──
 
-It lives in a process that another system has started there and may end: a Ray actor, a task of Spark's. The
+It is in a process that another system has started there and may end: a Ray actor, a task of Spark's. The
 worker is a process of its own, as in `local_mp`: so the kernel says how it ended, what hangs in it can be
 ended, and a restart takes no new host. When the host's process ends, for whatever reason, the lifeline ends,
 and the worker with all that it has started.

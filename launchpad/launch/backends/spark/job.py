@@ -144,6 +144,6 @@ def reason(error: BaseException | None) -> str:
     if not lines:
         return type(error).__name__
     if "PythonException" in lines[0]:  # then a traceback follows, whose last line says it
-        said = [line for line in lines[1:] if not line.startswith((" ", "\t"))]
-        return (said or lines)[-1].strip()
+        unindented = [line for line in lines[1:] if not line.startswith((" ", "\t"))]
+        return (unindented or lines)[-1].strip()
     return lines[0].strip()

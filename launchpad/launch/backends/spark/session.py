@@ -139,8 +139,8 @@ def _executors(context: Any) -> list[Any]:
 
 def _new_context(context_class: Any) -> Any:
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    java_home = os.environ.get("JAVA_HOME")
-    java = os.path.join(java_home, "bin", "java") if java_home else "java"
+    installed = os.environ.get("JAVA_HOME")
+    java = os.path.join(installed, "bin", "java") if installed else "java"
     if not is_submitted and shutil.which(java) is None:
         raise LaunchError(
             f"launch type 'spark' needs Java 17 or newer, and there is no {java!r} here: install a JRE"
