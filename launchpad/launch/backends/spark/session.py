@@ -152,9 +152,8 @@ def _new_context(context_class: Any) -> Any:
             "launch type 'spark' cannot be used through Spark Connect, since this process would be outside"
             " of the cluster: unset SPARK_REMOTE, and say where the master is: SPARK_MASTER=spark://HOST:7077"
         )
-    logging.getLogger("py4j").setLevel(
-        logging.WARNING
-    )  # it tells of each connection that it closes
+    # It would tell of each connection that it closes.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     made = Future[Any]()
 
     def make() -> None:
@@ -167,9 +166,10 @@ def _new_context(context_class: Any) -> Any:
             for name, value in _SETTINGS.items():
                 if conf.get(name) in (None, _SHELL.get(name)):
                     conf.set(name, value)
-            if conf.get("spark.master", "").startswith("local"):
-                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            made.set_result(context_class(conf=conf))
+            context = context_class(conf=conf)
+            if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+                context.pythonExec = sys.executable  # not whatever `python3` is
+            made.set_result(context)
         except BaseException as error:
             made.set_exception(error)
 
