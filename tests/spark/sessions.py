@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
-MASTER = "local-cluster[2,4,1024]"
-N_SLOTS = 8
+N_SLOTS = 4
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of Java, for what runs no longer than a test."""
+
+VARIABLES = {"PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": _QUICK}
 SETTINGS = {
-    "spark.master": MASTER,
+    "spark.master": "local-cluster[2,2,1024]",
+    "spark.executor.extraJavaOptions": _QUICK,
     "spark.app.name": "tests",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -40,7 +44,8 @@ def running(folder: Path) -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyspark's own
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        for name, value in VARIABLES.items():
+            patch.setenv(name, value)
         patch.setenv("SPARK_WORKER_DIR", str(folder))
         patch.setenv("SPARK_LOCAL_DIRS", str(folder))
         from pyspark import SparkConf, SparkContext

@@ -115,7 +115,7 @@ def script(body: str, **variables: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=scripts.environment(PYSPARK_PYTHON=sys.executable, **variables),
+        env=scripts.environment(**sessions.VARIABLES, **variables),
     )
 
 
