@@ -89,7 +89,7 @@ def test_hosts_that_do_not_come_are_named_with_their_workers_and_the_slots(
     assert (ended.phase, ended.worker) == ("start", "server-0")
     assert ended.cause == (
         "after 1.5 s 0 of 2 hosts have joined; absent: task 0 (for server-0), task 1 (for server-1);"
-        " the Spark application has 4 slots, and 4 tasks run in them"
+        " of the Spark application's 4 slots 4 are in use"
     )
     assert "look at its master, local-cluster" in ended.hint
 

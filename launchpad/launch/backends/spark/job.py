@@ -58,6 +58,11 @@ class HostJob:
         self.thread.start()
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether Spark was told to end it, perhaps before it had begun."""
+        return self._is_cancelled.is_set()
+
+    @property
     def is_complete(self) -> bool:
         """Whether all of its tasks have joined."""
         return 0 < self.n_tasks == len(self.joined)

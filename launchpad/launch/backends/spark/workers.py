@@ -72,7 +72,8 @@ class SparkWorkers(HostedWorkers):
         try:
             conf = self._context.getConf()
             _check_resources(plan, conf)
-            ip = socket.gethostbyname(conf.get("spark.driver.host"))
+            driver = conf.get("spark.driver.host").strip("[]")
+            ip = str(socket.getaddrinfo(driver, None)[0][4][0])
             self._here = HostReady(task_host.node(), ip)
             host = f"[{ip}]" if ":" in ip else ip
             self._address = f"tcp:{host}:{portpicker.pick_unused_port()}"
@@ -105,6 +106,8 @@ class SparkWorkers(HostedWorkers):
 
     async def _join(self, job: int, task: int, ready: TaskReady) -> AsyncIterator[Command]:
         """Served to tasks: one is there, and is as long as it reads what it is told."""
+        if self._jobs[job].is_cancelled:
+            return
         connection = TaskConnection(ready)
         self._do(self._on_joined, self._jobs[job], task, connection)
         try:
@@ -164,7 +167,7 @@ class SparkWorkers(HostedWorkers):
 
     def _slots(self) -> str:
         n_slots, n_running = session.slots(self._context), session.running_tasks(self._context)
-        return f"the Spark application has {n_slots} slots, and {n_running} tasks run in them"
+        return f"of the Spark application's {n_slots} slots {n_running} are in use"
 
     def _give_up(self, job: HostJob, why: str) -> None:
         """Ends a job before it was complete, and those that have waited for it."""
