@@ -98,7 +98,7 @@ def test_a_job_that_a_person_cancels_ends_the_program_and_is_named(spark_context
     assert running.exit_status() == 6
 
 
-# In scripts, which have a Spark of their own.
+# In scripts, which have made a Spark of their own.
 
 PREAMBLE = f"""
 import os, signal, sys, time
@@ -159,6 +159,26 @@ print(running.failure().outcome.cause)
     assert not_begun_anew.startswith("[('lost', 1), ('lost', 1)]"), errors
     assert "ExecutorLostFailure" in not_begun_anew
     assert "SparkContext" in stopped, errors
+
+
+def test_ctrl_c_stops_workers_in_good_order_also_where_pyspark_has_a_handler_for_it() -> None:
+    body = """
+import tests.nodes
+program = lp.Program("loop")
+program.add_node(lp.PyClassNode(tests.nodes.Loop), label="loop")
+lp.launch(program, "spark").wait()
+"""
+    process = script(body)
+    try:
+        printed = scripts.read_until(process, "looping")
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == 130, errors
+    assert "stopped in good order" in printed + rest
 
 
 def test_when_the_script_is_killed_nothing_of_the_run_is_left(short_directory: Path) -> None:

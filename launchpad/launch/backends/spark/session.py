@@ -1,7 +1,8 @@
 """The SparkContext that launches use: the script's own, else one that the first makes and the last stops.
 
-An own one is made in a thread of ours: made in the main thread, pyspark would have Ctrl-C cancel all jobs,
-those that are the hosts of workers included, where a program is to be asked to stop.
+One that is made in the main thread has Ctrl-C cancel all jobs, those that are the hosts of workers included,
+where a program is to be asked to stop. So ours is made in another thread; and where the script has made one,
+Ctrl-C means again what it means to Python.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -66,6 +68,12 @@ def connect() -> Any:
     with _lock:
         if context_class._active_spark_context is None:
             _ours = _new_context(context_class)
+        elif (
+            threading.current_thread() is threading.main_thread()
+            and getattr(signal.getsignal(signal.SIGINT), "__module__", "")
+            == context_class.__module__
+        ):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _users += 1
         return context_class._active_spark_context
 
