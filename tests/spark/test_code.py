@@ -26,8 +26,10 @@ lp.launch(program, "spark")
 
 MODULE = """
 import launchpad
+from pathlib import Path
 
 def look():
+    print("data:", Path(__file__).with_name("data.txt").read_text())
     print("mine:", __file__)
     print("launchpad:", launchpad.__file__)
 """
@@ -37,8 +39,7 @@ def look():
 def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "of_mine.py").write_text(MODULE)
-    (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv" / "secret.py").write_text("")
+    (tmp_path / "data.txt").write_text("42")
 
     done = subprocess.run(
         [sys.executable, "script.py"],
@@ -52,7 +53,7 @@ def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path
     )
 
     assert done.returncode == 0, done.stderr
+    assert "data: 42" in done.stdout
     for what in ("mine", "launchpad"):
         (line,) = [line for line in done.stdout.splitlines() if f"| {what}:" in line]
-        assert "launchpad-code-" in line
-        assert ".zip/" in line
+        assert "/launchpad-code/" in line

@@ -114,7 +114,7 @@ class HostJob:
 
     def _submit(self, n_tasks: int) -> None:
         """Runs it to its end."""
-        path, launcher = list(sys.path), pickle.dumps(self._launcher)
+        path, launcher, folder = list(sys.path), pickle.dumps(self._launcher), code.FOLDER
 
         # Pickled as it is written here, since launchpad may not be found there before it has run.
         def on_task(task: int, _: Iterator[Any]) -> Iterator[Any]:
@@ -122,8 +122,10 @@ class HostJob:
             import pickle
             import sys
 
-            from pyspark import BarrierTaskContext
+            from pyspark import BarrierTaskContext, SparkFiles
 
+            if os.path.isdir(sent := SparkFiles.get(folder)):
+                sys.path.insert(0, sent)
             sys.path += [p for p in path if p not in sys.path and os.path.isdir(p)]
             from launchpad.launch.backends.spark import task_host
 

@@ -115,8 +115,9 @@ def running_tasks(context: Any) -> int:
 
 def other_hosts(context: Any) -> set[str]:
     """The hosts of executors that are not this one."""
-    hosts = {str(each.hostPort()).rpartition(":")[0].strip("[]") for each in _executors(context)}
-    return {host for host in hosts if not is_here(host)}
+    known = (str(each.hostPort()) for each in _executors(context) if each.hostPort())
+    hosts = {name.rpartition(":")[0].strip("[]") for name in known}
+    return {host for host in hosts if host and not is_here(host)}
 
 
 def is_here(host: str) -> bool:

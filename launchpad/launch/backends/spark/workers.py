@@ -43,6 +43,9 @@ _REPORT_AFTER_S = 10.0
 """Hosts that are there take Spark less to start."""
 
 
+_MORE = "give it more slots, or the program fewer hosts (hosts=…); "
+
+
 class SparkWorkers(HostedWorkers):
     """One launch. Has a SparkContext; nothing of the user's runs yet.
 
@@ -148,7 +151,7 @@ class SparkWorkers(HostedWorkers):
             job.hosts = placement.place(self._plan.workers, n_tasks)
             job.n_tasks = n_tasks
         except ValueError as error:
-            self._give_up(job, f"no host for all: {error}")
+            self._give_up(job, f"no host for all: {error}", _MORE)
 
     def _on_joined(self, job: HostJob, task: int, connection: TaskConnection) -> None:
         job.add(task, connection)
@@ -161,7 +164,7 @@ class SparkWorkers(HostedWorkers):
             return
         why = f"{_absent(job)}; {self._slots()}"
         if gives_up:
-            self._give_up(job, f"after {self._timeout_s:g} s {why}")
+            self._give_up(job, f"after {self._timeout_s:g} s {why}", _MORE)
         elif self._waiting:
             self._report(WorkerNote(min(self._waiting), f"waiting for hosts: {why}"))
 
@@ -169,11 +172,11 @@ class SparkWorkers(HostedWorkers):
         n_slots, n_running = session.slots(self._context), session.running_tasks(self._context)
         return f"of the Spark application's {n_slots} slots {n_running} are in use"
 
-    def _give_up(self, job: HostJob, why: str) -> None:
+    def _give_up(self, job: HostJob, why: str, hint: str = "") -> None:
         """Ends a job before it was complete, and those that have waited for it."""
         self._job, job.is_lost = None, True
         job.cancel()
-        hint = f"give it more slots, or the program fewer workers; {session.look_at(self._context)}"
+        hint += session.look_at(self._context)
         for worker in sorted(self._waiting):
             ended = Outcome(worker, outcome.FAILED, "start", self._alive[worker], why, hint=hint)
             self._report_end(ended)
