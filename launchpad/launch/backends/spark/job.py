@@ -67,6 +67,11 @@ class HostJob:
         """Whether all of its tasks have joined."""
         return 0 < self.n_tasks == len(self.joined)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether all of its tasks are hosts now."""
+        return self.is_complete and not self.is_lost
+
     def add(self, task: int, connection: TaskConnection) -> None:
         """A task has joined."""
         self.joined[task] = connection
@@ -124,7 +129,8 @@ class HostJob:
 
             from pyspark import BarrierTaskContext, SparkFiles
 
-            if os.path.isdir(sent := SparkFiles.get(folder)):
+            sent = SparkFiles.get(folder)
+            if os.path.isdir(sent) and sent not in sys.path:
                 sys.path.insert(0, sent)
             sys.path += [p for p in path if p not in sys.path and os.path.isdir(p)]
             from launchpad.launch.backends.spark import task_host

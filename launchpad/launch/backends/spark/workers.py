@@ -42,6 +42,8 @@ from launchpad.outcome import Outcome
 _REPORT_AFTER_S = 10.0
 """Hosts that are there take Spark less to start."""
 
+_REASON_S = 10.0
+"""How long Spark may take to say why a task has gone, and others to end."""
 
 _MORE = "give it more slots, or the program fewer hosts (hosts=…); "
 
@@ -142,7 +144,7 @@ class SparkWorkers(HostedWorkers):
             self._jobs.append(self._job)
             self._call_later(_REPORT_AFTER_S, self._on_still_waiting, self._job, False)
             self._call_later(self._timeout_s, self._on_still_waiting, self._job, True)
-        if not self._job.is_complete:
+        if not self._job.is_ready:
             return None
         return TaskHandle(worker, attempt, job=self._job)
 
@@ -155,12 +157,12 @@ class SparkWorkers(HostedWorkers):
 
     def _on_joined(self, job: HostJob, task: int, connection: TaskConnection) -> None:
         job.add(task, connection)
-        if job is self._job and job.is_complete:
+        if job is self._job and job.is_ready:
             self._start_waiting(list(job.hosts))
 
     def _on_still_waiting(self, job: HostJob, gives_up: bool) -> None:
         """Reports whose hosts have not joined; at last, that they were waited for long enough."""
-        if job is not self._job or job.is_complete:
+        if job is not self._job or job.is_ready:
             return
         why = f"{_absent(job)}; {self._slots()}"
         if gives_up:
@@ -199,15 +201,15 @@ class SparkWorkers(HostedWorkers):
         """A task has gone: Spark ends the others now, and their workers are reported as they go."""
         if job.is_lost:
             return
-        job.is_lost, job.lost_task = True, task
-        if job is self._job:
+        if job is self._job and job.is_complete:  # else there are some that wait for it
             self._job = None
+        job.is_lost, job.lost_task = True, task
         job.end_tasks()
-        self._call_later(ANSWER_S, self._on_no_answer, job)
+        self._call_later(_REASON_S, self._on_no_answer, job)
 
     def _on_job_ended(self, job: HostJob, error: BaseException | None) -> None:
         job.has_ended, job.why = True, reason(error)
-        if job is self._job and not job.is_complete:
+        if job is self._job and not job.is_ready:
             self._give_up(job, f"could not be given a host: Spark has ended the job: {job.why}")
         self._lose(job, None)
         self._report_disconnected(job)
@@ -217,7 +219,7 @@ class SparkWorkers(HostedWorkers):
         job.has_ended = True
         job.cancel()
         disconnected = [handle for handle, _ in self._disconnected]
-        silent = TaskGone(f"nothing was heard of it for {ANSWER_S:g} s")
+        silent = TaskGone(f"it does not answer for {_REASON_S:g} s")
         for handle in self._handles.values():
             assert isinstance(handle, TaskHandle)
             if handle.job is job and handle not in disconnected:
