@@ -102,10 +102,10 @@ $(VENV)/.dev-is-installed: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.core-is-installed $@
 
-$(VENV)/.spark-is-installed: pyproject.toml | $(BIN)/python
-	@echo "Installing launchpad, its development tools and Spark in $(VENV) (once; minutes) …"
+$(VENV)/.spark-is-installed: $(VENV)/.dev-is-installed
+	@echo "Installing Spark in $(VENV) (once; half a gigabyte) …"
 	@$(PIP) --editable '.[dev,spark]'
-	@touch $(VENV)/.core-is-installed $(VENV)/.dev-is-installed $@
+	@touch $@
 
 $(VENV)/.bench-is-installed: pyproject.toml | $(BIN)/python
 	@echo "Installing launchpad and those that it is measured against in $(VENV) (once) …"
