@@ -1,8 +1,9 @@
 # Everything here sets itself up: the first target you make creates .venv and installs what it needs.
 #
 #   make demo           count the words of Python's standard library with a program of local processes
-#   make test           all tests but those on a cluster, of Ray or of Kubernetes
+#   make test           all tests but those on a cluster, of Ray, of Spark or of Kubernetes
 #   make test-ray       those on a Ray cluster, which they start
+#   make test-spark     those on Spark, which they start (pyspark, and Java)
 #   make test-cluster   those on a Kubernetes cluster, which is started on this machine
 #   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
 #   make check          format, lint, types and the fast tests: what to run before a commit
@@ -19,11 +20,11 @@ PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute: one more at a time than there are cores.
 IN_PARALLEL = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
-HERE := not ray and not kubernetes
+HERE := not ray and not spark and not kubernetes
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
-.PHONY: demo test test-ray test-cluster test-carry-over check gallery bench ordeal format lint types fast-tests compiled clean
+.PHONY: demo test test-ray test-spark test-cluster test-carry-over check gallery bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -35,6 +36,9 @@ test: $(VENV)/.dev-is-installed compiled
 
 test-ray: $(VENV)/.dev-is-installed compiled
 	$(PYTEST) -m ray $(PYTEST_ARGS)
+
+test-spark: $(VENV)/.spark-is-installed compiled
+	$(PYTEST) -m spark $(PYTEST_ARGS)
 
 test-carry-over: $(VENV)-reverb/.is-installed
 	$(VENV)-reverb/bin/python -m pytest tests/carry_over -m "$(HERE)" $(PYTEST_ARGS)
@@ -97,6 +101,11 @@ $(VENV)/.dev-is-installed: pyproject.toml | $(BIN)/python
 	@echo "Installing launchpad and its development tools in $(VENV) (once; about a minute) …"
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.core-is-installed $@
+
+$(VENV)/.spark-is-installed: $(VENV)/.dev-is-installed
+	@echo "Installing Spark in $(VENV) (once; half a gigabyte) …"
+	@$(PIP) --editable '.[dev,spark]'
+	@touch $@
 
 $(VENV)/.bench-is-installed: pyproject.toml | $(BIN)/python
 	@echo "Installing launchpad and those that it is measured against in $(VENV) (once) …"

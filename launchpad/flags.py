@@ -14,7 +14,8 @@ from absl import flags
 LAUNCH_TYPE: flags.FlagHolder[str] = flags.DEFINE_string(
     "lp_launch_type",
     "local_mt",
-    "How to run the program: local_mt, local_mp, test_mt, test_mp, or another backend's name.",
+    "How to run the program: local_mt, local_mp, ray, spark, kubernetes, or another backend's name;"
+    " test_mt and the like in tests.",
 )
 TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
     "lp_termination_notice_secs",

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -19,6 +20,7 @@ from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.faults import backends, index
 from tests.kubernetes import namespaces, on_this_host
 from tests.ray import clusters
+from tests.spark import sessions
 
 # The same cases in each run: who changes something meets only what that change broke. For other cases:
 # make test PYTEST_ARGS=--hypothesis-profile=default
@@ -30,14 +32,20 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("same cases")
 
+SPARK_DEADLINE_S = 300
+"""On a busy machine Java takes a minute to start, and the first tests wait for that."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives each test its lane, `ray` or `kubernetes`; those of faults can be run alone, with `-m fault`."""
+    """Gives each test its lane, `ray`, `spark` or `kubernetes`; those of faults can be run alone."""
     for item in items:
         if index.numbers(item.name):
             item.add_marker(pytest.mark.fault)
         if backends.is_on_ray(item) or item.path.parent.name == "ray":
             item.add_marker(pytest.mark.ray)
+        if backends.is_on_spark(item) or item.path.parent.name == "spark":
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(SPARK_DEADLINE_S))
         if backends.is_on_kubernetes(item):
             item.add_marker(pytest.mark.kubernetes)
             assert item.nodeid.split("/")[1] in backends.ON_KUBERNETES, (
@@ -87,6 +95,14 @@ def ray_cluster() -> Iterator[clusters.Cluster]:
 
 
 @pytest.fixture(scope="session")
+def spark_context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Spark with two executors on this machine, which all tests share that launch on one themselves."""
+    sessions.skip_without_spark()
+    with sessions.running(tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def cluster_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A file for pods that run what the tests run: $LAUNCHPAD_KUBERNETES, or for a cluster on this host."""
     if not os.environ.get("KUBECONFIG"):
@@ -125,6 +141,10 @@ def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
     if backends.is_on_ray(request.node):
         request.getfixturevalue("ray_cluster")  # before we look at what is there
         max_wait_s = 30.0  # Ray closes connections of its own when it comes to it
+    if backends.is_launched_on_spark_by_the_test(request.node):
+        request.getfixturevalue("spark_context")
+    elif backends.is_on_spark(request.node):
+        sessions.skip_without_spark()
     if backends.is_on_kubernetes(request.node):
         request.getfixturevalue("pods_run_this")
     with lp.testing.nothing_left_over(max_wait_s):

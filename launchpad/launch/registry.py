@@ -31,6 +31,8 @@ _BUILT_IN = {
     "test_mp": "launchpad.launch.backends.processes.backend:TestProcesses",
     "ray": "launchpad.launch.backends.ray.backend:Ray",
     "test_ray": "launchpad.launch.backends.ray.backend:TestRay",
+    "spark": "launchpad.launch.backends.spark.backend:Spark",
+    "test_spark": "launchpad.launch.backends.spark.backend:TestSpark",
     "kubernetes": "launchpad.launch.backends.kubernetes.backend:Kubernetes",
     "test_kubernetes": "launchpad.launch.backends.kubernetes.backend:TestKubernetes",
 }
@@ -46,6 +48,8 @@ class LaunchType(enum.Enum):
     TEST_MULTI_PROCESSING = "test_mp"
     RAY = "ray"
     TEST_RAY = "test_ray"
+    SPARK = "spark"
+    TEST_SPARK = "test_spark"
     KUBERNETES = "kubernetes"
     TEST_KUBERNETES = "test_kubernetes"
 

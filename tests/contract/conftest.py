@@ -1,4 +1,4 @@
-"""The backends that the contract is tried on."""
+"""The backends that the contract is tried on, and what of it one of them cannot have."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ import os
 
 import pytest
 
-BACKENDS = os.environ.get("LP_CONTRACT_BACKENDS", "test_mt,test_mp,test_ray,test_kubernetes").split(
-    ","
-)
+BACKENDS = os.environ.get(
+    "LP_CONTRACT_BACKENDS", "test_mt,test_mp,test_ray,test_spark,test_kubernetes"
+).split(",")
+
+NOT_ON_SPARK: dict[str, str] = {}
+"""Tests of the contract that cannot apply to Spark, and why: as docs/backends/spark.md says it."""
+
+_SHARED = {"test_ray": "ray_cluster", "test_spark": "spark_context"}
+"""The fixtures of clusters that all tests share."""
 
 
 @pytest.fixture(params=BACKENDS)
 def launch_type(request: pytest.FixtureRequest) -> str:
     """The backend under test."""
-    if request.param == "test_ray":
-        request.getfixturevalue("ray_cluster")
-    return str(request.param)
+    return _ready(request)
 
 
 @pytest.fixture(params=[backend for backend in BACKENDS if backend != "test_mt"])
 def process_launch_type(request: pytest.FixtureRequest) -> str:
     """The backend under test, one whose workers are processes of their own."""
-    if request.param == "test_ray":
-        request.getfixturevalue("ray_cluster")
-    return str(request.param)
+    return _ready(request)
+
+
+def _ready(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    if name == "test_spark" and (why := NOT_ON_SPARK.get(request.function.__name__)):
+        pytest.skip(why)
+    if name in _SHARED:
+        request.getfixturevalue(_SHARED[name])
+    return name

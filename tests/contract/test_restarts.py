@@ -167,8 +167,8 @@ def test_who_opts_out_is_not_started_again(launch_type: str, how: str) -> None:
 
 
 def limit_s(launch_type: str) -> float:
-    """How long a start may take: on a cluster a pod, or an actor, has to be placed and started meanwhile."""
-    return {"test_kubernetes": 20, "test_ray": 15}.get(launch_type, 3)
+    """How long a start may take: on a cluster a pod, an actor or a task has to be started meanwhile."""
+    return {"test_kubernetes": 20, "test_ray": 15, "test_spark": 20}.get(launch_type, 3)
 
 
 def test_f15_a_constructor_that_takes_too_long_is_ended_and_may_try_again(launch_type: str) -> None:

@@ -14,9 +14,10 @@ import pytest
 import launchpad as lp
 from tests.docs import pages, state_picture
 from tests.docs.pages import PAGES, ROOT, SNIPPETS, Block, blocks
+from tests.spark import sessions
 
 KNOWN_COMMANDS = [
-    r"make( (demo|test|test-ray|test-cluster|check|bench))?",
+    r"make( (demo|test|test-ray|test-spark|test-cluster|check|bench))?",
     r"git clone \S+",
     r"cd \S+",
     r"(\.venv/bin/)?(pip|python -m pip) install \S+",
@@ -30,7 +31,7 @@ KNOWN_COMMANDS = [
     r"kubectl config (use-context|set-context --current) \S+",
     r'echo "image: \S+" > settings\.yaml',
 ]
-ELSEWHERE = ("on_ray", "on_kubernetes", "on_torch")  # run where there is one
+ELSEWHERE = ("on_ray", "on_spark", "on_kubernetes", "on_torch")  # run where there is one
 SCRIPTS = sorted(
     p
     for p in SNIPPETS.rglob("*.py")
@@ -67,6 +68,16 @@ def test_a_snippet_runs(script: Path, launch_type: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((SNIPPETS / "on_ray").glob("*.py")), ids=_name)
 def test_a_snippet_for_ray_runs(script: Path, ray_cluster: object) -> None:
+    code, output = pages.run(f"python {_name(script)}")
+
+    assert code == 0, output
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("script", sorted((SNIPPETS / "on_spark").glob("*.py")), ids=_name)
+def test_a_snippet_for_spark_runs(script: Path) -> None:
+    sessions.skip_without_spark()
     code, output = pages.run(f"python {_name(script)}")
 
     assert code == 0, output

@@ -58,6 +58,7 @@ def test_elephas_promises_hold_in_all_modes_while_workers_and_drivers_are_killed
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_data_from_spark_train_the_same_model_as_a_list_of_partitions(run_system) -> None:

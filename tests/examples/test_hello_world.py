@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from examples.hello_world.program import Greeter
 
 
@@ -8,6 +10,15 @@ def test_greeter_greets_by_name() -> None:
 
 
 def test_hello_world_greets_the_world(run_example, launch_type) -> None:
+    done = run_example("hello_world", launch_type)
+
+    assert done.returncode == 0, done.stderr
+    assert "the greeting is right" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch_type", ["spark"], indirect=True)
+def test_hello_world_greets_the_world_on_spark(run_example, launch_type) -> None:
     done = run_example("hello_world", launch_type)
 
     assert done.returncode == 0, done.stderr

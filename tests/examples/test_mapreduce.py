@@ -141,6 +141,15 @@ def test_mapreduce_counts_exactly_on_a_cluster_although_workers_are_killed(
     assert "3 kills (seed 0): " in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("launch_type", ["spark"], indirect=True)
+def test_mapreduce_counts_exactly_on_spark(run_example, launch_type) -> None:
+    done = run_example("mapreduce", launch_type)
+
+    assert done.returncode == 0, done.stderr
+    assert "the counts agree" in done.stdout
+
+
 def test_mapreduce_reports_a_mapper_that_cannot_be_built(
     assert_failure_is_reported, podless_type
 ) -> None:

@@ -217,7 +217,11 @@ def test_make_program_refuses_to_record_calls_that_wait_for_each_other(problem, 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launch_type", "mode"),
-    [*product(["local_mt", "ray", "kubernetes"], ["sync", "ssp"]), *product(["local_mp"], SHARDS)],
+    [
+        *product(["local_mt", "ray", "kubernetes"], ["sync", "ssp"]),
+        ("spark", "ssp"),
+        *product(["local_mp"], SHARDS),
+    ],
     indirect=["launch_type"],
 )
 def test_ps_goes_on_when_a_shard_is_killed_and_counts_every_gradient_once(

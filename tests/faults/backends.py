@@ -28,6 +28,16 @@ def is_on_ray(test: pytest.Item) -> bool:
     return is_on or "ray_cluster" in getattr(test, "fixturenames", ())
 
 
+def is_on_spark(test: pytest.Item) -> bool:
+    """Whether a test launches on Spark, itself or by a script."""
+    return "spark" in _given(test) or is_launched_on_spark_by_the_test(test)
+
+
+def is_launched_on_spark_by_the_test(test: pytest.Item) -> bool:
+    """Whether a test launches on the Spark that all of them share."""
+    return "test_spark" in _given(test) or "spark_context" in getattr(test, "fixturenames", ())
+
+
 ON_KUBERNETES = {"benchmarks", "carry_over", "contract", "examples", "faults", "kubernetes"}
 """The folders in which .ci/on_a_cluster looks for tests."""
 

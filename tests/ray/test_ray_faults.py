@@ -233,8 +233,8 @@ with lp.launch(program_of(), "test_ray") as running:
 def test_f20_and_sound_23_a_node_without_descriptors_is_named_with_the_limit() -> None:
     body = """
 def leave_few():
-    from launchpad.launch.backends.ray import worker_actor
-    start = worker_actor.start_forkserver
+    from launchpad.launch.backends.remote import worker_host
+    start = worker_host.start_forkserver
     def with_few(*args, **options):  # counted now: Ray opens and closes some until then
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")), before[1]))
@@ -242,7 +242,7 @@ def leave_few():
             return start(*args, **options)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    worker_actor.start_forkserver = with_few
+    worker_host.start_forkserver = with_few
 ray.init(runtime_env={"worker_process_setup_hook": leave_few}, log_to_driver=False)
 running = lp.launch(program_of(), "test_ray")
 try:

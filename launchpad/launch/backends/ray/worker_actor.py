@@ -1,108 +1,27 @@
-"""The Ray actor of one worker. It starts the worker's process on its node, and passes on what that reports.
-
-    launcher ── open, execute_in_order ──▶ worker actor ══ lifeline ══ subreaper ── forkserver ── worker
-             ◀── next_update: log lines and reports ───
-
-The worker is a process of its own, as in `local_mp`: so the kernel says how it ended, what hangs in it can be
-ended, and a restart takes no new actor. When Ray ends the actor, for whatever reason, the lifeline ends,
-and the worker with all that it has started.
-
-Why two processes stand between actor and worker, where a pod has none:
-
-1. The actor does not fork workers itself: Ray's threads run in it, and a lock that one of them holds would be
-   held for ever in the copy. So there is the forkserver, which has a single thread.
-2. A Ray worker that ends by itself, as when its driver has died, kills its direct children on the way
-   (`kill_child_processes_on_worker_exit`), and no others. Were the forkserver that child, it would be gone
-   with the actor: what had left the worker by a double fork, and the sockets, would stay. So the child is the
-   subreaper. If Ray kills that, the forkserver sees the actor's end and ends all that is below it; if it is
-   the forkserver that is killed, the subreaper does.
-
-All methods run in one event loop, and none waits for the worker. Ray runs the calls of such an actor in any
-order, so the launcher numbers the commands whose order matters.
-"""
+"""The Ray actor of one worker: a worker host that Ray has placed, and given its GPUs."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
 import os
-import shutil
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-import portpicker
+from collections.abc import Mapping
 
 from launchpad.errors import LaunchError
-from launchpad.events import Bound, Ended
-from launchpad.launch.backends import launch_origin
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
-from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
 from launchpad.launch.backends.ray import cluster
+from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
 from launchpad.launch.devices.device import VISIBLE
-from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.launch.rundir.directory import RunDirectory, socket_name
-from launchpad.state import lock
-from launchpad.state.places import StatePlaces, is_url
+from launchpad.state.places import StatePlaces
 
-_POLL_S = 0.05
-"""How often the log is looked at."""
-
-_MAX_LOG_BYTES = 4 << 20
-"""How much of the log goes at once."""
+_REMEDY = "Install the launcher's versions on all nodes, or name them in ray.init(runtime_env={'pip': […]})"
 
 
-@dataclass(frozen=True)
-class ActorReady:
-    """The actor is ready: where it is."""
-
-    node: str
-    ip: str
-
-
-@dataclass(frozen=True)
-class ActorUpdate:
-    """What an actor has to report: what its worker has printed, then what has become of it.
-
-    Attributes:
-        log: What attempt `attempt` has printed since the last update.
-        reports: Events, as in `launchpad.events`, in order.
-    """
-
-    attempt: int
-    log: bytes
-    reports: Sequence[Any]
-
-
-class WorkerActor:
-    """Starts one worker, again and again if need be, and passes on commands and reports.
-
-    Args:
-        launcher: The launcher's `origin.versions`: plain text, as nothing else may be the same here.
-
-    Raises:
-        LaunchError: here they are others.
-    """
+class WorkerActor(WorkerHost):
+    """A worker host that is a Ray actor; made with the launcher's versions, which must be those here."""
 
     def __init__(self, launcher: Mapping[str, str]) -> None:
-        if differs := launch_origin.differences(launcher):
-            raise LaunchError(
-                f"node {os.uname().nodename} is not like the launcher: {differs}. Install the launcher's"
-                " versions on all nodes, or name them in ray.init(runtime_env={'pip': […]})"
-            )
-        self._worker = ""
-        self._attempt = 0
-        self._workers: ProcessWorkers | None = None
-        self._run: RunDirectory | None = None
-        self._tail: Tail | None = None
-        self._reports: list[Any] = []
-        self._ports: dict[str, str] = {}
-        self._has_update = asyncio.Event()
-        self._early: dict[int, tuple[str, tuple[Any, ...], dict[str, Any]]] = {}
-        self._n_executed = 0
+        super().__init__(launcher, _REMEDY)
 
     async def open(
         self,
@@ -111,102 +30,11 @@ class WorkerActor:
         run_id: str,
         state: StatePlaces,
         keys: RunSecrets,
-    ) -> ActorReady:
-        """Prepares the node, or raises LaunchError, whose text says why it cannot.
-
-        Args:
-            plan: Of this one worker.
-            state: Where it keeps what its next attempt is to find; a folder for all is to be there.
-        """
+    ) -> HostReady:
+        """Prepares the node; LaunchError says why it cannot."""
         (planned,) = plan.workers
-        sys.path += [p for p in origin.path if p not in sys.path and os.path.isdir(p)]
-        node, ip = cluster.here()
-        host = f"[{ip}]" if ":" in ip else ip
-        gpus = _checked_gpus(planned)
-        if plan.state and not is_url(plan.state):
-            is_held = await asyncio.to_thread(lock.is_held_by, plan.state, run_id)
-            if not is_held:
-                raise LaunchError(
-                    f"node {os.uname().nodename} does not have the launcher's folder state={plan.state!r}:"
-                    " give one on a disk that all nodes share, or a URL"
-                )
-        self._run = RunDirectory.create(plan.program, planned.endpoints)
-        self._worker = planned.name
-        endpoints = {}
-        for name, endpoint in planned.endpoints.items():
-            if endpoint.startswith("tcp:"):
-                endpoints[name] = f"unix:{self._run.runtime}/{socket_name(name)}"
-            else:
-                port = portpicker.pick_unused_port()
-                self._ports[name] = endpoints[name] = f"{host}:{port}"
-        loop = asyncio.get_running_loop()
-
-        def report(event: Any) -> None:  # called in another thread
-            loop.call_soon_threadsafe(self._add_report, event)
-
-        self._workers = start_forkserver(
-            replace(plan, workers=(replace(planned, endpoints=endpoints, gpus=gpus),)),
-            self._run,
-            report,
-            listens_at=f"tcp:{host}:0",
-            **launch_origin.spec_fields(origin, keys, planned.name, state),
-        )
-        self._run.make_runtime()
-        return ActorReady(node, ip)
-
-    async def execute_in_order(
-        self, number: int, command: str, *arguments: Any, **options: Any
-    ) -> None:
-        """Calls `start`, or a method of `ProcessWorkers`; what comes too early waits for those before."""
-        self._early[number] = command, arguments, options
-        while (due := self._early.pop(self._n_executed, None)) is not None:
-            self._n_executed += 1
-            name, given, named = due
-            getattr(self if name == "start" else self._workers, name)(*given, **named)
-
-    def start(self, attempt: int, places: Mapping[str, str]) -> None:
-        """Starts the worker; `places` says where the others are."""
-        assert self._workers is not None
-        assert self._run is not None
-        log = self._run.log(self._worker, attempt)
-        self._attempt, self._tail = attempt, Tail(log)
-        for address, endpoint in self._ports.items():
-            self._add_report(Bound(self._worker, attempt, address, (endpoint,)))
-        self._workers.start(self._worker, attempt)
-        self._workers.place(places)
-
-    async def stacks(self) -> str:
-        assert self._workers is not None
-        return await asyncio.to_thread(self._workers.stacks, self._worker)
-
-    async def next_update(self) -> ActorUpdate:
-        """Waits until there is something to report. An end comes after all that was printed until then."""
-        while True:
-            self._has_update.clear()
-            tail, log = self._tail, bytearray()
-            while tail is not None and len(log) < _MAX_LOG_BYTES and (lines := tail.lines()):
-                log += b"".join(line + b"\n" for line in lines)
-            if tail is not None and tail.has_more():
-                return ActorUpdate(self._attempt, bytes(log), [])
-            reports, self._reports = self._reports, []
-            if tail is not None and any(isinstance(report, Ended) for report in reports):
-                log += tail.remainder()
-            if log or reports:
-                return ActorUpdate(self._attempt, bytes(log), reports)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_update.wait(), _POLL_S)
-
-    async def close(self) -> None:
-        """Ends what still runs, and leaves nothing on the node."""
-        if self._workers is not None:
-            await asyncio.to_thread(self._workers.close)
-        if self._run is not None:
-            self._run.remove()
-            shutil.rmtree(self._run.logs, ignore_errors=True)  # the launcher has it all
-
-    def _add_report(self, report: Any) -> None:
-        self._reports.append(report)
-        self._has_update.set()
+        where, gpus = HostReady(*cluster.here()), _checked_gpus(planned)
+        return await self.open_at(where, gpus, plan, origin, run_id, state, keys)
 
 
 def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:

@@ -1,0 +1,210 @@
+"""A worker host: it starts one worker on its node, and passes on what that reports.
+
+    launcher ── open, execute_in_order ──▶ worker host ══ lifeline ══ subreaper ── forkserver ── worker
+             ◀── next_update: log lines and reports ──
+
+It is in a process that another system has started there and may end: a Ray actor, a task of Spark's. The
+worker is a process of its own, as in `local_mp`: so the kernel says how it ended, what hangs in it can be
+ended, and a restart takes no new host. When the host's process ends, for whatever reason, the lifeline ends,
+and the worker with all that it has started.
+
+Why two processes stand between host and worker, where a pod has none:
+
+1. The host does not fork workers itself: other threads run in it, Ray's or courier's, and a lock that one of
+   them holds would be held for ever in the copy. So there is the forkserver, which has a single thread.
+2. A Ray worker that ends by itself, as when its driver has died, kills its direct children on the way
+   (`kill_child_processes_on_worker_exit`), and no others. Were the forkserver that child, it would be gone
+   with the actor: what had left the worker by a double fork, and the sockets, would stay. So the child is the
+   subreaper. If Ray kills that, the forkserver sees the actor's end and ends all that is below it; if it is
+   the forkserver that is killed, the subreaper does.
+
+All methods run in one event loop, and none waits for the worker. Calls may arrive in any order, so the
+launcher numbers the commands whose order matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import portpicker
+
+from launchpad.errors import LaunchError
+from launchpad.events import Bound, Ended
+from launchpad.launch.backends import launch_origin
+from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
+from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
+from launchpad.launch.logs.tail import Tail
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.state import lock
+from launchpad.state.places import StatePlaces, is_url
+
+_POLL_S = 0.05
+"""How often the log is looked at."""
+
+_MAX_LOG_BYTES = 4 << 20
+"""How much of the log goes at once."""
+
+
+@dataclass(frozen=True)
+class HostReady:
+    """The host is ready: where it is."""
+
+    node: str
+    ip: str
+
+
+@dataclass(frozen=True)
+class HostUpdate:
+    """What a host has to report: what its worker has printed, then what has become of it.
+
+    Attributes:
+        log: What attempt `attempt` has printed since the last update.
+        reports: Events, as in `launchpad.events`, in order.
+    """
+
+    attempt: int
+    log: bytes
+    reports: Sequence[Any]
+
+
+class WorkerHost:
+    """Starts one worker, again and again if need be, and passes on commands and reports.
+
+    Args:
+        launcher: The launcher's `launch_origin.versions`: plain text, as nothing else may be the same here.
+        remedy: What to do where they are others.
+
+    Raises:
+        LaunchError: here they are others.
+    """
+
+    def __init__(self, launcher: Mapping[str, str], remedy: str) -> None:
+        if differs := launch_origin.differences(launcher):
+            raise LaunchError(
+                f"node {os.uname().nodename} is not like the launcher: {differs}. {remedy}"
+            )
+        self._worker = ""
+        self._attempt = 0
+        self._workers: ProcessWorkers | None = None
+        self._run: RunDirectory | None = None
+        self._tail: Tail | None = None
+        self._reports: list[Any] = []
+        self._ports: dict[str, str] = {}
+        self._has_update = asyncio.Event()
+        self._early: dict[int, tuple[str, tuple[Any, ...], dict[str, Any]]] = {}
+        self._n_executed = 0
+
+    async def open_at(
+        self,
+        where: HostReady,
+        gpus: tuple[str, ...],
+        plan: LaunchPlan,
+        origin: LauncherInfo,
+        run_id: str,
+        state: StatePlaces,
+        keys: RunSecrets,
+    ) -> HostReady:
+        """Prepares the node, or raises LaunchError, whose text says why it cannot.
+
+        Args:
+            where: Where this is, as others are to see it.
+            gpus: The devices of the worker.
+            plan: Of this one worker.
+            state: Where it keeps what its next attempt is to find; a folder for all is to be there.
+        """
+        (planned,) = plan.workers
+        sys.path += [p for p in origin.path if p not in sys.path and os.path.isdir(p)]
+        host = f"[{where.ip}]" if ":" in where.ip else where.ip
+        if plan.state and not is_url(plan.state):
+            is_held = await asyncio.to_thread(lock.is_held_by, plan.state, run_id)
+            if not is_held:
+                raise LaunchError(
+                    f"node {os.uname().nodename} does not have the launcher's folder state={plan.state!r}:"
+                    " give one on a disk that all nodes share, or a URL"
+                )
+        self._run = RunDirectory.create(plan.program, planned.endpoints)
+        self._worker = planned.name
+        endpoints = {}
+        for name, endpoint in planned.endpoints.items():
+            if endpoint.startswith("tcp:"):
+                endpoints[name] = f"unix:{self._run.runtime}/{socket_name(name)}"
+            else:
+                port = portpicker.pick_unused_port()
+                self._ports[name] = endpoints[name] = f"{host}:{port}"
+        loop = asyncio.get_running_loop()
+
+        def report(event: Any) -> None:  # called in another thread
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing asks any more
+                loop.call_soon_threadsafe(self._add_report, event)
+
+        self._workers = start_forkserver(
+            replace(plan, workers=(replace(planned, endpoints=endpoints, gpus=gpus),)),
+            self._run,
+            report,
+            listens_at=f"tcp:{host}:0",
+            **launch_origin.spec_fields(origin, keys, planned.name, state),
+        )
+        self._run.make_runtime()
+        return where
+
+    async def execute_in_order(
+        self, number: int, command: str, *arguments: Any, **options: Any
+    ) -> None:
+        """Calls `start`, or a method of `ProcessWorkers`; what comes too early waits for those before."""
+        self._early[number] = command, arguments, options
+        while (due := self._early.pop(self._n_executed, None)) is not None:
+            self._n_executed += 1
+            name, given, named = due
+            getattr(self if name == "start" else self._workers, name)(*given, **named)
+
+    def start(self, attempt: int, places: Mapping[str, str]) -> None:
+        """Starts the worker; `places` says where the others are."""
+        assert self._workers is not None
+        assert self._run is not None
+        log = self._run.log(self._worker, attempt)
+        self._attempt, self._tail = attempt, Tail(log)
+        for address, endpoint in self._ports.items():
+            self._add_report(Bound(self._worker, attempt, address, (endpoint,)))
+        self._workers.start(self._worker, attempt)
+        self._workers.place(places)
+
+    async def stacks(self) -> str:
+        assert self._workers is not None
+        return await asyncio.to_thread(self._workers.stacks, self._worker)
+
+    async def next_update(self) -> HostUpdate:
+        """Waits until there is something to report. An end comes after all that was printed until then."""
+        while True:
+            self._has_update.clear()
+            tail, log = self._tail, bytearray()
+            while tail is not None and len(log) < _MAX_LOG_BYTES and (lines := tail.lines()):
+                log += b"".join(line + b"\n" for line in lines)
+            if tail is not None and tail.has_more():
+                return HostUpdate(self._attempt, bytes(log), [])
+            reports, self._reports = self._reports, []
+            if tail is not None and any(isinstance(report, Ended) for report in reports):
+                log += tail.remainder()
+            if log or reports:
+                return HostUpdate(self._attempt, bytes(log), reports)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_update.wait(), _POLL_S)
+
+    async def close(self) -> None:
+        """Ends what still runs, and leaves nothing on the node."""
+        if self._workers is not None:
+            await asyncio.to_thread(self._workers.close)
+        if self._run is not None:
+            self._run.remove()
+            shutil.rmtree(self._run.logs, ignore_errors=True)  # the launcher has it all
+
+    def _add_report(self, report: Any) -> None:
+        self._reports.append(report)
+        self._has_update.set()

@@ -1,0 +1,308 @@
+"""The workers of one launch, each started by a worker host that another system has placed.
+
+    supervisor ── start, kill … ──▶ actions, in one thread ── calls ──▶ worker hosts, one for each worker
+    supervisor ◀── reports ──────────────┘ ◀── answers ───────┘
+
+Everything happens in that thread, one thing after the other: commands, what hosts report, what they die of.
+A dead host, and so a dead node, is one more way for a worker to end; started again, it gets a new host.
+
+What is left to a backend: to have hosts placed (`_find_host`), and what their death means (`_on_host_died`).
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from typing import Any
+
+from launchpad import outcome
+from launchpad.events import Bound, Ended, Event, ProcessStarted, WorkerNote
+from launchpad.launch.backends.action_thread import Actions
+from launchpad.launch.backends.address_table import AddressTable, LocalAddressView
+from launchpad.launch.backends.backend import Workers
+from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
+from launchpad.launch.backends.remote.host_handle import HostHandle
+from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.logs.log_writer import LogWriter
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.outcome import Outcome
+
+ANSWER_S = 5.0
+"""How long a host may take for what it does at once, before its node is taken for lost."""
+
+
+class HostedWorkers(Workers):
+    """One launch. A subclass connects to its cluster, sets `_here`, and lets actions begin.
+
+    Args:
+        cluster: What errors call it: `Ray cluster`.
+
+    Attributes:
+        _here: Where this process is.
+        _waiting: Workers that are to be started when there is a host for them.
+        _alive: Worker → its attempt, of those that are started and have not ended.
+    """
+
+    _here: HostReady
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Event], None],
+        origin: LauncherInfo,
+        cluster: str,
+    ) -> None:
+        self._plan, self._run, self._report, self._origin = plan, run, report, origin
+        self._cluster = cluster
+        self._handles: dict[str, HostHandle] = {}
+        self._waiting: set[str] = set()
+        self._alive: dict[str, int] = {}
+        self._gone: dict[str, str] = {}
+        self._places = AddressTable()
+        self._skips_grace = False
+        self._broken = ""
+        launch_type = plan.launch_type.removeprefix("test_")
+        self._actions = Actions(f"launchpad-{launch_type}-hosts", self._collapse)
+        self._keys = RunSecrets.of(run.scope, launch_type)
+        self._view = LocalAddressView(self._keys)
+
+    @abc.abstractmethod
+    def _check(self) -> None:
+        """Raises if the cluster cannot be used any more."""
+
+    @abc.abstractmethod
+    def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
+        """A host for a worker. None: `_start_waiting` is called when there is one."""
+
+    def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
+        """The host is dead, or out of reach: then it is ended, before there is another one."""
+        handle.end()
+        self._report_lost(handle, error)
+
+    def start(self, worker: str, attempt: int) -> None:
+        """Starts it by its host; finds one if there is none."""
+        self._do(self._start, worker, attempt)
+
+    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
+        self._do(self._request_stop, worker, restarts)
+
+    def kill(self, worker: str) -> None:
+        """Kills its process, and its host if that does not answer."""
+        self._do(self._kill, worker)
+
+    def skip_grace(self) -> None:
+        self._skips_grace = True
+
+    def announce_gone(self, worker: str, why: str) -> None:
+        self._do(self._announce_gone, worker, why)
+
+    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        self._do(self._announce_watermarks, worker, values)
+
+    def places(self) -> Mapping[str, str]:
+        return self._view.places
+
+    def stacks(self, worker: str) -> str:
+        handle = self._handles.get(worker)
+        if handle is None or handle.ready is None:
+            return ""
+        try:
+            return str(handle.call("stacks").result(ANSWER_S))
+        except Exception as error:
+            return f"({worker} does not answer: {error})\n"
+
+    # Actions, in their thread.
+
+    def _do(self, action: Callable[..., object], *arguments: Any) -> None:
+        self._actions.do(self._act, action, *arguments)
+
+    def _call_later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
+        self._actions.call_later(delay_s, self._act, action, *arguments)
+
+    def _act(self, action: Callable[..., object], *arguments: Any) -> None:
+        if not self._broken:
+            self._check()
+        action(*arguments)
+
+    def _collapse(self, error: Exception) -> None:
+        """Without its cluster the launch has no workers any more; nor will it get others."""
+        self._broken = (
+            f"the {self._cluster} cannot be used any more: {type(error).__name__}: {error}"
+        )
+        handles, self._handles = self._handles, {}
+        self._waiting.clear()
+        for handle in handles.values():
+            handle.close_log()
+            with contextlib.suppress(Exception):  # if it is not the cluster that is gone
+                self._check()
+                handle.end()
+        for worker, attempt in list(self._alive.items()):
+            ran = worker in handles and handles[worker].ready is not None
+            kind, phase = (outcome.LOST, "run") if ran else (outcome.FAILED, "start")
+            self._report_end(Outcome(worker, kind, phase, attempt, self._broken))
+
+    def _report_end(self, ended: Outcome) -> None:
+        self._alive.pop(ended.worker, None)
+        self._report(Ended(ended))
+
+    # Commands.
+
+    def _start(self, worker: str, attempt: int) -> None:
+        self._alive[worker] = attempt
+        handle = self._handles.get(worker)
+        if self._broken:
+            self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, self._broken))
+        elif handle is not None:
+            handle.attempt, handle.killed = attempt, False
+            self._begin(handle)
+        elif (found := self._find_host(worker, attempt)) is None:
+            self._waiting.add(worker)
+        else:
+            self._handles[worker] = found
+            own = (self._plan.worker(worker),)
+            plan = replace(self._plan, workers=own, uids={}, client_options={})
+            state = self._run.state_places(worker, own[0].group, is_one_host=False)
+            self._call_host(found, "open", plan, self._origin, self._run.run_id, state, self._keys)
+
+    def _start_waiting(self, workers: Iterable[str]) -> None:
+        """Starts those that have waited for a host."""
+        for worker in workers:
+            if worker in self._waiting:
+                self._waiting.remove(worker)
+                self._start(worker, self._alive[worker])
+
+    def _begin(self, handle: HostHandle) -> None:
+        """Starts the attempt, if the host is ready; else that is done when it is."""
+        if handle.ready is None:
+            return
+        log = self._run.log(handle.worker, handle.attempt)
+        handle.log = LogWriter(
+            log, self._run.rotation, lambda text: self._report(WorkerNote(handle.worker, text))
+        )
+        handle.send("start", handle.attempt, self._places.seen_from(handle.ready.node))
+        for worker, why in self._gone.items():  # it was not there to be told
+            handle.send("announce_gone", worker, why)
+
+    def _request_stop(self, worker: str, restarts: bool) -> None:
+        handle = self._handles.get(worker)
+        if handle is not None and handle.ready is not None:
+            handle.send("request_stop", worker, restarts=restarts)
+        else:
+            self._drop(worker, "stopped before it was started")
+
+    def _kill(self, worker: str) -> None:
+        handle = self._handles.get(worker)
+        if handle is None or handle.ready is None:
+            self._drop(worker, "ended before it was started")
+            return
+        handle.killed = True
+        if self._skips_grace:
+            handle.send("skip_grace")
+        handle.send("kill", worker)
+        self._call_later(ANSWER_S, self._kill_if_running, handle, handle.attempt)
+
+    def _kill_if_running(self, handle: HostHandle, attempt: int) -> None:
+        if attempt and handle.attempt == attempt and self._handles.get(handle.worker) is handle:
+            handle.end()
+
+    def _drop(self, worker: str, why: str) -> None:
+        """Ends an attempt of which nothing runs yet."""
+        attempt = self._alive[worker] if worker in self._waiting else 0
+        self._waiting.discard(worker)
+        handle = self._handles.pop(worker, None)
+        if handle is not None:
+            attempt = handle.attempt
+            handle.end()
+        if attempt:
+            self._report_end(Outcome(worker, outcome.STOPPED, "start", attempt, why))
+
+    def _announce_gone(self, worker: str, why: str) -> None:
+        self._gone[worker] = why
+        for handle in self._ready():
+            handle.send("announce_gone", worker, why)
+
+    def _announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
+        handle = self._handles.get(worker)
+        if handle is not None and handle.ready is not None:
+            handle.send("announce_watermarks", worker, values)
+
+    # What hosts report.
+
+    def _call_host(self, handle: HostHandle, method: str, *arguments: Any) -> None:
+        future = handle.call(method, *arguments)
+        # The callback runs in some other thread.
+        future.add_done_callback(lambda done: self._do(self._on_answer, handle, done))
+
+    def _on_answer(self, handle: HostHandle, future: Future[Any]) -> None:
+        if self._handles.get(handle.worker) is not handle:
+            return
+        error = future.exception()
+        if error is not None:
+            self._on_host_died(handle, error)
+            return
+        answer = future.result()
+        if isinstance(answer, HostReady):
+            handle.ready = answer
+            self._begin(handle)
+            self._call_host(handle, "next_update")
+            return
+        self._call_host(handle, "next_update")
+        if answer.log and handle.log is not None and answer.attempt == handle.attempt:
+            handle.log.write_bytes(answer.log)
+        for report in answer.reports:
+            self._on_report(handle, report)
+
+    def _on_report(self, handle: HostHandle, report: Any) -> None:
+        assert handle.ready is not None
+        if isinstance(report, Bound):
+            self._places.bind(report.address, handle.ready.node, report.endpoints)
+            self._publish([report.address])
+        elif isinstance(report, Ended):
+            # Its log is here, in pieces; one that it names is on the node, and goes with the host.
+            self._end(handle, replace(report.outcome, log_path=""))
+            if report.outcome.kind == outcome.LOST:
+                # Its forkserver is dead, and would be at the next attempt: that gets another host.
+                del self._handles[handle.worker]
+                handle.end()
+        elif not isinstance(report, ProcessStarted) or handle.ready.ip == self._here.ip:
+            self._report(report)  # a process of another host has no number here
+
+    def _report_lost(self, handle: HostHandle, error: BaseException) -> None:
+        """Forgets a host that is dead, and reports the end of the attempt that it ran."""
+        del self._handles[handle.worker]
+        if handle.attempt:
+            self._end(handle, handle.lost(error))
+
+    def _end(self, handle: HostHandle, ended: Outcome) -> None:
+        handle.close_log()
+        handle.attempt = 0
+        self._publish(self._places.withdraw(handle.worker))
+        self._report_end(ended)
+
+    def _publish(self, addresses: list[str]) -> None:
+        """Tells all where these are now."""
+        if not addresses:
+            return
+        for handle in self._ready():
+            assert handle.ready is not None
+            handle.send("place", self._places.seen_from(handle.ready.node, addresses))
+        self._view.follow(self._places.seen_from(self._here.node, addresses))
+
+    def _ready(self) -> list[HostHandle]:
+        return [handle for handle in self._handles.values() if handle.ready is not None]
+
+    def _close_hosts(self) -> None:
+        """Ends what still runs on them, as far as they answer, and then the hosts."""
+        self._view.close()
+        for handle in self._handles.values():
+            handle.close_log()
+        with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours
+            self._check()
+            wait([handle.call("close") for handle in self._ready()], ANSWER_S)
+            for handle in self._handles.values():
+                handle.end()

@@ -1,0 +1,48 @@
+"""`spark`: the backend. How workers are run is in `workers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from launchpad.address import COURIER
+from launchpad.errors import DefinitionError
+from launchpad.events import Event
+from launchpad.launch.backends.backend import Backend, Workers
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir.directory import RunDirectory
+
+_TIMEOUT_S = 120.0
+
+
+class Spark(Backend):
+    """For programs beside data that Spark has, on the executors of its cluster.
+
+    Args:
+        hosts: The most tasks that it takes of the application's slots; None: one for each worker, if there
+            are as many.
+        host_timeout_s: How long it waits until all of them run.
+    """
+
+    def __init__(self, hosts: int | None = None, host_timeout_s: float = _TIMEOUT_S) -> None:
+        if hosts is not None and hosts < 1:
+            raise DefinitionError(f"hosts={hosts} is to be 1 or more, or None")
+        self._hosts, self._timeout_s = hosts, host_timeout_s
+
+    def endpoint(self, address: str, kind: str) -> str:
+        """Wherever its worker's host is, at a port that is free there."""
+        return "tcp:{node}:0" if kind == COURIER else "{node}:0"
+
+    def create_workers(
+        self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
+    ) -> Workers:
+        """Has a SparkContext, which the script may have made."""
+        from launchpad.launch.backends.spark.workers import SparkWorkers
+
+        return SparkWorkers(plan, run, report, self._hosts, self._timeout_s)
+
+
+class TestSpark(Spark):
+    """`test_spark`: the same, for unit tests."""
+
+    __test__ = False  # no test case, whatever pytest makes of the name
+    is_test = True

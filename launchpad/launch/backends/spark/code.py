@@ -1,0 +1,60 @@
+"""The launcher's code for other hosts: launchpad and the project, in a zip that Spark sends and unpacks."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from launchpad.launch.backends.launch_origin import folder_of_script
+from launchpad.launch.backends.spark import session
+
+FOLDER = "launchpad-code"
+"""What it is unpacked as, among the files of the application on each executor."""
+
+_NOT_SENT = {"venv", "node_modules", "__pycache__"}
+_ENDINGS = {".py", ".pyi", ".json", ".yaml", ".yml", ".toml", ".txt", ".csv"}
+_LARGEST_FILE = 256 << 10
+
+_sent: set[str] = set()
+"""The applications that have it."""
+
+
+def send_to_other_hosts(context: Any) -> None:
+    """Has executors on other hosts find it, if there are any; once for each application."""
+    if context.applicationId in _sent or not session.other_hosts(context):
+        return
+    _sent.add(context.applicationId)
+    # Executors fetch it when they first run a task, from a folder that Spark removes with the application.
+    file = Path(context._temp_dir, f"{FOLDER}.zip")
+    write(file, folder_of_script())
+    context.addArchive(f"{file}#{FOLDER}")
+
+
+def write(file: Path, project: Path) -> None:
+    """Writes launchpad and a project into a zip: modules, and small files beside them."""
+    package = Path(__file__).parents[3]
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in _files(package):
+            archive.write(path, path.relative_to(package.parent))
+        for path in _files(project):
+            if package not in path.parents:
+                archive.write(path, path.relative_to(project))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Those in it that are sent: none of environments, and nothing hidden."""
+    for root, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _NOT_SENT
+            and not Path(root, name, "pyvenv.cfg").exists()
+        ]
+        for path in (Path(root, name) for name in files if not name.startswith(".")):
+            is_sent = path.suffix in _ENDINGS and path.is_file()
+            if is_sent and path.stat().st_size <= _LARGEST_FILE:
+                yield path

@@ -1,0 +1,78 @@
+"""Which task is the host of which worker, and what a task cannot give. Pure.
+
+1. The processes of a MultiProcessingColocation have one host.
+2. Who asks for CPUs or GPUs has a task to itself, which has as many as Spark gives to each.
+3. All others take turns on the tasks that are left; on all of them, if none is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+
+from launchpad.launch.plan import WorkerPlan
+from launchpad.resources import STRICT_PACK, STRICT_SPREAD
+
+
+def units(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
+    """The workers that have one host: most of them alone."""
+    together: dict[str, list[WorkerPlan]] = {}
+    for worker in workers:
+        together.setdefault(worker.colocation or worker.name, []).append(worker)
+    return list(together.values())
+
+
+def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
+    """Why tasks that have so many CPUs and GPUs each cannot be hosts of these; empty if they can."""
+    for unit in units(workers):
+        group, asked = unit[0].group, unit[0].resources
+        n_cpus = sum(worker.resources.cpus or 0 for worker in unit)
+        n_gpus = sum(worker.resources.gpus for worker in unit)
+        if n_cpus > cpus:
+            return (
+                f"{group} asks for {n_cpus:g} CPUs on one host, and a task has {cpus:g}: start the"
+                f" application with spark.task.cpus={n_cpus:g}, or ask for less"
+            )
+        if n_gpus > gpus:
+            return (
+                f"{group} asks for {n_gpus:g} GPUs on one host, and a task has {gpus:g}: start the"
+                f" application with spark.task.resource.gpu.amount={n_gpus:g} and executors that have"
+                " as many, or ask for less"
+            )
+        if asked.placement in (STRICT_PACK, STRICT_SPREAD):
+            return (
+                f"{group} wants placement={asked.placement!r}, and Spark decides where its tasks run:"
+                f" take {asked.placement.removeprefix('strict_')!r}, which is a preference, or 'ray'"
+            )
+        for name in ("labels", "accelerator"):
+            if wanted := getattr(asked, name):
+                return (
+                    f"{group} wants {name}={wanted!r}, and Spark does not say this of its executors:"
+                    " leave it out, or take 'ray' or 'kubernetes'"
+                )
+    return ""
+
+
+def place(workers: Sequence[WorkerPlan], n_tasks: int) -> dict[str, int]:
+    """Worker → the number of the task that is its host.
+
+    Raises:
+        ValueError: there are fewer tasks than workers that want one to themselves; it says so.
+    """
+    alone = [unit for unit in units(workers) if _is_alone(unit)]
+    if len(alone) > n_tasks:
+        groups = ", ".join(dict.fromkeys(unit[0].group for unit in alone))
+        raise ValueError(
+            f"{len(alone)} workers ask for CPUs or GPUs and want a task each ({groups}), and the Spark"
+            f" application has {n_tasks} slots"
+        )
+    others = cycle(range(len(alone), n_tasks) or range(n_tasks))
+    own = iter(range(n_tasks))
+    placed: dict[str, int] = {}
+    for unit in units(workers):
+        placed |= dict.fromkeys((w.name for w in unit), next(own if _is_alone(unit) else others))
+    return placed
+
+
+def _is_alone(unit: Sequence[WorkerPlan]) -> bool:
+    return any(worker.resources.cpus or worker.resources.gpus for worker in unit)

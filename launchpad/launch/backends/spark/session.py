@@ -1,0 +1,196 @@
+"""The SparkContext that launches use: the script's own, else one that the first makes and the last stops.
+
+One that is made in the main thread has Ctrl-C cancel all jobs, those that are the hosts of workers included,
+where a program is to be asked to stop. So ours is made in another thread; and where the script has made one,
+Ctrl-C means again what it means to Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from launchpad.errors import LaunchError
+
+_SETTLED_S = 3.0
+"""After so long without a new executor, there are as many as there will be."""
+
+_SETTINGS = {
+    "spark.app.name": "launchpad",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",  # a program runs for long, and prints itself
+}
+
+_SHELL = {"spark.app.name": "pyspark-shell", "spark.ui.showConsoleProgress": "true"}
+"""What pyspark sets by itself where no person has."""
+
+_lock = threading.Lock()
+_users = 0
+_ours: Any = None
+
+
+def load() -> Any:
+    """The package `pyspark`.
+
+    Raises:
+        LaunchError: it is not installed, or it is the part of it that has no Spark.
+    """
+    try:
+        import pyspark.core.context
+    except ImportError as error:
+        raise LaunchError(
+            f"launch type 'spark' needs Spark, which cannot be imported here ({error}):"
+            " pip install 'launchpad[spark]'"
+        ) from error
+    return pyspark
+
+
+def connect() -> Any:
+    """The SparkContext: the one that is active, else a new one.
+
+    Where a new one has its master from: $SPARK_MASTER, or as any script of pyspark's: `spark-submit`, the
+    configuration, else `local[*]`, which is a Spark on this machine.
+
+    Raises:
+        LaunchError: there is no Java, or no Spark could be started or reached.
+    """
+    global _users, _ours
+    context_class = load().SparkContext
+    with _lock:
+        if context_class._active_spark_context is None:
+            _ours = _new_context(context_class)
+        elif (
+            threading.current_thread() is threading.main_thread()
+            and getattr(signal.getsignal(signal.SIGINT), "__module__", "")
+            == context_class.__module__
+        ):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        _users += 1
+        return context_class._active_spark_context
+
+
+def release() -> None:
+    """Takes `connect` back; the last one stops what the first has made."""
+    global _users, _ours
+    with _lock:
+        _users -= 1
+        if _users == 0 and _ours is not None:
+            ours, _ours = _ours, None
+            with contextlib.suppress(Exception):  # its Java has ended
+                ours.stop()
+
+
+def check(context: Any) -> None:
+    """Raises LaunchError if that was stopped."""
+    if context._jsc is None:
+        raise LaunchError("its SparkContext has been stopped")
+
+
+def slots(context: Any) -> int:
+    """How many tasks could run side by side if no others did, on the executors that are there now."""
+    scala = context._jsc.sc()
+    profile = scala.resourceProfileManager().defaultResourceProfile()
+    return int(scala.maxNumConcurrentTasks(profile))
+
+
+def is_settled(context: Any) -> bool:
+    """Whether no more executors are to be expected."""
+    last = max(executor.addTime().getTime() / 1000 for executor in _executors(context))
+    return bool(context.master.startswith("local[") or time.time() - last > _SETTLED_S)
+
+
+def running_tasks(context: Any) -> int:
+    """How many tasks run now, of all jobs."""
+    return sum(int(executor.activeTasks()) for executor in _executors(context))
+
+
+def other_hosts(context: Any) -> set[str]:
+    """The hosts of executors that are not this one."""
+    known = (str(each.hostPort()) for each in _executors(context) if each.hostPort())
+    hosts = {name.rpartition(":")[0].strip("[]") for name in known}
+    return {host for host in hosts if host and not is_here(host)}
+
+
+def is_here(host: str) -> bool:
+    """Whether that is a name or an address of this host."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, None, type=socket.SOCK_DGRAM
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)  # which only an address of this host can be
+                return True
+    except OSError:
+        return False
+    return False
+
+
+def look_at(context: Any) -> str:
+    """Where to see what its executors do."""
+    ui = context.uiWebUrl
+    return f"look at the Spark UI, {ui}" if ui else f"look at its master, {context.master}"
+
+
+def _executors(context: Any) -> list[Any]:
+    """Those that live, and the driver, as Spark's own UI lists them."""
+    listed = context._jsc.sc().statusStore().executorList(True)
+    return [listed.apply(i) for i in range(listed.size())]
+
+
+def _new_context(context_class: Any) -> Any:
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    installed = os.environ.get("JAVA_HOME")
+    java = os.path.join(installed, "bin", "java") if installed else "java"
+    if not is_submitted and shutil.which(java) is None:
+        raise LaunchError(
+            f"launch type 'spark' needs Java 17 or newer, and there is no {java!r} here: install a JRE"
+            " (`apt install openjdk-17-jre-headless`, `brew install openjdk@17`), or have JAVA_HOME say"
+            " where it is"
+        )
+    if "SPARK_REMOTE" in os.environ or "SPARK_CONNECT_MODE_ENABLED" in os.environ:
+        raise LaunchError(
+            "launch type 'spark' cannot be used through Spark Connect, since this process would be outside"
+            " of the cluster: unset SPARK_REMOTE, and say where the master is: SPARK_MASTER=spark://HOST:7077"
+        )
+    # It would tell of each connection that it closes.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    made = Future[Any]()
+
+    def make() -> None:
+        try:
+            context_class._ensure_initialized()  # so that the configuration's files are read
+            conf = load().SparkConf()
+            named = os.environ.get("SPARK_MASTER")
+            if named and not is_submitted:
+                conf.setMaster(named)
+            for name, value in _SETTINGS.items():
+                if conf.get(name) in (None, _SHELL.get(name)):
+                    conf.set(name, value)
+            context = context_class(conf=conf)
+            if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+                context.pythonExec = sys.executable  # not whatever `python3` is
+            made.set_result(context)
+        except BaseException as error:
+            made.set_exception(error)
+
+    maker = threading.Thread(target=make, name="launchpad-spark", daemon=True)
+    maker.start()
+    maker.join()
+    error = made.exception()
+    if error is not None:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        first = next((line for line in lines if "Exception: " in line), (lines or [repr(error)])[0])
+        raise LaunchError(
+            f"no Spark could be started or reached, with SPARK_MASTER={os.environ.get('SPARK_MASTER')}:"
+            f" {first}. It needs Java 17 or newer (`java -version`), and a master that answers"
+        ) from error
+    return made.result()

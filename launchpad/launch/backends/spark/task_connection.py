@@ -1,0 +1,99 @@
+"""What the launcher and a task say to each other: commands, in one stream, and a call with each answer.
+
+    launcher ── Command, as an item of the stream that `join` is ──▶ task
+             ◀── answer(job, task, number, result, error) ───────────
+
+The task connects, and the launcher never does: executors reach their driver in every cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote.worker_host import HostReady
+
+
+@dataclass(frozen=True)
+class TaskReady:
+    """A task says where it is, and the executor whose process it is."""
+
+    where: HostReady
+    executor: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """Call this method of the worker's host."""
+
+    number: int
+    worker: str
+    method: str
+    arguments: Sequence[Any]
+    options: Mapping[str, Any]
+
+
+class TaskGone(Exception):
+    """The task has gone, and with it all of the workers that it was the host of."""
+
+
+class TaskConnection:
+    """The launcher's end. Made in the event loop of its server; other methods are called from any thread."""
+
+    def __init__(self, ready: TaskReady) -> None:
+        self.ready = ready
+        self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[Command | None]()
+        self._lock = threading.Lock()
+        self._answers: dict[int, Future[Any]] = {}
+        self._numbers = itertools.count()
+        self._is_gone = False
+
+    def call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Future[Any]:
+        """Calls a method of a worker's host. TaskGone: it will not answer any more."""
+        future = Future[Any]()
+        with self._lock:
+            number = next(self._numbers)
+            if not self._is_gone:
+                self._answers[number] = future
+                self._put(Command(number, worker, method, arguments, options))
+                return future
+        future.set_exception(TaskGone())
+        return future
+
+    def end_task(self) -> None:
+        """Has the task end its workers, and then itself."""
+        self._put(None)
+
+    async def commands(self) -> AsyncIterator[Command]:
+        """What it is told, until it is to end."""
+        while (command := await self._queue.get()) is not None:
+            yield command
+
+    def on_answer(self, number: int, result: Any, error: str | None) -> None:
+        """The task has executed a command, or could not: `error` says why."""
+        with self._lock:
+            future = self._answers.pop(number, None)
+        if future is None:
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(LaunchError(error))
+
+    def on_gone(self) -> None:
+        """Its connection has ended."""
+        with self._lock:
+            self._is_gone, answers, self._answers = True, self._answers, {}
+        for future in answers.values():
+            future.set_exception(TaskGone())
+
+    def _put(self, command: Command | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has stopped, and its loop is closed
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, command)

@@ -1,0 +1,48 @@
+"""A worker's host in a task of Spark's, as the launcher knows it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote.host_handle import HostHandle
+from launchpad.launch.backends.spark.job import HostJob
+
+
+@dataclass(eq=False)
+class TaskHandle(HostHandle):
+    """The host of one worker in a task of a job."""
+
+    job: HostJob | None = None
+
+    @property
+    def task(self) -> int:
+        assert self.job is not None
+        return self.job.hosts[self.worker]
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Future[Any]:
+        assert self.job is not None
+        return self.job.joined[self.task].call(self.worker, method, *arguments, **options)
+
+    def end(self) -> None:
+        self.post("end")
+
+    def describe_death(self, error: BaseException) -> str:
+        """Names the executor with which it began, also where this task was ended because of that."""
+        job = self.job
+        assert job is not None
+        why = f": {job.why}" if job.why else ""
+        if job.lost_task is None:
+            return f"Spark has ended the job whose task was its host{why}"
+        first, own = job.joined[job.lost_task].ready, job.joined[self.task].ready
+        executor = f"Spark executor {first.executor} on {first.where.ip}"
+        if job.lost_task == self.task or (own.executor, own.where) == (first.executor, first.where):
+            return f"its host, task {self.task} of {executor}, has died{why}"
+        return (
+            f"ended with its barrier stage, since task {job.lost_task} of {executor} has died{why}"
+        )
+
+    def describe_error(self, error: BaseException) -> str:
+        return str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"

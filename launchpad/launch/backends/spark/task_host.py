@@ -1,0 +1,158 @@
+"""What runs in a task of Spark's: worker hosts, one for each worker that the launcher places here.
+
+    launcher ◀── join: where it is ──────────────────────────── task
+             ── commands: open, execute_in_order, next_update … ──▶ worker hosts ══ workers
+
+The stream of commands is both ends' lifeline. The launcher is gone: the task ends its workers, and itself.
+The task is gone, as when Spark kills its executor: so are its workers, by the lifelines of their hosts, and
+the launcher sees its stream closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from launchpad.courier import Client, CourierError, StreamBroken, keyring
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
+from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
+from launchpad.launch.backends.spark.task_connection import Command, TaskReady
+from launchpad.launch.plan import LaunchPlan
+from launchpad.state.places import StatePlaces
+
+_REMEDY = "Install the launcher's versions where the executors are, and have PYSPARK_PYTHON name that Python"
+
+
+@dataclass(frozen=True)
+class LauncherAddress:
+    """What Spark carries to a task: how it finds the launcher, and proves that it may.
+
+    Attributes:
+        address: That of its server.
+        job: Which of the launcher's jobs the task belongs to.
+        versions: The launcher's `launch_origin.versions`.
+    """
+
+    address: str
+    job: int
+    keys: RunSecrets
+    versions: Mapping[str, str]
+
+
+def node() -> str:
+    """A name that all processes have, and no others, that could open each other's sockets on disk."""
+    parts = [os.uname().nodename, str(os.getuid())]
+    with contextlib.suppress(OSError):  # only Linux has them
+        parts.append(str(os.stat("/proc/self/ns/mnt").st_ino))
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            parts.append(file.read().strip())
+    return "/".join(parts)
+
+
+def serve(launcher: LauncherAddress, task: int, gpus: tuple[str, ...]) -> None:
+    """Is a host until the launcher says that it is over, or is gone; nothing is left then."""
+    ip = launcher.address.removeprefix("tcp:").rpartition(":")[0].strip("[]")
+    ready = TaskReady(HostReady(node(), _own_ip(ip)), _executor())
+    keyring.add(launcher.address, launcher.keys.token, launcher.keys.credentials)
+    try:
+        asyncio.run(TaskHost(launcher, task, ready, gpus).serve())
+    finally:
+        keyring.remove(launcher.address)
+
+
+class TaskHost:
+    """The worker hosts of one task. All is done in one event loop, and nothing waits for a worker."""
+
+    def __init__(
+        self, launcher: LauncherAddress, task: int, ready: TaskReady, gpus: tuple[str, ...]
+    ) -> None:
+        self._launcher, self._task, self._ready, self._gpus = launcher, task, ready, gpus
+        self._hosts: dict[str, WorkerHost] = {}
+
+    async def serve(self) -> None:
+        """Executes commands as long as they come, and then ends what is left of its workers.
+
+        Raises:
+            CourierError: the launcher could not be reached.
+        """
+        executing = set()
+        job = self._launcher.job
+        with Client(self._launcher.address, wait_for_ready=False) as launcher:
+            client: Any = launcher
+            with contextlib.suppress(StreamBroken):  # the launcher is gone
+                async for command in client.aio.join(job, self._task, self._ready):
+                    executing.add(asyncio.create_task(self._execute(client, command)))
+                    executing = {each for each in executing if not each.done()}
+        # Only now: nothing that ends by this is reported any more as if it had by itself.
+        await asyncio.gather(*(host.close() for host in self._hosts.values()))
+        for each in executing:
+            each.cancel()
+
+    async def _execute(self, client: Any, command: Command) -> None:
+        result, error = None, None
+        try:
+            result = await self._call(
+                command.worker, command.method, *command.arguments, **command.options
+            )
+        except LaunchError as refused:
+            error = str(refused)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        with contextlib.suppress(CourierError):  # it is gone
+            answered = self._launcher.job, self._task, command.number, result, error
+            await client.aio.answer(*answered)
+
+    async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
+        """Calls a method of a worker's host; `open` makes it, `end` ends it with all that it has started."""
+        if method == "open":
+            return await self._open(worker, *arguments)
+        host = self._hosts[worker]
+        if method == "end":
+            del self._hosts[worker]
+            return await host.close()
+        return await getattr(host, method)(*arguments, **options)
+
+    async def _open(
+        self,
+        worker: str,
+        plan: LaunchPlan,
+        origin: LauncherInfo,
+        run_id: str,
+        state: StatePlaces,
+        keys: RunSecrets,
+    ) -> HostReady:
+        asked = math.ceil(plan.worker(worker).resources.gpus)
+        if asked > len(self._gpus):
+            raise LaunchError(
+                f"{worker} asks for {asked} GPU, and Spark has given its task {list(self._gpus)} on"
+                f" {os.uname().nodename}: see spark.task.resource.gpu.amount"
+            )
+        host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
+        given = self._gpus[:asked]
+        return await host.open_at(self._ready.where, given, plan, origin, run_id, state, keys)
+
+
+def _own_ip(towards: str) -> str:
+    """The address of this host in the network of that one."""
+    family = socket.AF_INET6 if ":" in towards else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((towards, 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def _executor() -> str:
+    """The number of the executor that this process belongs to; empty where its command does not say."""
+    for parent in psutil.Process().parents():
+        with contextlib.suppress(psutil.Error, ValueError, IndexError):
+            command = parent.cmdline()
+            return command[command.index("--executor-id") + 1]
+    return ""

@@ -1,0 +1,263 @@
+"""The workers of one launch on a Spark cluster: their hosts are the tasks of a barrier job.
+
+    start ──▶ wait for slots ──▶ submit ──▶ tasks join ──▶ all have: workers start
+                                    ▲            └── too late: those that wait fail, and the absent are named
+                                    │
+              next start ── a new job ◀── a task is lost: Spark ends the stage, so all workers are lost
+
+Spark does not try a barrier stage anew that has the job's result. Nor is it asked to: which workers begin
+again, and how often, is decided by their policies; the first that does has a new job submitted.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import portpicker
+
+from launchpad import outcome
+from launchpad.courier import Server, keyring
+from launchpad.errors import LaunchError
+from launchpad.events import Event, WorkerNote
+from launchpad.launch.backends.launch_origin import LauncherInfo, versions
+from launchpad.launch.backends.remote.host_handle import HostHandle
+from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers
+from launchpad.launch.backends.spark import placement, session, task_host
+from launchpad.launch.backends.spark.job import HostJob, reason
+from launchpad.launch.backends.spark.task_connection import (
+    Command,
+    TaskConnection,
+    TaskGone,
+    TaskReady,
+)
+from launchpad.launch.backends.spark.task_handle import TaskHandle
+from launchpad.launch.backends.spark.task_host import LauncherAddress
+from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.outcome import Outcome
+
+_REPORT_AFTER_S = 10.0
+"""Hosts that are there take Spark less to start."""
+
+_REASON_S = 10.0
+"""How long Spark may take to say why a task has gone, and others to end."""
+
+_MORE = "give it more slots, or the program fewer hosts (hosts=…); "
+
+
+class SparkWorkers(HostedWorkers):
+    """One launch. Has a SparkContext; nothing of the user's runs yet.
+
+    Args:
+        hosts: The most tasks to take; None: as many as workers want and slots there are.
+        timeout_s: How long tasks may take until all have joined.
+
+    Raises:
+        LaunchError: there is no Spark, or what a group asks for cannot be had from it.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        run: RunDirectory,
+        report: Callable[[Event], None],
+        hosts: int | None,
+        timeout_s: float,
+    ) -> None:
+        super().__init__(plan, run, report, LauncherInfo.here(), "SparkContext")
+        self._timeout_s = timeout_s
+        self._wanted = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
+        self._job: HostJob | None = None
+        self._jobs: list[HostJob] = []
+        self._disconnected: list[tuple[TaskHandle, BaseException]] = []
+        self._context = session.connect()
+        try:
+            conf = self._context.getConf()
+            _check_resources(plan, conf)
+            driver = conf.get("spark.driver.host").strip("[]")
+            ip = str(socket.getaddrinfo(driver, None)[0][4][0])
+            self._here = HostReady(task_host.node(), ip)
+            host = f"[{ip}]" if ":" in ip else ip
+            self._address = f"tcp:{host}:{portpicker.pick_unused_port()}"
+            keyring.add(self._address, self._keys.token, self._keys.credentials)
+            self._server = Server("launcher", address=self._address)
+            self._server.bind("join", self._join)
+            self._server.bind("answer", self._on_task_answer)
+            self._server.start()
+            self._actions.begin()
+        except BaseException:
+            session.release()
+            raise
+
+    def close(self) -> None:
+        """Ends all hosts and the job, and leaves Spark as it was."""
+        self._actions.end(self._close)
+        for job in self._jobs:
+            job.close(ANSWER_S)
+        self._server.stop(0)
+        keyring.remove(self._address)
+        session.release()
+
+    def _close(self) -> None:
+        self._close_hosts()
+        for job in self._jobs:
+            job.end_tasks()
+
+    def _check(self) -> None:
+        session.check(self._context)
+
+    async def _join(self, job: int, task: int, ready: TaskReady) -> AsyncIterator[Command]:
+        """Served to tasks: one is there, and is as long as it reads what it is told."""
+        if self._jobs[job].is_cancelled:
+            return
+        connection = TaskConnection(ready)
+        self._do(self._on_joined, self._jobs[job], task, connection)
+        try:
+            async for command in connection.commands():
+                yield command
+        finally:
+            connection.on_gone()
+            self._do(self._lose, self._jobs[job], task)
+
+    def _on_task_answer(
+        self, job: int, task: int, number: int, result: Any, error: str | None
+    ) -> None:
+        self._jobs[job].joined[task].on_answer(number, result, error)
+
+    # The job, and its tasks.
+
+    def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
+        if self._job is None:
+            number = len(self._jobs)
+            launcher = LauncherAddress(self._address, number, self._keys, versions())
+            self._job = HostJob(
+                self._context,
+                self._run.run_id,
+                self._wanted,
+                launcher,
+                lambda job, n_tasks: self._do(self._on_counted, job, n_tasks),
+                lambda job, error: self._do(self._on_job_ended, job, error),
+            )
+            self._jobs.append(self._job)
+            self._call_later(_REPORT_AFTER_S, self._on_still_waiting, self._job, False)
+            self._call_later(self._timeout_s, self._on_still_waiting, self._job, True)
+        if not self._job.is_ready:
+            return None
+        return TaskHandle(worker, attempt, job=self._job)
+
+    def _on_counted(self, job: HostJob, n_tasks: int) -> None:
+        try:
+            job.hosts = placement.place(self._plan.workers, n_tasks)
+            job.n_tasks = n_tasks
+        except ValueError as error:
+            self._give_up(job, f"no host for all: {error}", _MORE)
+
+    def _on_joined(self, job: HostJob, task: int, connection: TaskConnection) -> None:
+        job.add(task, connection)
+        if job is self._job and job.is_ready:
+            self._start_waiting(list(job.hosts))
+
+    def _on_still_waiting(self, job: HostJob, gives_up: bool) -> None:
+        """Reports whose hosts have not joined; at last, that they were waited for long enough."""
+        if job is not self._job or job.is_ready:
+            return
+        why = f"{_absent(job)}; {self._slots()}"
+        if gives_up:
+            self._give_up(job, f"after {self._timeout_s:g} s {why}", _MORE)
+        elif self._waiting:
+            self._report(WorkerNote(min(self._waiting), f"waiting for hosts: {why}"))
+
+    def _slots(self) -> str:
+        n_slots, n_running = session.slots(self._context), session.running_tasks(self._context)
+        return f"of the Spark application's {n_slots} slots {n_running} are in use"
+
+    def _give_up(self, job: HostJob, why: str, hint: str = "") -> None:
+        """Ends a job before it was complete, and those that have waited for it."""
+        self._job, job.is_lost = None, True
+        job.cancel()
+        hint += session.look_at(self._context)
+        for worker in sorted(self._waiting):
+            ended = Outcome(worker, outcome.FAILED, "start", self._alive[worker], why, hint=hint)
+            self._report_end(ended)
+        self._waiting.clear()
+
+    # Its end.
+
+    def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
+        """A task that is gone takes the job along; of other errors only this worker dies."""
+        assert isinstance(handle, TaskHandle)
+        assert handle.job is not None
+        if not isinstance(error, TaskGone):
+            super()._on_host_died(handle, error)
+            return
+        self._disconnected.append((handle, error))
+        self._lose(handle.job, handle.task)
+        self._report_disconnected(handle.job)
+
+    def _lose(self, job: HostJob, task: int | None) -> None:
+        """A task has gone: Spark ends the others now, and their workers are reported as they go."""
+        if job.is_lost:
+            return
+        if job is self._job and job.is_complete:  # else there are some that wait for it
+            self._job = None
+        job.is_lost, job.lost_task = True, task
+        job.end_tasks()
+        self._call_later(_REASON_S, self._on_no_answer, job)
+
+    def _on_job_ended(self, job: HostJob, error: BaseException | None) -> None:
+        job.has_ended, job.why = True, reason(error)
+        if job is self._job and not job.is_ready:
+            self._give_up(job, f"could not be given a host: Spark has ended the job: {job.why}")
+        self._lose(job, None)
+        self._report_disconnected(job)
+
+    def _on_no_answer(self, job: HostJob) -> None:
+        """Spark does not say how it has ended, or tasks are out of reach: they are not waited for."""
+        job.has_ended = True
+        job.cancel()
+        disconnected = [handle for handle, _ in self._disconnected]
+        silent = TaskGone(f"it does not answer for {_REASON_S:g} s")
+        for handle in self._handles.values():
+            assert isinstance(handle, TaskHandle)
+            if handle.job is job and handle not in disconnected:
+                self._disconnected.append((handle, silent))
+        self._report_disconnected(job)
+
+    def _report_disconnected(self, job: HostJob) -> None:
+        """Reports the workers whose tasks have gone, once it is known why."""
+        if not job.has_ended:
+            return
+        disconnected, self._disconnected = self._disconnected, []
+        for handle, error in disconnected:
+            if handle.job is not job:
+                self._disconnected.append((handle, error))
+            elif self._handles.get(handle.worker) is handle:
+                self._report_lost(handle, error)
+
+
+def _check_resources(plan: LaunchPlan, conf: Any) -> None:
+    """Raises LaunchError for what tasks of this application can never be."""
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise LaunchError(
+            "launch type 'spark' needs all its hosts at once, which Spark refuses together with dynamic"
+            " allocation: set spark.dynamicAllocation.enabled=false"
+        )
+    cpus = float(conf.get("spark.task.cpus", "1"))
+    gpus = float(conf.get("spark.task.resource.gpu.amount", "0"))
+    if refused := placement.refusal(plan.workers, cpus, gpus):
+        raise LaunchError(f"program {plan.program!r} cannot run on this Spark: {refused}")
+
+
+def _absent(job: HostJob) -> str:
+    """`1 of 2 hosts have joined; absent: task 1 (for player-1, player-3)`."""
+    if not job.n_tasks:
+        return "no host has joined, since there is no executor with a free slot yet"
+    parts = []
+    for task in sorted(set(range(job.n_tasks)) - set(job.joined)):
+        workers = ", ".join(worker for worker, host in job.hosts.items() if host == task)
+        parts.append(f"task {task} (for {workers})")
+    joined = f"{len(job.joined)} of {job.n_tasks} hosts have joined"
+    return f"{joined}; absent: {', '.join(parts)}"

@@ -1,0 +1,59 @@
+"""How a worker on another host finds the user's code: the project goes with the program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import scripts
+
+DEADLINE_S = 240.0
+
+SCRIPT = """
+import launchpad as lp
+from launchpad.launch.backends.spark import session
+import of_mine
+
+session.is_here = lambda host: False    # as if all executors were on other hosts
+
+program = lp.Program("far")
+program.add_node(lp.PyNode(of_mine.look), label="far")
+lp.launch(program, "spark")
+"""
+
+MODULE = """
+import launchpad
+from pathlib import Path
+
+def look():
+    print("data:", Path(__file__).with_name("data.txt").read_text())
+    print("mine:", __file__)
+    print("launchpad:", launchpad.__file__)
+"""
+
+
+@pytest.mark.slow
+def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "of_mine.py").write_text(MODULE)
+    (tmp_path / "data.txt").write_text("42")
+
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env=scripts.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "data: 42" in done.stdout
+    for what in ("mine", "launchpad"):
+        (line,) = [line for line in done.stdout.splitlines() if f"| {what}:" in line]
+        assert "/launchpad-code/" in line

@@ -1,0 +1,53 @@
+"""What is said of a job: which hosts are absent, and why it has ended."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from launchpad.launch.backends.spark import workers
+from launchpad.launch.backends.spark.job import reason
+
+LOST = (
+    "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent"
+    " failure reason: Stage failed because barrier task ResultTask(0, 1) finished unsuccessfully.\n"
+)
+
+
+def test_absent_hosts_are_named_with_their_workers() -> None:
+    hosts = {"learner-0": 0, "actor-0": 1, "actor-1": 2, "actor-2": 1}
+    job: Any = SimpleNamespace(n_tasks=3, joined={0: object()}, hosts=hosts)
+
+    assert workers._absent(job) == (
+        "1 of 3 hosts have joined; absent: task 1 (for actor-0, actor-2), task 2 (for actor-1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "Job 0 cancelled part of cancelled job group x",
+            "Job 0 cancelled part of cancelled job group x",
+        ),
+        (
+            f"{LOST}ExecutorLostFailure (executor 0 exited) Reason: Command exited with code 137\n"
+            "Driver stacktrace:\n\tat org.apache.spark.Scheduler",
+            "ExecutorLostFailure (executor 0 exited) Reason: Command exited with code 137",
+        ),
+        (
+            f"{LOST}org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] Traceback:\n"
+            '  File "task_host.py", line 1, in serve\n    asyncio.run()\n'
+            "NotSent: nothing listens at tcp:10.0.0.1:1\n\tat org.apache.spark.Executor",
+            "NotSent: nothing listens at tcp:10.0.0.1:1",
+        ),
+        ("", "Exception"),
+    ],
+)
+def test_of_what_spark_says_the_reason_is_shown(text: str, shown: str) -> None:
+    error = Exception("An error occurred while calling o1.collect")
+    cast(Any, error).java_exception = SimpleNamespace(getMessage=lambda: text)
+
+    assert reason(error) == shown

@@ -1,0 +1,219 @@
+"""What goes wrong on Spark in a way of its own: hosts, executors, jobs and scripts that are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import launchpad as lp
+from launchpad.courier import CourierError
+from tests import nodes
+from tests.helpers import scripts
+from tests.spark import sessions
+from tests.waiting import runs, until
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 240.0
+AT_ONCE = lp.RestartPolicy(max_restarts=2, backoff=0)
+
+
+class Server(nodes.Counter):
+    """Says who has started it."""
+
+    def ancestors(self) -> list[int]:
+        """Its own process, the forkserver, the subreaper, the host, pyspark's daemon, the executor."""
+        process = psutil.Process()
+        return [process.pid, *(parent.pid for parent in process.parents()[:5])]
+
+    def attempt(self) -> int:
+        return lp.current().attempt
+
+    def start_a_daemon(self) -> int:
+        """One that has left the worker's group and session."""
+        return os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setsid=True)
+
+
+def program_of(restart: lp.RestartPolicy | None = None, count: int = 2) -> lp.Program:
+    program = lp.Program("faults")
+    with program.group("server", restart=restart):
+        for _ in range(count):
+            program.add_node(lp.CourierNode(Server))
+    return program
+
+
+def answered(client: Any) -> int:
+    """The attempt that answers; calls in flight when a server dies are lost."""
+
+    def ask() -> int:
+        with contextlib.suppress(CourierError):
+            return int(client.attempt())
+        return 0
+
+    return until(ask)
+
+
+def second_attempts(running: lp.Running) -> list[str]:
+    """Waits until all run again; what the first attempts died of."""
+    until(lambda: all((s.state, s.attempt) == ("running", 2) for s in running.status()), DEADLINE_S)
+    return [status.cause for status in running.status()]
+
+
+def test_a_host_that_is_killed_takes_its_worker_along_and_the_others_and_all_begin_anew(
+    spark_context: Any,
+) -> None:
+    with lp.launch(program_of(AT_ONCE), "test_spark") as running:
+        clients: list[Any] = running.clients("server")
+        pids = [*clients[0].ancestors()[:4], clients[0].start_a_daemon()]
+
+        os.kill(pids[3], signal.SIGKILL)
+        causes = second_attempts(running)
+
+        assert "its host, task 0 of Spark executor" in causes[0]
+        assert "has died: " in causes[0]
+        assert "ended with its barrier stage, since task 0 of Spark executor" in causes[1]
+        assert [answered(client) for client in clients] == [2, 2]
+        until(lambda: not any(map(psutil.pid_exists, pids)))
+
+
+def test_a_job_that_a_person_cancels_ends_the_program_and_is_named(spark_context: Any) -> None:
+    running = lp.launch(program_of(), "test_spark")
+    assert running.client("server").add() == 1
+
+    spark_context.cancelAllJobs()
+    with pytest.raises(lp.ProgramFailed, match="cancelled") as failed:
+        running.wait(DEADLINE_S)
+
+    assert failed.value.outcome.kind == "lost"
+    assert running.exit_status() == 6
+
+
+# In scripts, which have made a Spark of their own.
+
+PREAMBLE = f"""
+import os, signal, sys, time
+import launchpad as lp
+from pyspark import SparkConf, SparkContext
+from tests.spark.test_spark_faults import AT_ONCE, answered, program_of, second_attempts
+context = SparkContext(conf=SparkConf().setAll(list({sessions.SETTINGS!r}.items())))
+"""
+
+
+def script(body: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PREAMBLE + body],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=scripts.environment(**sessions.VARIABLES, **variables),
+    )
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        yield Path(name)
+
+
+def test_an_executor_that_is_killed_is_named_and_policies_decide_who_begins_anew(
+    short_directory: Path,
+) -> None:
+    body = """
+def kill_an_executor(running):
+    os.kill(running.client("server").ancestors()[5], signal.SIGKILL)
+
+with lp.launch(program_of(AT_ONCE), "test_spark") as running:
+    kill_an_executor(running)
+    print(second_attempts(running), [answered(client) for client in running.clients("server")])
+running = lp.launch(program_of(), "test_spark")
+kill_an_executor(running)
+running.wait(100, raise_error=False)
+print([(s.state, s.attempt) for s in running.status()], running.failure().outcome.cause)
+running = lp.launch(program_of(), "test_spark")
+running.client("server").add()
+context.stop()
+running.wait(100, raise_error=False)
+print(running.failure().outcome.cause)
+"""
+    process = script(body, SPARK_WORKER_DIR=str(short_directory))
+    try:
+        printed, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+
+    begun_anew, not_begun_anew, stopped = printed.splitlines() or [errors] * 3
+    assert begun_anew.endswith("[2, 2]"), errors
+    assert "of Spark executor" in begun_anew
+    assert "ExecutorLostFailure" in begun_anew
+    assert not_begun_anew.startswith("[('lost', 1), ('lost', 1)]"), errors
+    assert "ExecutorLostFailure" in not_begun_anew
+    assert "SparkContext" in stopped, errors
+
+
+def test_ctrl_c_stops_workers_in_good_order_also_where_pyspark_has_a_handler_for_it() -> None:
+    body = """
+import tests.nodes
+program = lp.Program("loop")
+program.add_node(lp.PyClassNode(tests.nodes.Loop), label="loop")
+lp.launch(program, "spark").wait()
+"""
+    process = script(body)
+    try:
+        printed = scripts.read_until(process, "looping")
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == 130, errors
+    assert "stopped in good order" in printed + rest
+
+
+def test_when_the_script_is_killed_nothing_of_the_run_is_left(short_directory: Path) -> None:
+    runs_folder = short_directory / "runs"
+    body = """
+running = lp.launch(program_of(), "test_spark")
+for client in running.clients("server"):
+    client.start_a_daemon()
+print("serving", flush=True)
+time.sleep(1000)
+"""
+    process = script(
+        body, LAUNCHPAD_RUNTIME_DIR=str(runs_folder), SPARK_WORKER_DIR=str(short_directory)
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "serving\n"
+        assert len(all_with(str(runs_folder))) >= 10  # Java, its daemons, hosts, workers
+    finally:
+        process.kill()
+        process.communicate()
+
+    def left() -> list[object]:
+        return [*all_with(str(runs_folder)), *runs_folder.glob("*")]
+
+    with contextlib.suppress(AssertionError):  # the one below says what there is
+        until(lambda: not left())
+    assert left() == []
+
+
+def all_with(value: str) -> list[psutil.Process]:
+    """The processes with that in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if value in process.environ().values() and runs(process):
+                found.append(process)
+    return found
