@@ -1,0 +1,136 @@
+"""An agent's slot: it asks the master for work, and is a rank of a trial until that leaves it.
+
+Ranks of a trial ask each other for their gradients, over edges from slot to slot:
+
+    rank 0 ◀──give──▶ rank 1        the master has told each of them on which slots the others are
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar, cast
+
+import launchpad as lp
+from examples._shared.digits import Array, Digits
+from examples.determined import training
+from examples.determined.master import Master, Work
+from examples.determined.observer import Observer
+
+Given = TypeVar("Given")
+Answer = TypeVar("Answer")
+
+
+class GangLost(Exception):
+    """Another rank of the trial is no longer there."""
+
+
+class Slot:
+    """One of an agent's slots; it runs one trial at a time.
+
+    Args:
+        name, pool: Of the slot.
+        data: What trials learn from, and what they are measured on.
+        dies_at: In which attempt it dies, in which epoch that it trains in it.
+        slots: All slots of all agents, by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pool: str,
+        data: tuple[Digits, Digits],
+        dies_at: dict[int, int],
+        master: lp.CourierClient[Master],
+        observer: lp.CourierClient[Observer],
+        slots: dict[str, lp.CourierClient[Slot]],
+    ) -> None:
+        self._name, self._pool, self._data = name, pool, data
+        self._master, self._observer, self._slots = master, observer, slots
+        self._epochs_left = dies_at.get(lp.current().attempt, -1)
+        self._changed = threading.Condition()
+        self._given: dict[tuple[int, int], object] = {}
+        self._over = 0  # the allocations up to this one are over for this slot
+        self._stop = lp.stop_event()
+        lp.register_stop_handler(self._wake)
+
+    def run(self) -> int:
+        """Work until there is no more to do; return the attempt."""
+        while (work := self._next_work()) is not None:
+            self._observer.saw(self._name, work.allocation, work.trial)
+            with suppress(GangLost):
+                self._train(work)
+        return lp.current().attempt
+
+    def give(self, allocation: int, step: int) -> object:
+        """Return what this rank has for the others in a step of an allocation; waits until it comes to it."""
+        key = (allocation, step)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: key in self._given or allocation <= self._over or self._stop.is_set()
+            )
+            if key not in self._given:
+                raise GangLost(f"{self._name} has left allocation {allocation}")
+            return self._given[key]
+
+    def _next_work(self) -> Work | None:
+        self._observer.saw(self._name, 0, 0)
+        newest = self._master.free(self._name, self._pool)
+        with self._changed:
+            self._over = newest
+            self._given.clear()
+            self._changed.notify_all()
+        return self._master.work(self._name)
+
+    def _train(self, work: Work) -> None:
+        rank, size, steps = work.slots.index(self._name), len(work.slots), itertools.count()
+        training_data, held_out = self._data
+
+        def gradients(parameters: Array, batch: Digits) -> list[Array]:
+            own = training.part_gradient(parameters, batch, rank, size)
+            return self._exchange(work, next(steps), own)
+
+        def ask(question: Callable[..., Answer], *args: object) -> Answer:
+            """Rank 0 asks the master, and all hear the answer."""
+            answer = question(work.allocation, *args) if rank == 0 else None
+            return cast(Answer, self._exchange(work, next(steps), answer)[0])
+
+        parameters, epochs, target = work.checkpoint, work.epochs, work.target
+        if parameters is None:
+            parameters = training.first_parameters(work.number)
+        while target:
+            for epoch in range(epochs, target):
+                self._perhaps_crash()
+                parameters = training.train_epoch(
+                    parameters, work.hyperparameters, training_data, epoch, gradients
+                )
+                if not ask(self._master.goes_on):
+                    ask(self._master.save, epoch + 1, parameters)
+                    return
+            epochs, loss = target, training.loss(parameters, held_out)
+            target = ask(self._master.report, epochs, loss, parameters)
+
+    def _exchange(self, work: Work, step: int, value: Given) -> list[Given]:
+        """Give a value; return those of all ranks, in their order."""
+        with self._changed:
+            self._given[work.allocation, step] = value
+            self._given.pop((work.allocation, step - 2), None)  # all have it, as they have given the next
+            self._changed.notify_all()
+        try:
+            return [
+                value if name == self._name else self._slots[name].give(work.allocation, step)
+                for name in work.slots
+            ]
+        except (lp.courier.OutcomeUnknown, lp.courier.WorkerFailed) as error:
+            raise GangLost(f"a rank of allocation {work.allocation} has died") from error
+
+    def _perhaps_crash(self) -> None:
+        self._epochs_left -= 1
+        if self._epochs_left == 0:
+            lp.testing.crash()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
