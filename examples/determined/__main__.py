@@ -6,7 +6,8 @@ import launchpad as lp
 from examples._shared import digits
 from examples._shared.checks import done
 from examples.determined.master import Experiment
-from examples.determined.program import Agent, Submission, make_program
+from examples.determined.program import Agent, make_program
+from examples.determined.user import Submission
 
 
 def main(_: list[str]) -> None:

@@ -17,7 +17,7 @@ import launchpad as lp
 from examples._shared.digits import Array, Digits
 from examples.determined import training
 from examples.determined.master import Master, Work
-from examples.determined.observer import Observer
+from examples.determined.user import User
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
@@ -31,7 +31,7 @@ class Slot:
     """One of an agent's slots; it runs one trial at a time.
 
     Args:
-        name, pool: Of the slot.
+        pool: `cpu` or `gpu`, a label: the master gives it trials for that.
         data: What trials learn from, and what they are measured on.
         dies_at: In which attempt it dies, in which epoch that it trains in it.
         slots: All slots of all agents, by name.
@@ -39,16 +39,15 @@ class Slot:
 
     def __init__(
         self,
-        name: str,
         pool: str,
         data: tuple[Digits, Digits],
         dies_at: dict[int, int],
         master: lp.CourierClient[Master],
-        observer: lp.CourierClient[Observer],
+        user: lp.CourierClient[User],
         slots: dict[str, lp.CourierClient[Slot]],
     ) -> None:
-        self._name, self._pool, self._data = name, pool, data
-        self._master, self._observer, self._slots = master, observer, slots
+        self._name, self._pool, self._data = lp.current().name, pool, data
+        self._master, self._user, self._slots = master, user, slots
         self._epochs_left = dies_at.get(lp.current().attempt, -1)
         self._changed = threading.Condition()
         self._given: dict[tuple[int, int], object] = {}
@@ -59,7 +58,7 @@ class Slot:
     def run(self) -> int:
         """Work until there is no more to do; return the attempt."""
         while (work := self._next_work()) is not None:
-            self._observer.saw(self._name, work.allocation, work.trial)
+            self._user.saw(work.allocation, work.trial)
             with suppress(GangLost):
                 self._train(work)
         return lp.current().attempt
@@ -76,13 +75,18 @@ class Slot:
             return self._given[key]
 
     def _next_work(self) -> Work | None:
-        self._observer.saw(self._name, 0, 0)
+        self._user.saw(0, 0)
         newest = self._master.free(self._name, self._pool)
         with self._changed:
             self._over = newest
             self._given.clear()
             self._changed.notify_all()
-        return self._master.work(self._name)
+        answer = self._master.futures.work(self._name)
+        answer.add_done_callback(lambda _: self._wake())
+        with self._changed:
+            self._changed.wait_for(lambda: answer.done() or self._stop.is_set())
+        self._raise_if_stopped()
+        return answer.result()
 
     def _train(self, work: Work) -> None:
         rank, size, steps = work.slots.index(self._name), len(work.slots), itertools.count()
@@ -102,7 +106,7 @@ class Slot:
             parameters = training.first_parameters(work.number)
         while target:
             for epoch in range(epochs, target):
-                self._perhaps_crash()
+                self._begin_epoch()
                 parameters = training.train_epoch(
                     parameters, work.hyperparameters, training_data, epoch, gradients
                 )
@@ -126,10 +130,15 @@ class Slot:
         except (lp.courier.OutcomeUnknown, lp.courier.WorkerFailed) as error:
             raise GangLost(f"a rank of allocation {work.allocation} has died") from error
 
-    def _perhaps_crash(self) -> None:
+    def _begin_epoch(self) -> None:
+        self._raise_if_stopped()
         self._epochs_left -= 1
         if self._epochs_left == 0:
             lp.testing.crash()
+
+    def _raise_if_stopped(self) -> None:
+        if self._stop.is_set():
+            raise lp.Stopped(f"{self._name} has ended")
 
     def _wake(self) -> None:
         with self._changed:

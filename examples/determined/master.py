@@ -21,6 +21,7 @@ import launchpad as lp
 from examples._shared.digits import Array
 from examples.determined.algorithm import Asha, Grid, Hyperparameters, Pbt, Random, Searcher, Start
 from examples.determined.log import History, Log
+from examples.determined.page import page, serve
 from examples.determined.scheduler import Job, schedule
 
 SEARCHERS: dict[str, type[Searcher]] = {"asha": Asha, "random": Random, "grid": Grid, "pbt": Pbt}
@@ -67,16 +68,17 @@ class Master:
     Args:
         dies_at: In which attempt it dies, at which number of reports: when that is in the log, and the
             slot does not know.
+        port: Where its host shows the page of trials; 0: at any.
     """
 
-    def __init__(self, dies_at: dict[int, int] | None = None) -> None:
+    def __init__(self, dies_at: dict[int, int] | None = None, port: int = 0) -> None:
         self._log = Log(lp.current().state_dir / "log.sqlite")
         self._dies_at = (dies_at or {}).get(lp.current().attempt)
         self._changed = threading.Condition()
         self._searchers: dict[str, Searcher] = {}
         self._leaving: set[int] = set()  # allocations that are to be preempted
         self._stop = lp.stop_event()
-        lp.register_stop_handler(self._wake)
+        lp.register_stop_handler(self._end_attempt)
         for (config,) in self._log("SELECT config FROM experiment ORDER BY n"):
             experiment = Experiment(**json.loads(config))
             self._searchers[experiment.name] = experiment.make_searcher()
@@ -87,6 +89,8 @@ class Master:
             self._searchers[name].report(*report)
         with self._transaction():
             pass  # it is not in the log who is to leave
+        self._pages = serve(self.page, port)
+        print(f"the page of trials is at http://127.0.0.1:{self._pages.server_port}/", flush=True)
 
     @lp.idempotent
     def submit(self, experiment: Experiment) -> None:
@@ -168,6 +172,11 @@ class Master:
     def history(self) -> History:
         with self._changed:
             return self._log.history()
+
+    @lp.idempotent
+    def page(self) -> str:
+        """Return the page of trials, as HTML."""
+        return page(self.history())
 
     def _report(self, allocation: int, epochs: int, loss: float, checkpoint: Array) -> int:
         if not self._runs(allocation):  # it was answered 0, and the answer was lost
@@ -284,6 +293,8 @@ class Master:
                 raise lp.Stopped(f"{lp.current().name} has ended")
             return found
 
-    def _wake(self) -> None:
+    def _end_attempt(self) -> None:
+        self._pages.shutdown()
+        self._pages.server_close()
         with self._changed:
             self._changed.notify_all()

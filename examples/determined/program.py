@@ -1,21 +1,20 @@
 """The graph: a user, a master, and agents whose slots are the ranks of trials.
 
-user ──submit──▶ master ◀──free, work, report── slot 0 ┐
-                                                  ▲    │ agent × n
-                       observer ◀──saw── … give   ▼    │
-                                                slot 1 ┘
+user ──submit──▶ master ◀──free, work, report── slot ┐
+  ▲                                              ▲   │ agent × n
+  └────────────────────saw───────────────── give │   │
+                                                 ▼   │
+                                               slot  ┘
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import launchpad as lp
 from examples._shared.digits import Digits
 from examples.determined.agent import Slot
-from examples.determined.log import History
-from examples.determined.master import Experiment, Master
-from examples.determined.observer import Observer, Sight
+from examples.determined.master import Master
+from examples.determined.user import Submission, User
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Agent:
 
     Attributes:
         pool: What its slots are: `cpu` or `gpu`.
-        dies_at: In which attempt, in which epoch of its first slot.
+        dies_at: In which attempt its first slot dies, at the beginning of which epoch that it trains.
     """
 
     slots: int = 2
@@ -32,58 +31,41 @@ class Agent:
     dies_at: dict[int, int] = field(default_factory=dict)
 
 
-class Submission(NamedTuple):
-    """An experiment, and how many reports the log has when it is submitted."""
-
-    experiment: Experiment
-    after: int = 0
-
-
-class Found(NamedTuple):
-    """What the user has at the end."""
-
-    history: History
-    seen: list[Sight]
-    page: str
-
-
-def use(
-    master: lp.CourierClient[Master],
-    observer: lp.CourierClient[Observer],
-    submissions: Sequence[Submission],
-) -> Found:
-    """Submit experiments, and wait for them."""
-    for experiment, after in submissions:
-        master.wait(after)
-        master.submit(experiment)
-    master.close()
-    master.wait()
-    return Found(master.history(), observer.seen(), "")
-
-
 def make_program(
     data: tuple[Digits, Digits],
     submissions: Sequence[Submission],
     agents: Sequence[Agent],
     master_dies_at: dict[int, int] | None = None,
+    port: int = 0,
 ) -> lp.Program:
-    """Return the graph."""
+    """Return the graph.
+
+    Args:
+        data: What trials learn from, and what they are measured on.
+        port: Where the master's host shows the page of trials; 0: at any.
+    """
+    for experiment, _ in submissions:
+        n_slots = sum(agent.slots for agent in agents if agent.pool == experiment.pool)
+        if experiment.slots > n_slots:
+            raise ValueError(
+                f"a trial of {experiment.name} needs {experiment.slots} slots at once, and pool"
+                f" {experiment.pool!r} has {n_slots}: give it more agents, or the trial fewer slots"
+            )
     program, policy = lp.Program("determined"), lp.RestartPolicy(max_restarts=10)
     with program.group("master", restart=policy):
-        master = program.add_node(lp.CourierNode(Master, master_dies_at))
-    observer = program.add_node(lp.CourierNode(Observer), label="observer")
+        master = program.add_node(lp.CourierNode(Master, master_dies_at, port))
+    with program.group("user", serves_until="program"):
+        user = program.add_node(lp.CourierNode(User, master, submissions))
     nodes = [[lp.CourierNode(Slot) for _ in range(agent.slots)] for agent in agents]
     slots = {
-        f"agent-{i}/{k}": node.create_handle()
+        f"agent-{i}.{k}": node.create_handle()
         for i, of_agent in enumerate(nodes)
         for k, node in enumerate(of_agent)
     }
     with program.group("agent", restart=policy):
-        for i, agent in enumerate(agents):
-            for k, node in enumerate(nodes[i]):
+        for agent, of_agent in zip(agents, nodes, strict=True):
+            for k, node in enumerate(of_agent):
                 dies_at = {} if k else agent.dies_at
-                name = f"agent-{i}/{k}"
-                node.configure(name, agent.pool, data, dies_at, master, observer, slots)
-            program.add_node(lp.MultiThreadingColocation(nodes[i]))
-    program.add_node(lp.PyNode(use, master, observer, submissions), label="user")
+                node.configure(agent.pool, data, dies_at, master, user, slots)
+            program.add_node(lp.MultiProcessingColocation(of_agent))
     return program
