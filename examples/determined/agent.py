@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import launchpad as lp
 from examples._shared.digits import Array, Digits
@@ -21,6 +21,13 @@ from examples.determined.user import User
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
+
+
+class Kill(NamedTuple):
+    """A slot dies when it begins this epoch, of those that it trains as one of at least so many ranks."""
+
+    epoch: int
+    ranks: int = 1
 
 
 class GangLost(Exception):
@@ -33,7 +40,7 @@ class Slot:
     Args:
         pool: `cpu` or `gpu`, a label: the master gives it trials for that.
         data: What trials learn from, and what they are measured on.
-        dies_at: In which attempt it dies, in which epoch that it trains in it.
+        kills: In which attempts it dies, and when.
         slots: All slots of all agents, by name.
     """
 
@@ -41,14 +48,14 @@ class Slot:
         self,
         pool: str,
         data: tuple[Digits, Digits],
-        dies_at: dict[int, int],
+        kills: dict[int, Kill],
         master: lp.CourierClient[Master],
         user: lp.CourierClient[User],
         slots: dict[str, lp.CourierClient[Slot]],
     ) -> None:
         self._name, self._pool, self._data = lp.current().name, pool, data
         self._master, self._user, self._slots = master, user, slots
-        self._epochs_left = dies_at.get(lp.current().attempt, -1)
+        self._kill, self._epochs = kills.get(lp.current().attempt), 0
         self._changed = threading.Condition()
         self._given: dict[tuple[int, int], object] = {}
         self._over = 0  # the allocations up to this one are over for this slot
@@ -106,7 +113,7 @@ class Slot:
             parameters = training.first_parameters(work.number)
         while target:
             for epoch in range(epochs, target):
-                self._begin_epoch()
+                self._begin_epoch(size)
                 parameters = training.train_epoch(
                     parameters, work.hyperparameters, training_data, epoch, gradients
                 )
@@ -120,7 +127,9 @@ class Slot:
         """Give a value; return those of all ranks, in their order."""
         with self._changed:
             self._given[work.allocation, step] = value
-            self._given.pop((work.allocation, step - 2), None)  # all have it, as they have given the next
+            self._given.pop(
+                (work.allocation, step - 2), None
+            )  # all have it, as they have given the next
             self._changed.notify_all()
         try:
             return [
@@ -130,11 +139,12 @@ class Slot:
         except (lp.courier.OutcomeUnknown, lp.courier.WorkerFailed) as error:
             raise GangLost(f"a rank of allocation {work.allocation} has died") from error
 
-    def _begin_epoch(self) -> None:
+    def _begin_epoch(self, ranks: int) -> None:
         self._raise_if_stopped()
-        self._epochs_left -= 1
-        if self._epochs_left == 0:
-            lp.testing.crash()
+        if self._kill is not None and ranks >= self._kill.ranks:
+            self._epochs += 1
+            if self._epochs == self._kill.epoch:
+                lp.testing.crash()
 
     def _raise_if_stopped(self) -> None:
         if self._stop.is_set():

@@ -99,4 +99,6 @@ class Pbt(Random):
         changed = [{k: v * rng.choice([0.8, 1.2]) for k, v in values[i].items()} for i in by_loss]
         self._points = [values[i] for i in by_loss[: n - n // 2]] + changed[: n // 2]
         self._losses.clear()
-        return 0, [Start(point, epochs + self._epochs, i) for point, i in zip(self._points, parents)]
+        return 0, [
+            Start(point, epochs + self._epochs, i) for point, i in zip(self._points, parents)
+        ]

@@ -119,7 +119,10 @@ class Log:
         return History(
             [TrialRow(*row[:3], json.loads(row[3]), *row[4:8], bool(row[8])) for row in trials],
             [Report(*row) for row in reports],
-            [Allocation(n, trial, json.loads(slots), outcome) for n, trial, slots, outcome in allocations],
+            [
+                Allocation(n, trial, json.loads(slots), outcome)
+                for n, trial, slots, outcome in allocations
+            ],
             self._attempt,
         )
 

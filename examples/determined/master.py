@@ -99,7 +99,9 @@ class Master:
             if experiment.name not in self._searchers:
                 searcher = self._searchers[experiment.name] = experiment.make_searcher()
                 config = json.dumps(asdict(experiment))
-                self._log("INSERT INTO experiment (name, config) VALUES (?, ?)", experiment.name, config)
+                self._log(
+                    "INSERT INTO experiment (name, config) VALUES (?, ?)", experiment.name, config
+                )
                 self._start(experiment.name, searcher.begin())
 
     @lp.idempotent
@@ -109,12 +111,20 @@ class Master:
             self._log("UPDATE master SET is_closed = 1")
 
     @lp.idempotent
-    def wait(self, reports: int | None = None) -> None:
-        """Wait until the log has so many; or until all trials are closed."""
-        if reports is None:
-            self._wait_for(lambda: not self._log("SELECT n FROM trial WHERE NOT is_closed"))
-        else:
-            self._wait_for(lambda: self._log("SELECT count(*) FROM report")[0][0] >= reports)
+    def wait_for_slots(self, n: int) -> None:
+        """Wait until so many slots have come."""
+        self._wait_for(lambda: self._log("SELECT count(*) FROM slot")[0][0] >= n)
+
+    @lp.idempotent
+    def wait_for_epochs(self, epochs: int) -> None:
+        """Wait until a trial has trained for so many, and goes on."""
+        going_on = "SELECT n FROM report WHERE epochs >= ? AND target"
+        self._wait_for(lambda: not epochs or self._log(going_on, epochs))
+
+    @lp.idempotent
+    def wait_for_all(self) -> None:
+        """Wait until all trials are closed."""
+        self._wait_for(lambda: not self._log("SELECT n FROM trial WHERE NOT is_closed"))
 
     @lp.idempotent
     def free(self, slot: str, pool: str) -> int:
@@ -267,10 +277,13 @@ class Master:
                 n_ending,
             )
             for job, slots in plan.starts:
-                self._log("INSERT INTO allocation (trial, slots) VALUES (?, ?)", job.n, json.dumps(slots))
+                self._log(
+                    "INSERT INTO allocation (trial, slots) VALUES (?, ?)", job.n, json.dumps(slots)
+                )
                 for slot in slots:
                     self._log(
-                        "UPDATE slot SET allocation = (SELECT max(n) FROM allocation) WHERE name = ?", slot
+                        "UPDATE slot SET allocation = (SELECT max(n) FROM allocation) WHERE name = ?",
+                        slot,
                     )
             for job in plan.preempted:
                 ((n,),) = self._log(

@@ -100,7 +100,9 @@ def row(trial: TrialRow, reports: list[Report], history: History) -> str:
         ", ".join(outcomes),
     )
     return (
-        f'<tr class="{state}">' + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + "</tr>"
+        f'<tr class="{state}">'
+        + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+        + "</tr>"
     )
 
 
@@ -112,7 +114,9 @@ def serve(make_page: Callable[[], str], port: int = 0) -> ThreadingHTTPServer:
             body = make_page().encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+            self.send_header(
+                "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"
+            )
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

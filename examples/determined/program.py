@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import launchpad as lp
 from examples._shared.digits import Digits
-from examples.determined.agent import Slot
+from examples.determined.agent import Kill, Slot
 from examples.determined.master import Master
 from examples.determined.user import Submission, User
 
@@ -23,12 +23,12 @@ class Agent:
 
     Attributes:
         pool: What its slots are: `cpu` or `gpu`.
-        dies_at: In which attempt its first slot dies, at the beginning of which epoch that it trains.
+        kills: In which attempts its first slot dies, and when.
     """
 
     slots: int = 2
     pool: str = "cpu"
-    dies_at: dict[int, int] = field(default_factory=dict)
+    kills: dict[int, Kill] = field(default_factory=dict)
 
 
 def make_program(
@@ -45,17 +45,18 @@ def make_program(
         port: Where the master's host shows the page of trials; 0: at any.
     """
     for experiment, _ in submissions:
-        n_slots = sum(agent.slots for agent in agents if agent.pool == experiment.pool)
-        if experiment.slots > n_slots:
+        has = sum(agent.slots for agent in agents if agent.pool == experiment.pool)
+        if experiment.slots > has:
             raise ValueError(
                 f"a trial of {experiment.name} needs {experiment.slots} slots at once, and pool"
-                f" {experiment.pool!r} has {n_slots}: give it more agents, or the trial fewer slots"
+                f" {experiment.pool!r} has {has}: give it more agents, or the trial fewer slots"
             )
+    n_slots = sum(agent.slots for agent in agents)
     program, policy = lp.Program("determined"), lp.RestartPolicy(max_restarts=10)
     with program.group("master", restart=policy):
         master = program.add_node(lp.CourierNode(Master, master_dies_at, port))
     with program.group("user", serves_until="program"):
-        user = program.add_node(lp.CourierNode(User, master, submissions))
+        user = program.add_node(lp.CourierNode(User, master, submissions, n_slots))
     nodes = [[lp.CourierNode(Slot) for _ in range(agent.slots)] for agent in agents]
     slots = {
         f"agent-{i}.{k}": node.create_handle()
@@ -65,7 +66,7 @@ def make_program(
     with program.group("agent", restart=policy):
         for agent, of_agent in zip(agents, nodes, strict=True):
             for k, node in enumerate(of_agent):
-                dies_at = {} if k else agent.dies_at
-                node.configure(agent.pool, data, dies_at, master, user, slots)
+                kills = {} if k else agent.kills
+                node.configure(agent.pool, data, kills, master, user, slots)
             program.add_node(lp.MultiProcessingColocation(of_agent))
     return program

@@ -12,7 +12,7 @@ from examples.determined.master import Experiment, Master
 
 
 class Submission(NamedTuple):
-    """An experiment, and how many reports the log has when it is submitted."""
+    """An experiment, which is submitted when a trial of another has trained for so many epochs, and goes on."""
 
     experiment: Experiment
     after: int = 0
@@ -40,20 +40,21 @@ class Found(NamedTuple):
 
 
 class User:
-    """Submits experiments, and waits for them."""
+    """Submits experiments when all slots are there, and waits for them."""
 
     def __init__(
-        self, master: lp.CourierClient[Master], submissions: Sequence[Submission] = ()
+        self, master: lp.CourierClient[Master], submissions: Sequence[Submission], n_slots: int
     ) -> None:
-        self._master, self._submissions = master, submissions
+        self._master, self._submissions, self._n_slots = master, submissions, n_slots
         self._lock, self._seen = threading.Lock(), list[Sight]()
 
     def run(self) -> Found:
+        self._master.wait_for_slots(self._n_slots)
         for experiment, after in self._submissions:
-            self._master.wait(after)
+            self._master.wait_for_epochs(after)
             self._master.submit(experiment)
         self._master.close()
-        self._master.wait()
+        self._master.wait_for_all()
         with self._lock:
             return Found(self._master.history(), list(self._seen), self._master.page())
 
