@@ -9,7 +9,7 @@ from examples._shared import digits
 from examples._shared.checks import QUICK, done
 from examples.determined import claims
 from examples.determined.agent import Kill
-from examples.determined.master import Experiment
+from examples.determined.experiment import Experiment
 from examples.determined.program import Agent, make_program
 from examples.determined.user import Submission
 

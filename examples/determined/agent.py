@@ -88,7 +88,7 @@ class Slot:
             self._over = newest
             self._given.clear()
             self._changed.notify_all()
-        answer = self._master.futures.work(self._name)
+        answer = lp.submit(self._master.work, self._name)
         answer.add_done_callback(lambda _: self._wake())
         with self._changed:
             self._changed.wait_for(lambda: answer.done() or self._stop.is_set())
@@ -108,7 +108,7 @@ class Slot:
             answer = question(work.allocation, *args) if rank == 0 else None
             return cast(Answer, self._exchange(work, next(steps), answer)[0])
 
-        parameters, epochs, target = work.checkpoint, work.epochs, work.target
+        parameters, epochs, target = work.parameters, work.epochs, work.target
         if parameters is None:
             parameters = training.first_parameters(work.number)
         while target:
@@ -127,17 +127,18 @@ class Slot:
         """Give a value; return those of all ranks, in their order."""
         with self._changed:
             self._given[work.allocation, step] = value
-            self._given.pop(
-                (work.allocation, step - 2), None
-            )  # all have it, as they have given the next
+            # All have what was given before the last step: to that they have come since.
+            self._given.pop((work.allocation, step - 2), None)
             self._changed.notify_all()
         try:
-            return [
-                value if name == self._name else self._slots[name].give(work.allocation, step)
+            others = {
+                name: cast(Given, self._slots[name].give(work.allocation, step))
                 for name in work.slots
-            ]
+                if name != self._name
+            }
         except (lp.courier.OutcomeUnknown, lp.courier.WorkerFailed) as error:
             raise GangLost(f"a rank of allocation {work.allocation} has died") from error
+        return [others.get(name, value) for name in work.slots]
 
     def _begin_epoch(self, ranks: int) -> None:
         self._raise_if_stopped()

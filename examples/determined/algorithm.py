@@ -60,7 +60,9 @@ class Grid(Random):
     """Trains every combination of some values to the end."""
 
     def __init__(self, values: dict[str, Sequence[float]], epochs: int) -> None:
-        self._points = [dict(zip(values, point)) for point in itertools.product(*values.values())]
+        self._points = [
+            dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())
+        ]
         self._epochs = epochs
 
 
@@ -100,5 +102,6 @@ class Pbt(Random):
         self._points = [values[i] for i in by_loss[: n - n // 2]] + changed[: n // 2]
         self._losses.clear()
         return 0, [
-            Start(point, epochs + self._epochs, i) for point, i in zip(self._points, parents)
+            Start(point, epochs + self._epochs, i)
+            for point, i in zip(self._points, parents, strict=True)
         ]

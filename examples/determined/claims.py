@@ -1,4 +1,4 @@
-"""What Determined promises, checked on the log, on what the user has seen, and by training every trial alone."""
+"""What Determined promises, checked on the log, on what the user saw, and by training every trial alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from html import unescape
 from itertools import islice
 
+from threadpoolctl import threadpool_limits
+
 from examples._shared.checks import check
-from examples._shared.digits import Digits
+from examples._shared.digits import Array, Digits
+from examples.determined.experiment import Experiment
 from examples.determined.log import History, Report, TrialRow
-from examples.determined.master import Experiment
 from examples.determined.oracle import asha_goes_on, train_alone
 from examples.determined.user import Sight
 
@@ -24,8 +26,9 @@ def curves_alone(
 ) -> dict[int, Curve]:
     """Train each trial alone, as far as it has come by the log; those of ASHA to the end."""
     last = {to_the_end.name: to_the_end.options["rungs"][-1]}
-    curves, ends = dict[int, Curve](), {}
+    curves, ends = dict[int, Curve](), dict[int, tuple[int, Array]]()
     numbered = {(trial.experiment, trial.number): trial.n for trial in history.trials}
+    threadpool_limits(1)  # matrices are small: with more threads they take longer
     for trial in history.trials:
         parent = None if trial.parent is None else numbered[trial.experiment, trial.parent]
         curve, begin = (curves[parent].copy(), ends[parent]) if parent else ([], None)

@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS master (attempt INTEGER, is_closed INTEGER);
 CREATE TABLE IF NOT EXISTS experiment (n INTEGER PRIMARY KEY, name TEXT UNIQUE, config TEXT);
 CREATE TABLE IF NOT EXISTS trial (n INTEGER PRIMARY KEY, experiment TEXT, number INTEGER,
     hyperparameters TEXT, parent INTEGER, slots INTEGER, pool TEXT, priority INTEGER,
-    target INTEGER, epochs INTEGER DEFAULT 0, checkpoint BLOB, is_closed INTEGER DEFAULT 0);
+    target INTEGER, epochs INTEGER, parameters BLOB, is_closed INTEGER DEFAULT 0);
 CREATE TABLE IF NOT EXISTS report (n INTEGER PRIMARY KEY, trial INTEGER, epochs INTEGER, loss REAL,
     target INTEGER, UNIQUE (trial, epochs));
 CREATE TABLE IF NOT EXISTS allocation (n INTEGER PRIMARY KEY, trial INTEGER, slots TEXT, outcome TEXT);
@@ -30,7 +30,6 @@ class TrialRow(NamedTuple):
 
     Attributes:
         n: Its number, of all experiments; `number` is that in its own.
-        target: How many epochs it has to train in all before its next report.
         epochs: How many it has trained, as far as its checkpoint knows.
     """
 
@@ -40,7 +39,6 @@ class TrialRow(NamedTuple):
     hyperparameters: Hyperparameters
     parent: int | None
     slots: int
-    target: int
     epochs: int
     is_closed: bool
 
@@ -80,8 +78,8 @@ class History(NamedTuple):
 class Log:
     """A database that one attempt of the master writes: the last that has opened it."""
 
-    def __init__(self, file: Path) -> None:
-        self._attempt = lp.current().attempt
+    def __init__(self, file: Path, attempt: int) -> None:
+        self._attempt = attempt
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         self._database.executescript(SCHEMA)
         if not self("SELECT * FROM master"):
@@ -102,7 +100,7 @@ class Log:
         self("BEGIN IMMEDIATE")
         try:
             if self("SELECT attempt FROM master") != [(self._attempt,)]:
-                raise lp.Stopped(f"attempt {self._attempt} of {lp.current().name} is over")
+                raise lp.Stopped(f"attempt {self._attempt} of the master is over")
             yield
         except BaseException:
             self("ROLLBACK")
@@ -112,12 +110,24 @@ class Log:
     def history(self) -> History:
         """Return all of it."""
         trials = self(
-            "SELECT n, experiment, number, hyperparameters, parent, slots, target, epochs, is_closed FROM trial"
+            "SELECT n, experiment, number, hyperparameters, parent, slots, epochs, is_closed FROM trial"
         )
         reports = self("SELECT trial, epochs, loss, target FROM report ORDER BY n")
         allocations = self("SELECT n, trial, slots, outcome FROM allocation ORDER BY n")
         return History(
-            [TrialRow(*row[:3], json.loads(row[3]), *row[4:8], bool(row[8])) for row in trials],
+            [
+                TrialRow(
+                    n,
+                    experiment,
+                    number,
+                    json.loads(values),
+                    parent,
+                    slots,
+                    epochs,
+                    bool(is_closed),
+                )
+                for n, experiment, number, values, parent, slots, epochs, is_closed in trials
+            ],
             [Report(*row) for row in reports],
             [
                 Allocation(n, trial, json.loads(slots), outcome)
@@ -125,6 +135,3 @@ class Log:
             ],
             self._attempt,
         )
-
-    def close(self) -> None:
-        self._database.close()

@@ -68,7 +68,7 @@ def page(history: History) -> str:
 
 
 def scale(reports: list[Report]) -> Callable[[Report], str]:
-    """Return where a point of a curve is: further to the right the later, further down the smaller the loss."""
+    """Return where a point of a curve is: the later, the further right; the lower, the better."""
     epochs = max((report.epochs for report in reports), default=1)
     losses = [report.loss for report in reports if math.isfinite(report.loss)]
     low, high = min(losses, default=0.0), max(losses, default=1.0)
@@ -82,11 +82,13 @@ def scale(reports: list[Report]) -> Callable[[Report], str]:
 
 
 def curve(trial: TrialRow, points: list[str]) -> str:
+    """Return the curve of a trial, as SVG."""
     name = f"{escape(trial.experiment)}/{trial.number}"
     return f'<polyline id="{name}" points="{" ".join(points)}"><title>{name}</title></polyline>'
 
 
 def row(trial: TrialRow, reports: list[Report], history: History) -> str:
+    """Return the row of a trial, as HTML."""
     outcomes = [each.outcome or "runs" for each in history.allocations if each.trial == trial.n]
     state = "closed" if trial.is_closed else "running" if outcomes[-1:] == ["runs"] else "waiting"
     values = ", ".join(f"{name} {value:.3g}" for name, value in trial.hyperparameters.items())

@@ -1,4 +1,4 @@
-"""The user, who submits experiments and sees from outside what slots do: they say so to her, not to the master."""
+"""The user, who submits experiments, and sees what slots do: they say so here, beside the master."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import launchpad as lp
+from examples.determined.experiment import Experiment
 from examples.determined.log import History
-from examples.determined.master import Experiment, Master
+from examples.determined.master import Master
 
 
 class Submission(NamedTuple):
-    """An experiment, which is submitted when a trial of another has trained for so many epochs, and goes on."""
+    """An experiment, submitted when a trial of another has trained for so many epochs, and goes on."""
 
     experiment: Experiment
     after: int = 0
