@@ -1,12 +1,11 @@
 """Searchers: which hyperparameters are tried, and for how many epochs.
 
-A searcher is told how trials do, in some order, and knows nothing else: who replays the reports has it again.
+A searcher is told the losses of trials, in some order, and knows nothing else: told again, it is the same.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ Hyperparameters = dict[str, float]
 
 
 class Start(NamedTuple):
-    """A new trial; trials of a search are numbered in the order of their starts.
+    """A new trial; those of a searcher are numbered in the order of their starts.
 
     Attributes:
         epochs: How many it trains before it reports, those of its parent included.
@@ -28,42 +27,35 @@ class Start(NamedTuple):
     parent: int | None = None
 
 
-class Searcher(ABC):
-    """Decides what is trained."""
+class Searcher:
+    """Decides what is trained: each of some points, to the end."""
 
-    @abstractmethod
+    def __init__(self, points: list[Hyperparameters], epochs: int) -> None:
+        self._points, self._epochs = points, epochs
+
     def begin(self) -> list[Start]:
         """Return the first trials."""
-
-    @abstractmethod
-    def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
-        """Return how many epochs the trial trains in all before it reports again, or 0; and new trials."""
-
-
-class Random(Searcher):
-    """Trains each of some points, drawn at random, to the end."""
-
-    def __init__(self, trials: int, epochs: int, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        drawn = 10 ** rng.uniform([-3, -6], [-0.3, -2], (trials, 2))
-        self._points = [{"rate": rate, "decay": decay} for rate, decay in drawn.tolist()]
-        self._epochs = epochs
-
-    def begin(self) -> list[Start]:
         return [Start(point, self._epochs) for point in self._points]
 
     def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
+        """Return up to which epoch the trial trains now, 0 if it is closed; and new trials."""
         return 0, []
 
 
-class Grid(Random):
-    """Trains every combination of some values to the end."""
+class Grid(Searcher):
+    """Trains every combination of some values."""
 
     def __init__(self, values: dict[str, Sequence[float]], epochs: int) -> None:
-        self._points = [
-            dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())
-        ]
-        self._epochs = epochs
+        points = itertools.product(*values.values())
+        super().__init__([dict(zip(values, point, strict=True)) for point in points], epochs)
+
+
+class Random(Searcher):
+    """Trains points that are drawn at random."""
+
+    def __init__(self, trials: int, epochs: int, seed: int = 0) -> None:
+        drawn = 10 ** np.random.default_rng(seed).uniform([-3, -6], [-0.3, -2], (trials, 2))
+        super().__init__([{"rate": rate, "decay": decay} for rate, decay in drawn.tolist()], epochs)
 
 
 class Asha(Random):
@@ -82,26 +74,26 @@ class Asha(Random):
 
 
 class Pbt(Random):
-    """After each round the worse members go on from checkpoints of the better, with their values changed."""
+    """After a round the worse half begins anew from checkpoints of the better, with values a little changed.
+
+    Each round has trials of its own, which end with it; so none waits for others, and has slots meanwhile.
+    """
 
     def __init__(self, members: int, rounds: int, epochs: int, seed: int = 0) -> None:
         super().__init__(members, epochs, seed)
         self._end, self._seed, self._losses = rounds * epochs, seed, dict[int, float]()
 
     def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
-        # A round's trials end with it, and the next round's are new ones: so none ever waits.
         self._losses[trial] = loss
         n = len(self._points)
         if len(self._losses) < n or epochs == self._end:
             return 0, []
-        by_loss = sorted(self._losses, key=lambda member: (self._losses[member], member))
         rng = np.random.default_rng([self._seed, epochs])
+        by_loss = sorted(self._losses, key=lambda trial: (self._losses[trial], trial))
         parents = by_loss[: n - n // 2] + by_loss[: n // 2]
-        values = {i: self._points[i % n] for i in by_loss}
-        changed = [{k: v * rng.choice([0.8, 1.2]) for k, v in values[i].items()} for i in by_loss]
-        self._points = [values[i] for i in by_loss[: n - n // 2]] + changed[: n // 2]
-        self._losses.clear()
-        return 0, [
-            Start(point, epochs + self._epochs, i)
-            for point, i in zip(self._points, parents, strict=True)
-        ]
+        points = [self._points[trial % n] for trial in parents]
+        for i in range(n - n // 2, n):
+            points[i] = {name: v * float(rng.choice([0.8, 1.25])) for name, v in points[i].items()}
+        self._points, self._losses = points, {}
+        end = epochs + self._epochs
+        return 0, [Start(point, end, parent) for point, parent in zip(points, parents, strict=True)]

@@ -81,6 +81,8 @@ class Log:
     def __init__(self, file: Path, attempt: int) -> None:
         self._attempt = attempt
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        # So a commit is in the file, though not yet on the disk: a kill loses none, a power cut may.
+        self._database.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         self._database.executescript(SCHEMA)
         if not self("SELECT * FROM master"):
             self("INSERT INTO master VALUES (0, 0)")

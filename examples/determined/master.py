@@ -1,6 +1,7 @@
 """The master: gives trials to slots, asks searchers how trials go on, and writes all of it down.
 
-It may be killed at any moment: what it has in memory is made from the log. Searchers are told the reports again.
+It may be killed at any moment: what it has in memory is made from the log; searchers are told the reports
+again.
 
     slot ──free──▶ work ──▶ [ goes_on after each epoch ──▶ report ]* ──▶ free …
                                       └─ no ──▶ save ──────────────────────┘
@@ -112,11 +113,14 @@ class Master:
     def work(self, slot: str) -> Work | None:
         """Wait for a trial; None: there will be none."""
         of_slot = (
-            "SELECT allocation.n, allocation.slots, trial.n, number, hyperparameters, epochs, target, parameters"
-            " FROM slot JOIN allocation ON allocation = allocation.n JOIN trial ON trial = trial.n"
+            "SELECT allocation.n, allocation.slots, trial.n, number, hyperparameters, epochs, target,"
+            " parameters FROM slot JOIN allocation ON allocation = allocation.n JOIN trial ON trial = trial.n"
             " WHERE slot.name = ?"
         )
-        over = "SELECT NULL FROM master WHERE is_closed AND NOT EXISTS (SELECT * FROM trial WHERE NOT is_closed)"
+        over = (
+            "SELECT NULL FROM master"
+            " WHERE is_closed AND NOT EXISTS (SELECT * FROM trial WHERE NOT is_closed)"
+        )
         (found,) = self._wait_for(lambda: self._log(of_slot, slot) or self._log(over))
         if found == (None,):
             return None
