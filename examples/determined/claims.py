@@ -140,11 +140,13 @@ def check_gangs(history: History, experiments: Sequence[Experiment]) -> None:
     gangs = [each for each in history.allocations if wanted[names[each.trial]] > 1]
     full = sum(len(set(each.slots)) == wanted[names[each.trial]] for each in gangs)
     lost = sum(each.outcome == "lost" for each in gangs)
-    agents = {len({slot.partition(".")[0] for slot in each.slots}) for each in gangs}
+    agents = max(
+        (len({slot.partition(".")[0] for slot in each.slots}) for each in gangs), default=0
+    )
     check(
-        full == len(gangs) > 0 and max(agents) > 1 and lost > 0,
+        full == len(gangs) > 0 and agents > 1 and lost > 0,
         "a trial of several ranks has all its slots at once, on more than one agent, and again after a kill",
-        f"{full} of {len(gangs)} allocations, on {max(agents)} agents; {lost} of them have lost a rank",
+        f"{full} of {len(gangs)} allocations, on {agents} agents; {lost} of them have lost a rank",
     )
 
 

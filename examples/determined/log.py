@@ -137,3 +137,6 @@ class Log:
             ],
             self._attempt,
         )
+
+    def close(self) -> None:
+        self._database.close()

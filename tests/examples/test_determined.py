@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import shutil
 import urllib.error
@@ -40,17 +42,17 @@ WEIGHTS = np.zeros(2)
 @pytest.fixture
 def make_master(tmp_path: Path) -> Iterator[Callable[..., Master]]:
     """Makes a master, in a worker: another one is its next attempt."""
-    masters: list[Master] = []
+    attempts = itertools.count(1)
+    with contextlib.ExitStack() as stack:
 
-    def make() -> Master:
-        with lp.testing.worker("master", state=tmp_path, attempt=len(masters) + 1):
-            masters.append(Master())
-        return masters[-1]
+        def make() -> Master:
+            here = lp.testing.worker("master", state=tmp_path, attempt=next(attempts))
+            stack.enter_context(here)
+            master = Master()
+            stack.callback(master._log.close)
+            return master
 
-    yield make
-    for master in masters:
-        master._end_attempt()
-        master._log.close()
+        yield make
 
 
 @pytest.mark.slow
