@@ -142,6 +142,15 @@ EXAMPLES = [
         ),
     ),
     Example(
+        "determined",
+        ("star", "gang"),
+        "2018, [Li et al.](https://arxiv.org/abs/1810.05934); "
+        "2019, [Determined](https://github.com/determined-ai/determined)",
+        "A master gives trials to slots, several to one if need be, and stops those that promise little.",
+        "agents, the master",
+        ("ASHA decides", "ASHA finds", "bit for bit", "preempted save", "all its slots", "two trials"),
+    ),
+    Example(
         "horovod",
         ("ring",),
         "2018, [Sergeev and Del Balso](https://arxiv.org/abs/1802.05799); "

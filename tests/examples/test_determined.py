@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from examples._shared.digits import Digits
+from examples.determined import claims
+from examples.determined.algorithm import Asha, Grid, Pbt, Random
+from examples.determined.experiment import Experiment
+from examples.determined.log import Allocation, History, Report, TrialRow
+from examples.determined.master import Master
+from examples.determined.page import page
+from examples.determined.program import Agent, make_program
+from examples.determined.scheduler import Job, Plan, schedule
+from examples.determined.user import Sight, Submission
+
+CLAIMS = """
+ASHA decides as the rule does, applied by one process in the recorded order
+ASHA finds the best of all trials with 30% of their epochs at most
+trials have the losses of undisturbed ones, bit for bit, though agents and the master are killed
+a master that is killed goes on from its log
+trials that are preempted save and go on, and learn the same bits
+a trial of several ranks has all its slots at once, on more than one agent, and again after a kill
+no slot has two trials at once, and no trial runs twice at once, as seen from outside
+the page of trials shows what the log has
+""".strip().splitlines()
+
+ASHA = Experiment("asha", "asha", {"trials": 3, "rungs": [1, 3]})
+WEIGHTS = np.zeros(2)
+
+
+@pytest.fixture
+def make_master(tmp_path: Path) -> Iterator[Callable[..., Master]]:
+    """Makes a master, in a worker: another one is its next attempt."""
+    attempts = itertools.count(1)
+    with contextlib.ExitStack() as stack:
+
+        def make() -> Master:
+            here = lp.testing.worker("master", state=tmp_path, attempt=next(attempts))
+            stack.enter_context(here)
+            master = Master()
+            stack.callback(master._log.close)
+            return master
+
+        yield make
+
+
+@pytest.mark.slow
+def test_determined_promises_hold_while_agents_and_the_master_are_killed(
+    run_system, launch_type
+) -> None:
+    printed = run_system("determined", launch_type)
+
+    for claim in CLAIMS:
+        assert f"ok    {claim}: " in printed
+
+
+def test_grid_tries_every_combination_and_random_the_same_points_for_the_same_seed() -> None:
+    starts = Grid({"rate": [1, 2], "decay": [0, 3]}, 5).begin()
+
+    assert [tuple(start.hyperparameters.values()) for start in starts] == [
+        (1, 0),
+        (1, 3),
+        (2, 0),
+        (2, 3),
+    ]
+    assert Random(3, 5, seed=1).begin() == Random(3, 5, seed=1).begin() != Random(3, 5).begin()
+    assert Random(3, 5).report(0, 5, 0.1) == (0, [])
+
+
+def test_asha_goes_on_with_the_best_third_of_those_that_have_come() -> None:
+    asha = Asha(5, (1, 3))
+
+    targets = [asha.report(trial, 1, loss)[0] for trial, loss in enumerate([5, 6, 4, 7, 8, 4.5])]
+
+    assert targets == [3, 0, 3, 0, 0, 3]
+    assert asha.report(0, 3, 1.0) == (0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_asha_decides_as_optuna_does(seed: int) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    dice, asha, rungs = random.Random(seed), Asha(40, (1, 3, 9, 27)), [1, 3, 9, 27]
+    study = optuna.create_study(
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
+    )
+    trials = {i: study.ask() for i in range(40)}
+    targets = dict.fromkeys(trials, 1)
+
+    decided = 0
+    while targets:
+        i = dice.choice(list(targets))
+        epochs, loss = targets[i], dice.random()
+        trials[i].report(loss, epochs)
+        targets[i] = asha.report(i, epochs, loss)[0]
+        if epochs != rungs[-1]:
+            assert bool(targets[i]) != trials[i].should_prune()
+            decided += 1
+        if not targets[i]:
+            study.tell(trials[i], state=optuna.trial.TrialState.PRUNED)
+            del targets[i]
+    assert decided > 40
+
+
+def test_pbt_replaces_the_worse_half_by_changed_copies_of_the_better_in_whichever_order_they_end() -> (
+    None
+):
+    def second_round(order: list[int]) -> list:
+        pbt = Pbt(4, 2, 3)
+        losses = [0.4, 0.1, 0.3, 0.2]
+        return [pbt.report(trial, 3, losses[trial]) for trial in order][-1][1]
+
+    starts, before = second_round([0, 1, 2, 3]), Pbt(4, 2, 3).begin()
+
+    assert starts == second_round([2, 3, 1, 0])
+    assert [start.parent for start in starts] == [1, 3, 1, 3]
+    assert [start.epochs for start in starts] == [6] * 4
+    assert [starts[i].hyperparameters for i in (0, 1)] == [
+        before[i].hyperparameters for i in (1, 3)
+    ]
+    for start in starts[2:]:
+        values = start.hyperparameters, before[start.parent].hyperparameters
+        ratios = {round(values[0][name] / values[1][name], 9) for name in values[0]}
+        assert ratios <= {0.8, 1.25}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "free", "planned"),
+    [
+        # The most urgent first, then who came first.
+        ([Job(9, 1, 1), Job(5, 3, 1), Job(5, 2, 1)], [], "ab", [(2, "a"), (3, "b")]),
+        # All slots at once, and no other trial overtakes one that waits for them.
+        ([Job(5, 1, 2), Job(5, 2, 1)], [], "a", []),
+        ([Job(5, 1, 1), Job(5, 2, 2), Job(5, 3, 1)], [], "ab", [(1, "a")]),
+    ],
+)
+def test_slots_go_to_the_most_urgent_trial_whole(waiting, running, free, planned) -> None:
+    plan = schedule(waiting, running, list(free))
+
+    assert [(job.n, "".join(slots)) for job, slots in plan.starts] == planned
+    assert plan.preempted == []
+
+
+def test_the_least_urgent_trials_are_preempted_and_no_more_than_need_be() -> None:
+    gang, running = Job(1, 9, 3), [Job(5, 1, 1), Job(6, 2, 1), Job(6, 3, 1), Job(1, 4, 1)]
+
+    assert schedule([gang], running, []) == Plan([], [running[2], running[1], running[0]])
+    assert schedule([gang], running, ["a"]) == Plan([], [running[2], running[1]])
+    assert schedule([gang], running, ["a"], n_ending=1) == Plan([], [running[2]])
+    # In vain: there would not be enough even so.
+    assert schedule([gang._replace(slots=4)], running, []) == Plan([], [])
+
+
+def test_a_master_goes_on_from_its_log_and_counts_a_report_once(make_master) -> None:
+    first = make_master()
+    first.submit(ASHA)
+    first.free("slot", "cpu")
+    work = first.work("slot")
+    target = first.report(work.allocation, 1, 0.5, WEIGHTS)
+
+    second = make_master()
+
+    assert second.report(work.allocation, 1, 0.5, WEIGHTS) == target == 3
+    assert second.report(work.allocation, 3, 0.4, WEIGHTS + 1) == 0
+    second.free("slot", "cpu")
+    worse = second.work("slot")
+    assert second.report(worse.allocation, 1, 0.6, WEIGHTS) == 0  # it knows of the 0.5
+    history = second.history()
+    assert [report[:3] for report in history.reports] == [(1, 1, 0.5), (1, 3, 0.4), (2, 1, 0.6)]
+    assert [each.outcome for each in history.allocations] == ["closed", "closed"]
+
+
+def test_an_attempt_of_the_master_that_is_over_changes_nothing_any_more(make_master) -> None:
+    first = make_master()
+    second = make_master()
+
+    with pytest.raises(lp.Stopped, match="attempt 1 of the master is over"):
+        first.submit(ASHA)
+    assert second.history().trials == []
+
+
+def test_a_trial_whose_slot_has_failed_waits_for_the_others_and_goes_on_from_its_checkpoint(
+    make_master,
+) -> None:
+    master = make_master()
+    master.submit(Experiment("grid", "grid", {"values": {"rate": [1.0]}, "epochs": 6}, slots=2))
+    for slot in ("a", "b"):
+        master.free(slot, "cpu")
+    before = master.work("a")
+    master.free("a", "cpu")  # it has died, and asks anew
+
+    assert not master.goes_on(before.allocation)
+    assert len(master.history().allocations) == 1  # b does not know yet
+    master.free("b", "cpu")
+    assert master.work("a") == before._replace(allocation=2)
+    assert [each.outcome for each in master.history().allocations] == ["lost", None]
+
+
+def test_a_preempted_trial_saves_and_goes_on_where_it_was(make_master) -> None:
+    master = make_master()
+    master.submit(Experiment("long", "random", {"trials": 1, "epochs": 9}))
+    master.free("a", "cpu")
+    work = master.work("a")
+    assert master.goes_on(work.allocation)
+
+    master.submit(Experiment("urgent", "random", {"trials": 1, "epochs": 1}, priority=1))
+    assert not master.goes_on(work.allocation)
+    master.save(work.allocation, 4, WEIGHTS + 4)
+    master.free("a", "cpu")
+    urgent = master.work("a")
+    master.report(urgent.allocation, 1, 0.5, WEIGHTS)
+    master.free("a", "cpu")
+
+    again = master.work("a")
+    assert (urgent.trial, again.trial, again.epochs, again.target) == (2, 1, 4, 9)
+    assert again.parameters.tolist() == [4, 4]
+
+
+def test_the_page_is_read_only_and_shows_names_as_they_are(make_master) -> None:
+    master = make_master()
+    master.submit(Experiment("<b>&", "random", {"trials": 1, "epochs": 1}))
+    url = f"http://127.0.0.1:{master._pages.server_port}/"
+
+    with urllib.request.urlopen(url) as answer:
+        shown = answer.read().decode()
+    with pytest.raises(urllib.error.HTTPError, match="501"):
+        urllib.request.urlopen(url, data=b"x")
+
+    assert "<td>&lt;b&gt;&amp;/0</td><td>waiting</td>" in shown
+    assert "<b>" not in shown
+
+
+@pytest.mark.slow
+def test_a_browser_shows_states_and_curves_and_nothing_from_elsewhere(
+    make_master, tmp_path
+) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
+    master = make_master()
+    master.submit(ASHA)
+    master.free("slot", "cpu")
+    work = master.work("slot")
+    for epochs, loss in ((1, 2.0), (3, 1.0)):
+        master.report(work.allocation, epochs, loss, WEIGHTS)
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for flag in FLAGS:
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
+
+    service = webdriver.ChromeService(driver)
+    with webdriver.Chrome(options, service) as browser:
+        browser.get(f"http://127.0.0.1:{master._pages.server_port}/")
+
+        assert browser.title == "1 of 3 trials are closed"
+        rows = browser.find_elements("css selector", "tbody tr[class]")
+        assert [row.text.split()[:2] for row in rows] == [
+            ["asha/0", "closed"],
+            ["asha/1", "waiting"],
+            ["asha/2", "waiting"],
+        ]
+        assert rows[0].text.endswith("1 3 1.0 closed")
+        curve = browser.find_element("id", "asha/0")
+        assert curve.get_attribute("points") == "216.7,10.0 630.0,190.0"
+        assert curve.rect["width"] > 400
+        assert curve.rect["height"] > 170
+        loaded = browser.execute_script("return performance.getEntriesByType('resource').length")
+        assert loaded == 0
+        assert browser.get_log("browser") == []
+
+
+FLAGS = """headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking
+disable-component-update disable-sync""".split()
+
+
+def test_a_trial_that_needs_more_slots_than_there_are_is_refused_before_anything_starts() -> None:
+    data = Digits(np.zeros((1, 64)), np.zeros(1, np.int64))
+    wide = Experiment("wide", "asha", {}, slots=3)
+
+    with pytest.raises(ValueError, match="needs 3 slots at once, and pool 'cpu' has 2"):
+        make_program((data, data), [Submission(wide)], [Agent(slots=2), Agent(slots=4, pool="gpu")])
+
+
+def test_checks_refuse_what_is_nearly_right() -> None:
+    values = {"rate": 1.0}
+    trials = [TrialRow(n, "asha", n - 1, values, None, 1, 3, True) for n in (1, 2)]
+    reports = [Report(1, 1, 0.5, 3), Report(2, 1, 0.6, 0), Report(1, 3, 0.4, 0)]
+    allocations = [
+        Allocation(1, 1, ["agent-0.0"], "preempted"),
+        Allocation(2, 2, ["agent-1.0"], "lost"),
+        Allocation(3, 1, ["agent-0.0"], "closed"),
+    ]
+    right = History(trials, reports, allocations, 2)
+    asha = Experiment("asha", "asha", {"trials": 2, "rungs": (1, 3)})
+    curves = {1: [0.5, 0.45, 0.4], 2: [0.6, 0.6, 0.6]}
+    seen = [
+        Sight("agent-0.0", 1, 1, 1),
+        Sight("agent-1.0", 1, 2, 2),
+        Sight("agent-0.0", 1, 0, 0),
+        Sight("agent-0.0", 1, 3, 1),
+    ]
+    claims.check_asha(right, asha)
+    claims.check_bits(right, curves, [1])
+    claims.check_restarts(right, 1)
+    claims.check_budget(right, asha, curves, 1)
+    claims.check_preempted(right, curves)
+    claims.check_slots(seen, right)
+    claims.check_page(page(right), right)
+
+    def with_reports(*changed: Report) -> History:
+        return right._replace(reports=list(changed))
+
+    other = right._replace(trials=[trials[0], trials[1]._replace(epochs=2)])
+    for check in (
+        lambda: claims.check_asha(with_reports(*reports[:1], Report(2, 1, 0.6, 3)), asha),
+        lambda: claims.check_asha(with_reports(reports[1]._replace(target=0)), asha),
+        lambda: claims.check_bits(with_reports(Report(1, 1, np.nextafter(0.5, 1), 3)), curves, [1]),
+        lambda: claims.check_bits(
+            right._replace(trials=[trials[0]._replace(is_closed=False)]), curves, [1]
+        ),
+        lambda: claims.check_restarts(right, 2),
+        lambda: claims.check_budget(right, asha, curves, 0.9),
+        lambda: claims.check_budget(
+            right._replace(trials=[trials[0]._replace(epochs=1), trials[1]]), asha, curves, 1
+        ),
+        lambda: claims.check_preempted(right._replace(allocations=allocations[1:]), curves),
+        lambda: claims.check_preempted(right, {**curves, 1: [0.5, 0.5, 0.5]}),
+        lambda: claims.check_gangs(right, [asha]),
+        lambda: claims.check_slots([seen[0], seen[1], seen[3]], right),
+        lambda: claims.check_slots([*seen, Sight("agent-1.0", 0, 0, 0)], right),
+        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 4, 1)], right),
+        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 2, 2)], right),
+        lambda: claims.check_slots(seen[:3], right),
+        lambda: claims.check_page(page(other), right),
+        lambda: claims.check_page(page(with_reports(*reports[1:])), right),
+    ):
+        with pytest.raises(ArithmeticError, match="it should hold that"):
+            check()
