@@ -47,6 +47,7 @@ def test_importing_launchpad_imports_nothing_heavy() -> None:
         "asyncio",
         "kubernetes",
         "portpicker",
+        "pyspark",
     }
     assert heavy.isdisjoint(modules.split())
 

@@ -1,4 +1,4 @@
-"""The backends that the contract is tried on, and what of it one of them cannot have."""
+"""The backends that the contract is tried on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import pytest
 BACKENDS = os.environ.get(
     "LP_CONTRACT_BACKENDS", "test_mt,test_mp,test_ray,test_spark,test_kubernetes"
 ).split(",")
-
-NOT_ON_SPARK: dict[str, str] = {}
-"""Tests of the contract that cannot apply to Spark, and why: as docs/backends/spark.md says it."""
 
 _SHARED = {"test_ray": "ray_cluster", "test_spark": "spark_context"}
 """The fixtures of clusters that all tests share."""
@@ -31,8 +28,6 @@ def process_launch_type(request: pytest.FixtureRequest) -> str:
 
 def _ready(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
-    if name == "test_spark" and (why := NOT_ON_SPARK.get(request.function.__name__)):
-        pytest.skip(why)
     if name in _SHARED:
         request.getfixturevalue(_SHARED[name])
     return name
