@@ -29,7 +29,7 @@ def main(_: list[str]) -> None:
     training, held_out = digits.load()
     data = training[slice(256)], held_out
     rungs = (1, 3, 9, 27) if QUICK.value else (1, 3, 9, 27, 81)
-    asha = Experiment("asha", "asha", {"trials": 40, "rungs": rungs, "seed": 1})
+    asha = Experiment("asha", "asha", {"trials": 40, "rungs": rungs, "seed": 8})
     random = Experiment("random", "random", {"trials": 4, "epochs": 9}, pool="gpu")
     pbt = Experiment(
         "pbt", "pbt", {"members": 4, "rounds": 4, "epochs": 3}, pool="gpu", priority=20
