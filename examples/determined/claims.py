@@ -128,8 +128,8 @@ def check_slots(seen: Sequence[Sight], history: History) -> None:
     check(
         bool(seen) and not (shared or late or split or strangers),
         "no slot has two trials at once, and no trial runs twice at once, as seen from outside",
-        f"{len(of_allocation)} allocations on {len(holds)} slots, {len(seen)} sights; shared {shared},"
-        f" by an attempt that was over {late}, twice at once {split}, on other slots than logged {strangers}",
+        f"of {len(of_allocation)} allocations on {len(holds)} slots {shared} shared one, {split} a trial,"
+        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log",
     )
 
 
