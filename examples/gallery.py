@@ -148,7 +148,7 @@ EXAMPLES = [
             "bit for bit",
             "preempted save",
             "all its slots",
-            "two trials",
+            "no slot has",
         ),
     ),
     Example(
