@@ -148,7 +148,14 @@ EXAMPLES = [
         "2019, [Determined](https://github.com/determined-ai/determined)",
         "A master gives trials to slots, several to one if need be, and stops those that promise little.",
         "agents, the master",
-        ("ASHA decides", "ASHA finds", "bit for bit", "preempted save", "all its slots", "two trials"),
+        (
+            "ASHA decides",
+            "ASHA finds",
+            "bit for bit",
+            "preempted save",
+            "all its slots",
+            "no slot has",
+        ),
     ),
     Example(
         "horovod",

@@ -10,7 +10,7 @@ from examples._shared.checks import QUICK, done
 from examples.determined import claims
 from examples.determined.agent import Kill
 from examples.determined.experiment import Experiment
-from examples.determined.program import Agent, make_program
+from examples.determined.program import Agent, make_program, pools_of
 from examples.determined.user import Submission
 
 PAGE = flags.DEFINE_string("page", "", "File for the page of trials, as it is at the end.")
@@ -29,7 +29,7 @@ def main(_: list[str]) -> None:
     training, held_out = digits.load()
     data = training[slice(256)], held_out
     rungs = (1, 3, 9, 27) if QUICK.value else (1, 3, 9, 27, 81)
-    asha = Experiment("asha", "asha", {"trials": 40, "rungs": rungs, "seed": 1})
+    asha = Experiment("asha", "asha", {"trials": 40, "rungs": rungs, "seed": 8})
     random = Experiment("random", "random", {"trials": 4, "epochs": 9}, pool="gpu")
     pbt = Experiment(
         "pbt", "pbt", {"members": 4, "rounds": 4, "epochs": 3}, pool="gpu", priority=20
@@ -50,7 +50,7 @@ def main(_: list[str]) -> None:
     claims.check_bits(history, curves, attempts)
     claims.check_restarts(history, len(MASTER_DIES_AT))
     claims.check_preempted(history, curves)
-    claims.check_gangs(history, everything)
+    claims.check_allocations(history, everything, pools_of(AGENTS))
     claims.check_slots(found.seen, history)
     claims.check_page(found.page, history)
     claims.check_budget(history, asha, curves, 0.3)

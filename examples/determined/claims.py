@@ -128,25 +128,28 @@ def check_slots(seen: Sequence[Sight], history: History) -> None:
     check(
         bool(seen) and not (shared or late or split or strangers),
         "no slot has two trials at once, and no trial runs twice at once, as seen from outside",
-        f"{len(of_allocation)} allocations on {len(holds)} slots, {len(seen)} sights; shared {shared},"
-        f" by an attempt that was over {late}, twice at once {split}, on other slots than logged {strangers}",
+        f"of {len(of_allocation)} allocations on {len(holds)} slots {shared} shared one, {split} a trial,"
+        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log",
     )
 
 
-def check_gangs(history: History, experiments: Sequence[Experiment]) -> None:
-    """Trials of several ranks had all of their slots at once; and some have lost a rank, and gone on."""
-    wanted = {experiment.name: experiment.slots for experiment in experiments}
+def check_allocations(
+    history: History, experiments: Sequence[Experiment], pools: Mapping[str, str]
+) -> None:
+    """A trial has what its experiment asks for; and some have lost a rank, and had it again."""
+    asked = {experiment.name: (experiment.pool, experiment.slots) for experiment in experiments}
     names = {trial.n: trial.experiment for trial in history.trials}
-    gangs = [each for each in history.allocations if wanted[names[each.trial]] > 1]
-    full = sum(len(set(each.slots)) == wanted[names[each.trial]] for each in gangs)
-    lost = sum(each.outcome == "lost" for each in gangs)
-    agents = max(
-        (len({slot.partition(".")[0] for slot in each.slots}) for each in gangs), default=0
-    )
+    right, agents, lost = 0, 0, 0
+    for each in history.allocations:
+        pool, n_slots = asked[names[each.trial]]
+        right += len(set(each.slots)) == n_slots and {pools[slot] for slot in each.slots} == {pool}
+        agents = max(agents, len({slot.partition(".")[0] for slot in each.slots}))
+        lost += n_slots > 1 and each.outcome == "lost"
     check(
-        full == len(gangs) > 0 and agents > 1 and lost > 0,
-        "a trial of several ranks has all its slots at once, on more than one agent, and again after a kill",
-        f"{full} of {len(gangs)} allocations, on {agents} agents; {lost} of them have lost a rank",
+        right == len(history.allocations) and agents > 1 and lost > 0,
+        "a trial has all its slots at once, of its pool, on several agents too, and again after a kill",
+        f"{right} of {len(history.allocations)} allocations, on {agents} agents at most; {lost} of several"
+        " slots have lost one",
     )
 
 

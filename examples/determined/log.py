@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 import launchpad as lp
 from examples.determined.algorithm import Hyperparameters
 
+# A commit is in a file then, though not yet on the disk: a kill loses none, a power cut may.
 SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA wal_autocheckpoint = 100;
 CREATE TABLE IF NOT EXISTS master (attempt INTEGER, is_closed INTEGER);
 CREATE TABLE IF NOT EXISTS experiment (n INTEGER PRIMARY KEY, name TEXT UNIQUE, config TEXT);
 CREATE TABLE IF NOT EXISTS trial (n INTEGER PRIMARY KEY, experiment TEXT, number INTEGER,
@@ -81,8 +85,6 @@ class Log:
     def __init__(self, file: Path, attempt: int) -> None:
         self._attempt = attempt
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-        # So a commit is in the file, though not yet on the disk: a kill loses none, a power cut may.
-        self._database.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         self._database.executescript(SCHEMA)
         if not self("SELECT * FROM master"):
             self("INSERT INTO master VALUES (0, 0)")

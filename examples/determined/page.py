@@ -127,5 +127,6 @@ def serve(make_page: Callable[[], str], port: int = 0) -> ThreadingHTTPServer:
             """Nothing: the log is that of trials."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    threading.Thread(target=server.serve_forever, name="pages", daemon=True).start()
+    loop = threading.Thread(target=server.serve_forever, args=(0.1,), name="pages", daemon=True)
+    loop.start()
     return server

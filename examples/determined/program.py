@@ -44,29 +44,33 @@ def make_program(
         data: What trials learn from, and what they are measured on.
         port: Where the master's host shows the page of trials; 0: at any.
     """
+    pools = pools_of(agents)
     for experiment, _ in submissions:
-        has = sum(agent.slots for agent in agents if agent.pool == experiment.pool)
+        has = list(pools.values()).count(experiment.pool)
         if experiment.slots > has:
             raise ValueError(
                 f"a trial of {experiment.name} needs {experiment.slots} slots at once, and pool"
                 f" {experiment.pool!r} has {has}: give it more agents, or the trial fewer slots"
             )
-    n_slots = sum(agent.slots for agent in agents)
     program, policy = lp.Program("determined"), lp.RestartPolicy(max_restarts=10)
     with program.group("master", restart=policy):
         master = program.add_node(lp.CourierNode(Master, master_dies_at, port))
     with program.group("user", serves_until="program"):
-        user = program.add_node(lp.CourierNode(User, master, submissions, n_slots))
-    nodes = [[lp.CourierNode(Slot) for _ in range(agent.slots)] for agent in agents]
-    slots = {
-        f"agent-{i}.{k}": node.create_handle()
-        for i, of_agent in enumerate(nodes)
-        for k, node in enumerate(of_agent)
-    }
+        user = program.add_node(lp.CourierNode(User, master, submissions, len(pools)))
+    nodes = {name: lp.CourierNode(Slot) for name in pools}
+    slots = {name: node.create_handle() for name, node in nodes.items()}
     with program.group("agent", restart=policy):
-        for agent, of_agent in zip(agents, nodes, strict=True):
+        for i, agent in enumerate(agents):
+            of_agent = [nodes[f"agent-{i}.{k}"] for k in range(agent.slots)]
             for k, node in enumerate(of_agent):
                 kills = {} if k else agent.kills
                 node.configure(agent.pool, data, kills, master, user, slots)
             program.add_node(lp.MultiProcessingColocation(of_agent))
     return program
+
+
+def pools_of(agents: Sequence[Agent]) -> dict[str, str]:
+    """Return the pool of each slot, by the name of its worker."""
+    return {
+        f"agent-{i}.{k}": agent.pool for i, agent in enumerate(agents) for k in range(agent.slots)
+    }

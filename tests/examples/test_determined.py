@@ -7,6 +7,7 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ ASHA finds the best of all trials with 30% of their epochs at most
 trials have the losses of undisturbed ones, bit for bit, though agents and the master are killed
 a master that is killed goes on from its log
 trials that are preempted save and go on, and learn the same bits
-a trial of several ranks has all its slots at once, on more than one agent, and again after a kill
+a trial has all its slots at once, of its pool, on several agents too, and again after a kill
 no slot has two trials at once, and no trial runs twice at once, as seen from outside
 the page of trials shows what the log has
 """.strip().splitlines()
@@ -314,12 +315,20 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         Sight("agent-0.0", 1, 0, 0),
         Sight("agent-0.0", 1, 3, 1),
     ]
+    pools = {f"agent-{i}.{k}": "cpu" for i in range(2) for k in range(2)}
+    gang, both = replace(asha, slots=2), ["agent-0.0", "agent-1.0"]
+
+    def on(slots: list[str], outcome: str = "lost") -> History:
+        return right._replace(allocations=[Allocation(1, 1, slots, outcome)])
+
+    whole = on(both)
     claims.check_asha(right, asha)
     claims.check_bits(right, curves, [1])
     claims.check_restarts(right, 1)
     claims.check_budget(right, asha, curves, 1)
     claims.check_preempted(right, curves)
     claims.check_slots(seen, right)
+    claims.check_allocations(whole, [gang], pools)
     claims.check_page(page(right), right)
 
     def with_reports(*changed: Report) -> History:
@@ -340,7 +349,11 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         ),
         lambda: claims.check_preempted(right._replace(allocations=allocations[1:]), curves),
         lambda: claims.check_preempted(right, {**curves, 1: [0.5, 0.5, 0.5]}),
-        lambda: claims.check_gangs(right, [asha]),
+        lambda: claims.check_allocations(right, [asha], pools),
+        lambda: claims.check_allocations(whole, [gang], {**pools, "agent-1.0": "gpu"}),
+        lambda: claims.check_allocations(on(["agent-0.0"]), [gang], pools),
+        lambda: claims.check_allocations(on(["agent-0.0", "agent-0.1"]), [gang], pools),
+        lambda: claims.check_allocations(on(both, "closed"), [gang], pools),
         lambda: claims.check_slots([seen[0], seen[1], seen[3]], right),
         lambda: claims.check_slots([*seen, Sight("agent-1.0", 0, 0, 0)], right),
         lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 4, 1)], right),
