@@ -136,6 +136,21 @@ EXAMPLES = [
         ),
     ),
     Example(
+        "tf_on_spark",
+        ("star", "fan"),
+        "2017, [Yang et al.](https://github.com/yahoo/TensorFlowOnSpark)",
+        "Nodes find each other by reservation; feeders push rows into workers' queues, or these read them.",
+        "workers, a feeder",
+        (
+            "once per epoch",
+            "rows wait",
+            "rows pushed: of",
+            "have had enough",
+            "one result",
+            "absent",
+        ),
+    ),
+    Example(
         "horovod",
         ("gang",),
         "2018, [Sergeev and Del Balso](https://arxiv.org/abs/1802.05799); "

@@ -1,6 +1,6 @@
 """A feeder: what a Spark task does with partitions, and with the results that come back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from time import time
@@ -38,11 +38,7 @@ def feed(
     queue: lp.Queue[Row] = cluster["worker"][job.worker_of(me.replica_index)]
     own = range(me.replica_index, len(job.partitions), job.feeders)
     tasks = list(product(range(job.epochs), own))
-    collecting = [
-        ThreadPoolExecutor(1).submit(collect, replies[i])
-        for i in range(len(replies))
-        if i == me.replica_index
-    ]
+    collecting = ThreadPoolExecutor(1).submit(collect, replies[me.replica_index] if replies else ())
     n_rows, told_at = 0, None
     with queue.producer():
         for number in range(me.load(default=0), len(tasks)):
@@ -54,8 +50,7 @@ def feed(
                 told_at = time()
                 break
             me.save(number + 1)  # started again, it begins with the partition that it was at
-    results = collecting[0].result() if collecting else {}
-    return Fed(n_rows, told_at, results, me.attempt)
+    return Fed(n_rows, told_at, collecting.result(), me.attempt)
 
 
 def dying(given: Iterator[Row], number: int, job: Job) -> Iterator[Row]:
@@ -68,7 +63,7 @@ def dying(given: Iterator[Row], number: int, job: Job) -> Iterator[Row]:
         yield row
 
 
-def collect(replies: lp.Queue[tuple[Id, Any]]) -> Results:
+def collect(replies: Iterable[tuple[Id, Any]]) -> Results:
     """Return the results of this feeder's rows, until all workers have closed."""
     results: Results = {}
     for (_, partition, position), result in replies:
