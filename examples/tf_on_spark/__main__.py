@@ -22,7 +22,7 @@ def main(_: list[str]) -> None:
     examples, held_out = digits.load()
     partitions = [examples[i::PARTITIONS] for i in range(PARTITIONS)]
     args = Args(WIDTHS, networks.first_parameters(WIDTHS))
-    job = Job(args, partitions, epochs=6 if QUICK.value else 12)
+    job = Job(args, partitions, epochs=4 if QUICK.value else 12)
 
     pushed = run(replace(job, faults=Faults(kill_at=20)))
     claims.check_once(pushed)

@@ -36,7 +36,7 @@ class Args:
     widths: tuple[int, ...]
     parameters: Array
     batch_size: int = 24
-    learning_rate: float = 0.5
+    learning_rate: float = 0.3
     enough_at: int | None = None
     worker: int = 0
     ps: ParameterServer | None = None
