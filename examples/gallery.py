@@ -138,7 +138,7 @@ EXAMPLES = [
     Example(
         "tf_on_spark",
         ("star", "fan"),
-        "2017, [Yang et al.](https://github.com/yahoo/TensorFlowOnSpark)",
+        "2017, [Yahoo](https://github.com/yahoo/TensorFlowOnSpark)",
         "Nodes find each other by reservation; feeders push rows into workers' queues, or these read them.",
         "workers, a feeder",
         (

@@ -1,8 +1,8 @@
 """A feeder: what a Spark task does with partitions, and with the results that come back."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
+from itertools import islice, product
 from time import time
 from typing import Any, NamedTuple
 
@@ -19,11 +19,9 @@ class Fed(NamedTuple):
     """What a feeder returns.
 
     Attributes:
-        n_rows: How many rows it has put into its worker's queue.
-        told_at: When it was told that this had enough, if it did not come to its end before.
+        told_at: When it was told that its worker had enough, if it did not come to its end before.
     """
 
-    n_rows: int
     told_at: float | None
     results: Results
     attempt: int
@@ -39,28 +37,20 @@ def feed(
     own = range(me.replica_index, len(job.partitions), job.feeders)
     tasks = list(product(range(job.epochs), own))
     collecting = ThreadPoolExecutor(1).submit(collect, replies[me.replica_index] if replies else ())
-    n_rows, told_at = 0, None
+    told_at = None
     with queue.producer():
         for number in range(me.load(default=0), len(tasks)):
             epoch, partition = tasks[number]
             given = rows(epoch, partition, job.partitions[partition])
-            n_put = queue.put_from(dying(given, number, job))
-            n_rows += n_put
-            if n_put < len(job.partitions[partition]):
+            victim = (0, 1, 1) if job.faults.kill_at else None
+            if (me.replica_index, number, me.attempt) == victim:
+                queue.put_many(islice(given, 100))
+                lp.testing.crash()
+            if queue.put_from(given) < len(job.partitions[partition]):
                 told_at = time()
                 break
             me.save(number + 1)  # started again, it begins with the partition that it was at
-    return Fed(n_rows, told_at, collecting.result(), me.attempt)
-
-
-def dying(given: Iterator[Row], number: int, job: Job) -> Iterator[Row]:
-    """Give these rows; the first feeder may be to die in the middle of its second partition."""
-    me = lp.current()
-    dies = job.faults.kill_at is not None and (me.replica_index, number, me.attempt) == (0, 1, 1)
-    for row in given:
-        if dies and row.id[2] == 100:
-            lp.testing.crash()
-        yield row
+    return Fed(told_at, collecting.result(), me.attempt)
 
 
 def collect(replies: Iterable[tuple[Id, Any]]) -> Results:

@@ -194,8 +194,8 @@ def test_check_refuses_a_row_that_is_in_the_model_twice_and_one_that_is_missing(
 def test_check_refuses_results_in_another_order() -> None:
     job = replace(JOB, main_fun=infer)
     results = {number: [(i, 0) for i in range(5)] for number in range(2)}
-    claims.check_inferred(Ran(job, [], [Fed(10, None, results, 1)]))
+    claims.check_inferred(Ran(job, [], [Fed(None, results, 1)]))
 
     swapped = {**results, 1: [results[1][1], results[1][0], *results[1][2:]]}
     with pytest.raises(ArithmeticError, match="in the order of the partition's rows"):
-        claims.check_inferred(Ran(job, [], [Fed(10, None, swapped, 1)]))
+        claims.check_inferred(Ran(job, [], [Fed(None, swapped, 1)]))
