@@ -143,7 +143,7 @@ EXAMPLES = [
     ),
     Example(
         "determined",
-        ("star", "gang"),
+        ("pool",),
         "2018, [Li et al.](https://arxiv.org/abs/1810.05934); "
         "2019, [Determined](https://github.com/determined-ai/determined)",
         "A master gives trials to slots, several to one if need be, and stops those that promise little.",
@@ -155,6 +155,21 @@ EXAMPLES = [
             "preempted save",
             "all its slots",
             "no slot has",
+        ),
+    ),
+    Example(
+        "tf_on_spark",
+        ("feed",),
+        "2017, [Yahoo](https://github.com/yahoo/TensorFlowOnSpark)",
+        "Nodes find each other by reservation; feeders push rows into workers' queues, or these read them.",
+        "workers, a feeder",
+        (
+            "once per epoch",
+            "rows wait",
+            "rows pushed: of",
+            "have had enough",
+            "one result",
+            "absent",
         ),
     ),
     Example(

@@ -79,6 +79,10 @@ class ShardState(Generic[Value]):
             return []
         return [self._given.pop(i) for i in range(len(self.applied))]
 
+    def withdraw(self, worker: int) -> None:
+        """With the lock: what this worker has given, and not all have, is not used: it will give anew."""
+        self._given.pop(worker, None)
+
     def get(self, worker: int) -> Value:
         """Return a copy of the value, of which this worker makes its next update."""
         with self.changed:

@@ -28,8 +28,8 @@ def partitions(rdd: Any) -> list[Digits]:
     return [Digits(images, np.array(labels)) for images, labels in collected]
 
 
-def through_spark(lists: Sequence[Digits]) -> list[Digits]:
-    """Return what comes out of an RDD whose partitions have the rows of these."""
+def session() -> Any:
+    """Return a session of Spark on this machine, to be closed at the end of a `with`."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -37,7 +37,12 @@ def through_spark(lists: Sequence[Digits]) -> list[Digits]:
             "--spark needs pyspark: pip install 'launchpad[spark]', and Java"
         ) from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with SparkSession.builder.config(map=SETTINGS).getOrCreate() as session:
-        context = session.sparkContext
+    return SparkSession.builder.config(map=SETTINGS).getOrCreate()
+
+
+def through_spark(lists: Sequence[Digits]) -> list[Digits]:
+    """Return what comes out of an RDD whose partitions have the rows of these."""
+    with session() as spark:
+        context = spark.sparkContext
         pairs = [zip(digits.images, digits.labels.tolist(), strict=True) for digits in lists]
         return partitions(context.union([context.parallelize(list(part), 1) for part in pairs]))

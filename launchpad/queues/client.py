@@ -191,13 +191,24 @@ class Queue(Generic[T]):
         """
         return self.get_many(1, timeout_s)[0]
 
-    def get_many(self, n: int, timeout_s: float | None = None) -> list[T]:
-        """Takes what is there, 1 to n items; waits while there is none. As `get` otherwise."""
-        if n < 1:
-            raise ValueError(f"get_many takes at least one item, got {n!r}")
+    def get_many(self, n: int, timeout_s: float | None = None, *, at_least: int = 1) -> list[T]:
+        """Takes what is there, `at_least` to n items; waits while there are fewer. As `get` otherwise.
+
+        Example:
+            batch = queue.get_many(32, at_least=32)  # whole batches, and a smaller one at the end
+
+        Args:
+            at_least: Fewer come only at the end; not those whose time was up, which the next call gives.
+        """
+        if not 1 <= at_least <= n:
+            raise ValueError(
+                f"get_many takes at least one item, and n at most, got n={n!r}, at_least={at_least!r}"
+            )
         try:
             session = self._session(timeout_s)
             is_there = bool(session.chunk) or self._fetch(session, n, timeout_s)
+            if is_there and at_least > 1:
+                self._fill(session, n, at_least, timeout_s)
         except DeadlineExceeded as late:
             if timeout_s is None:  # the deadline of the call that this thread answers
                 raise
@@ -301,6 +312,25 @@ class Queue(Generic[T]):
                 return bool(items)
             if state == EMPTY and deadline is not None and session.since >= deadline:
                 raise QueueEmpty(f"{self} had no item within {timeout_s:g} s")
+
+    def _fill(
+        self, session: ConsumerSession, n: int, at_least: int, timeout_s: float | None
+    ) -> None:
+        """Takes more, up to n, and keeps all that is in hand; fewer than `at_least` at the end."""
+        deadline = _deadline(timeout_s)
+        self._finish(session, deadline)
+        while len(session.chunk) < at_least:
+            kept = session.unsettled = 0, session.given + len(session.chunk)
+            more = n - len(session.chunk)
+            state, items = self._request(session, "get", deadline, more, *kept)
+            session.unsettled = None
+            session.chunk.extend(items)
+            if state == ENDED:
+                return
+            if state == EMPTY and deadline is not None and time.monotonic() >= deadline:
+                raise QueueEmpty(
+                    f"{self} had {len(session.chunk)} items within {timeout_s:g} s, not {at_least}"
+                )
 
     def _acknowledge(self, session: ConsumerSession) -> None:
         self._finish(session)

@@ -289,16 +289,21 @@ class QueueContents:
         """Whether nothing will come for this consumer any more.
 
         What others have in hand may come back, as long as it is not acknowledged: other workers, and an
-        attempt of this one of which the queue is about to be told that it has ended.
+        attempt of this one of which the queue is about to be told that it has ended. It does not wait for
+        that if it has kept something in hand itself: others may wait for this.
         """
         if self.is_cancelled:
             return True
         if self.producers is None or len(self._closed) < self.producers or self.n_waiting:
             return False
         own = session.worker, session.attempt
-        return not self.redeliver or not any(
-            each.in_hand and each.attempt and (each.worker, each.attempt) != own
-            for each in self.sessions.values()
+        return (
+            not self.redeliver
+            or bool(session.in_hand)
+            or not any(
+                each.in_hand and each.attempt and (each.worker, each.attempt) != own
+                for each in self.sessions.values()
+            )
         )
 
     def stats(self) -> QueueStats:

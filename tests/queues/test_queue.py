@@ -19,7 +19,7 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.queues.client import Queue
-from launchpad.queues.contents import QueueContents
+from launchpad.queues.contents import QueueContents, QueueSession
 from launchpad.queues.node import METHODS
 from launchpad.queues.packing import pack
 from launchpad.queues.server import QueueServer
@@ -112,6 +112,54 @@ def test_a_full_and_an_empty_queue_say_so_by_errors_that_the_standard_library_ha
         rows.get(timeout_s=0)
     assert isinstance(empty.value, stdlib.Empty)
     assert isinstance(empty.value, TimeoutError)
+
+
+def test_a_whole_batch_is_waited_for_and_nothing_of_it_is_acknowledged_before_the_next(
+    rows: Queue[Any], served: Served
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        batch = pool.submit(rows.get_many, MAXSIZE + 3, 60, at_least=MAXSIZE + 3)
+        for number in range(MAXSIZE + 4):
+            rows.put(number)
+        assert batch.result(60) == list(range(MAXSIZE + 3))
+        assert rows.stats().in_hand == MAXSIZE + 3
+
+        last = pool.submit(rows.get_many, 2, 60, at_least=2)
+        until(lambda: served.queue._getters)
+        assert rows.stats().in_hand == 1
+        rows.close()
+        assert last.result(60) == [MAXSIZE + 3]
+
+
+def test_two_that_wait_for_whole_batches_do_not_wait_for_each_other_at_the_end(
+    rows: Queue[Any], served: Served
+) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        served.contents.sessions["other"] = other = QueueSession("other-0", 1)
+        served.contents.put(other, [pack(0)])
+        served.contents.take(other, 1)
+        batch = pool.submit(rows.get_many, 2, 60, at_least=2)
+        rows.put(1)
+        until(lambda: rows.stats().in_hand == 2)
+        rows.close()
+
+        assert batch.result(60) == [1]
+
+
+def test_what_came_of_a_batch_in_time_or_unnoticed_is_in_the_next(
+    rows: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.put_many([1, 2])
+    with pytest.raises(lp.QueueEmpty, match=r"had 2 items within 0 s, not 4"):
+        rows.get_many(4, timeout_s=0, at_least=4)
+    rows.put(3)
+    with answer_is_missed(rows, monkeypatch):
+        rows.get_many(4, at_least=4)
+    rows.put(4)
+
+    assert rows.get_many(4, at_least=4) == [1, 2, 3, 4]
+    rows.acknowledge()
+    assert rows.stats().handled == 4
 
 
 def test_those_that_wait_get_what_comes(rows: Queue[Any]) -> None:

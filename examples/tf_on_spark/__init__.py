@@ -1,0 +1,1 @@
+"""TensorFlowOnSpark: nodes that find each other by reservation, and feeders that push rows to workers."""
