@@ -1,0 +1,96 @@
+"""Plays by the newest variables as if it were for real, until they are good."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from examples.acme.algorithm import Actor, EnvironmentLoop, Variables, mean_return
+from examples.acme.variable_client import Age, VariableClient, VariableSource
+
+EPISODES, SEED = 20, 1_000_000
+
+
+class Counter(Protocol):
+    """What lp.Counter can do, as far as it is needed."""
+
+    def increment(self, **by: float) -> dict[str, float]: ...
+
+    def get_counts(self) -> Mapping[str, float]: ...
+
+
+class Evaluation(NamedTuple):
+    """A point of the curve: the mean return of variables, and what had been counted before."""
+
+    step: int
+    mean_return: float
+    counts: dict[str, float]
+
+
+class Evaluated(NamedTuple):
+    """What the evaluator has found.
+
+    Attributes:
+        variables: Those of the last evaluation.
+        experience: What the replay says of itself.
+    """
+
+    variables: Variables
+    curve: list[Evaluation]
+    age: Age
+    experience: Any
+
+
+class Evaluator:
+    """Evaluates the newest variables, again and again.
+
+    Args:
+        make_actor: The agent's way to act for real, of variables.
+        wanted: A mean return that is good.
+        least_step: Of the learner, before which it does not end.
+        limit: After so many steps of all actors it ends in any case.
+    """
+
+    def __init__(
+        self,
+        make_actor: Callable[[VariableClient], Actor],
+        source: VariableSource,
+        counter: Counter,
+        experience: Any,
+        wanted: float,
+        least_step: int,
+        limit: int,
+    ) -> None:
+        self._variables, self._counter = VariableClient(source, 1), counter
+        self._loop = EnvironmentLoop(make_actor(self._variables), SEED)
+        self._experience = experience
+        self._wanted, self._least_step, self._limit = wanted, least_step, limit
+        self.curve: list[Evaluation] = []
+        self._best = 0.0
+
+    def run(self) -> Evaluated:
+        while True:
+            self.evaluate()
+            if self.is_done():
+                return self.result()
+            self._variables.wait_for_newer()
+
+    def evaluate(self) -> None:
+        self._variables.take()
+        counts = dict(self._counter.get_counts())
+        mean = mean_return(self._loop, EPISODES, self._wanted)
+        self.curve.append(Evaluation(self._variables.newest.step, mean, counts))
+        if mean > self._best:
+            self._best = mean
+            shown = (f"{number:.0f} {name.replace('_', ' ')}" for name, number in counts.items())
+            print(f"mean return {mean:.1f} after {', '.join(shown)}", flush=True)
+
+    def is_done(self) -> bool:
+        if not self.curve:
+            return False
+        step, mean, counts = self.curve[-1]
+        is_good = mean >= self._wanted and step > self._least_step
+        return is_good or counts.get("actor_steps", 0) > self._limit
+
+    def result(self) -> Evaluated:
+        return Evaluated(
+            self._variables.newest, self.curve, self._variables.age, self._experience.info()
+        )
