@@ -16,7 +16,6 @@ class ActingLoop:
 
     Args:
         make_actor: Of its variables, where its experience goes, and the seed.
-        period: After so many steps it takes newer variables.
     """
 
     def __init__(
@@ -26,9 +25,8 @@ class ActingLoop:
         experience: Any,
         counter: lp.Counter,
         seed: int,
-        period: int,
     ) -> None:
-        self._variables, self._counter = VariableClient(source, period), counter
+        self._variables, self._counter = VariableClient(source), counter
         self._loop = EnvironmentLoop(make_actor(self._variables, experience, seed), seed)
 
     def run(self) -> Age:

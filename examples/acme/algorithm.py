@@ -3,7 +3,7 @@
     environment ◀──action── actor ──observe──▶ experience ──▶ learner
          └──observation──────▶ ▲◀───────────variables───────────┘
 
-An agent is an actor and a learner (dqn.py, impala.py). In one process `Agent` makes one actor of both, which
+An agent is an actor and a learner (dqn.py, impala.py). In one process `LearningActor` makes one actor of both, which
 learns in its `update`; spread, each is in a worker of its own (program.py). Neither knows which it is.
 """
 
@@ -64,7 +64,7 @@ class Learner(Protocol):
         """Go on from there."""
 
 
-class Agent:
+class LearningActor:
     """An actor and its learner as one actor: the agent in one process."""
 
     def __init__(self, actor: Actor, learner: Learner, can_learn: Callable[[], bool]) -> None:
@@ -102,6 +102,8 @@ class EnvironmentLoop:
 def mean_return(loop: EnvironmentLoop, episodes: int, wanted: float = 0.0) -> float:
     """Return that of so many episodes, or of the first ones, if the mean of all is below `wanted` anyway."""
     returns: list[int] = []
-    while len(returns) < episodes and sum(500 - each for each in returns) <= episodes * (500 - wanted):
+    while len(returns) < episodes and sum(500 - each for each in returns) <= episodes * (
+        500 - wanted
+    ):
         returns.append(loop.run_episode())
     return float(np.mean(returns))

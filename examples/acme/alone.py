@@ -1,9 +1,8 @@
 """The same agent in this process: an actor that learns in between, and no graph."""
 
-from examples.acme.algorithm import Agent, EnvironmentLoop
-from examples.acme.dqn import DQNActor, DQNLearner, GreedyActor
+from examples.acme.algorithm import EnvironmentLoop, LearningActor
+from examples.acme.builders import Builder
 from examples.acme.evaluator import Evaluated, Evaluator
-from examples.acme.replay import LocalReplay
 from examples.acme.variable_client import VariableClient
 
 EVALUATE_EVERY = 50
@@ -24,16 +23,18 @@ class LocalCounter:
         return self._counts
 
 
-def run_alone(seed: int, wanted: float, limit: int) -> Evaluated:
-    replay, counter = LocalReplay(seed), LocalCounter()
-    learner = DQNLearner(replay, seed)
-    actor = DQNActor(VariableClient(learner, 50), replay, seed)
-    loop = EnvironmentLoop(Agent(actor, learner, replay.can_sample), seed)
-    evaluator = Evaluator(GreedyActor, learner, counter, replay, wanted, 0, limit)
+def run_alone(builder: Builder, seed: int, wanted: float, limit: int) -> Evaluated:
+    """Train, and evaluate now and then."""
+    experience, counter = builder.make_local(seed), LocalCounter()
+    learner = builder.make_learner(experience, seed)
+    actor = builder.make_actor(VariableClient(learner), experience, seed)
+    loop = EnvironmentLoop(LearningActor(actor, learner, experience.can_sample), seed)
+    evaluator = Evaluator(learner, counter, wanted, limit)
     evaluated_at = 0
     while not evaluator.is_done():
         counter.increment(actor_steps=loop.run_episode(), episodes=1)
-        if learner.steps >= evaluated_at + EVALUATE_EVERY:
-            evaluated_at = learner.steps
+        step = learner.get_variables().step
+        if step >= evaluated_at + EVALUATE_EVERY:
+            evaluated_at = step
             evaluator.evaluate()
     return evaluator.result()

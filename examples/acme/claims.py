@@ -3,15 +3,21 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
 import launchpad as lp
 from examples._shared.checks import check
 from examples.acme.algorithm import EnvironmentLoop, mean_return
-from examples.acme.dqn import GreedyActor
+from examples.acme.builders import QUEUE_SIZE
 from examples.acme.evaluator import Evaluated
 from examples.acme.learner import SAVE_EVERY, Begun
+from examples.acme.oracle import vtrace_by_definition
+from examples.acme.policy import GreedyActor
+from examples.acme.replay import ERROR_BUFFER, MIN_SIZE, SAMPLES_PER_INSERT
 from examples.acme.variable_client import STALE_S, Age
+from examples.acme.vtrace import vtrace
 
-FRESH_EPISODES, FRESH_SEED, SOLVED = 100, 2_000_000, 475.0  # gymnasium calls it solved from there
+FRESH_EPISODES, FRESH_SEED, SOLVED = 30, 2_000_000, 475.0  # gymnasium calls it solved from there
 
 
 def check_solved(how: str, runs: Sequence[Evaluated]) -> None:
@@ -26,25 +32,38 @@ def check_solved(how: str, runs: Sequence[Evaluated]) -> None:
     )
 
 
-def check_ratio(table: lp.replay.TableInfo, samples_per_insert: float) -> None:
-    """What the table itself has noted after each insert and each sample."""
-    middle = (table.min_diff + table.max_diff) / 2
+def check_ratio(tables: Sequence[lp.replay.TableInfo]) -> None:
+    """What tables have noted after each insert and each sample."""
+    offset, buffer = SAMPLES_PER_INSERT * MIN_SIZE, ERROR_BUFFER
+    lowest = min(table.lowest_diff for table in tables) - offset
+    highest = max(table.highest_diff for table in tables) - offset
     check(
-        table.min_diff <= table.lowest_diff and table.highest_diff <= table.max_diff,
-        f"each transition is sampled {samples_per_insert:g} times on average, to"
-        f" ±{table.max_diff - middle:g} samples at every moment",
-        f"{table.lowest_diff - middle:+g} to {table.highest_diff - middle:+g},"
-        f" in {table.inserts} inserts and {table.samples} samples",
+        -buffer <= lowest and highest <= buffer,
+        f"a transition is sampled {SAMPLES_PER_INSERT:g} times on average: at every moment to ±{buffer} samples",
+        f"{lowest:+.0f} to {highest:+.0f}, in {sum(table.inserts for table in tables)} inserts and"
+        f" {sum(table.samples for table in tables)} samples",
     )
 
 
-def check_age(ages: Sequence[Age]) -> None:
-    """By one clock: the workers are on one host."""
+def check_queue(queues: Sequence[lp.QueueStats]) -> None:
+    """No unroll is lost, and actors wait where the learner is slower."""
+    put, handled = sum(each.put for each in queues), sum(each.handled for each in queues)
+    left = sum(each.waiting + each.in_hand for each in queues)
+    most = max(each.most_waiting for each in queues)
+    check(
+        put == handled + left and most <= QUEUE_SIZE,
+        f"each unroll is learned from once, and {QUEUE_SIZE} wait at most",
+        f"{put} = {handled} + {left} on the way; {most} have waited",
+    )
+
+
+def check_age(name: str, ages: Sequence[Age]) -> None:
+    """By one clock: all workers are on one host."""
     oldest, times = max(age.seconds for age in ages), sum(age.times for age in ages)
     check(
         oldest <= STALE_S and all(age.is_monotone for age in ages),
-        f"variables are {STALE_S:g} s old at most when an actor asks, and never older than those before",
-        f"{oldest:.2f} s in {times} times; {max(age.steps for age in ages)} steps behind at most",
+        f"{name}: variables are {STALE_S:g} s old at most when an actor asks, and never older than those before",
+        f"{oldest:.2f} s, of {times}; those before were {max(age.steps for age in ages)} steps behind at most",
     )
 
 
@@ -60,4 +79,22 @@ def check_killed(begun: Sequence[Begun], crashes: Sequence[int], run: Evaluated)
         f"a learner that is killed {len(crashes)} times goes on from what it has saved, and no count decreases",
         f"killed after steps {list(crashes)}, went on from {[each.step for each in begun[1:]]}, ended with"
         f" {run.curve[-1].counts['learner_steps']:.0f} counted",
+    )
+
+
+def check_vtrace(cases: int = 100) -> None:
+    """On random unrolls, some of which end with the episode."""
+    rng, difference = np.random.default_rng(0), 0.0
+    for n in rng.integers(1, 33, cases):
+        discounts = 0.99 * (rng.random(n) > 0.1)
+        values, rewards, ratios = rng.normal(size=n + 1), rng.normal(size=n), rng.lognormal(size=n)
+        found = vtrace(values, rewards, discounts, ratios)
+        defined = vtrace_by_definition(values, rewards, discounts, ratios)
+        difference = max(
+            difference, *(float(np.abs(a - b).max()) for a, b in zip(found, defined, strict=True))
+        )
+    check(
+        difference <= 1e-12,
+        "V-trace from the last step to the first gives the sums of its definition, to 1e-12",
+        f"largest difference {difference:.0e}, of {cases} unrolls",
     )

@@ -11,13 +11,12 @@ import numpy as np
 from examples._shared import networks
 from examples._shared.digits import Array
 from examples.acme.adam import Adam
-from examples.acme.algorithm import HasValues, Variables
+from examples.acme.algorithm import Variables
+from examples.acme.policy import SCALE, WIDTHS, Scores
 from examples.acme.variable_client import VariableClient
 
-WIDTHS = (4, 64, 2)
-SCALE = np.array([1.2, 1.25, 0.105, 1.25])  # of observations
 DISCOUNT, N_STEPS, EPSILON, RANDOM_STEPS = 0.99, 3, 0.1, 1000
-BATCH_SIZE, RATE, TARGET_PERIOD = 64, 1e-3, 100
+BATCH_SIZE, RATE, TARGET_PERIOD, PERIOD = 64, 1e-3, 100, 50
 
 
 class Writer(Protocol):
@@ -62,7 +61,10 @@ class DQNLearner:
         return Variables(self.online, self.steps, time.monotonic())
 
     def step(self) -> None:
-        batch, rows = self._replay.sample_batch("transitions", BATCH_SIZE).data, np.arange(BATCH_SIZE)
+        batch, rows = (
+            self._replay.sample_batch("transitions", BATCH_SIZE).data,
+            np.arange(BATCH_SIZE),
+        )
         after = batch.next_observation
         best = q_values(self.online, after)[-1].argmax(axis=1)
         future = DISCOUNT * batch.discount * q_values(self.target, after)[-1][rows, best]
@@ -83,41 +85,19 @@ class DQNLearner:
         self.steps, self.online, self.target, self._adam.state = saved
 
 
-class GreedyActor:
-    """Does what the network holds best, and tells nobody: for evaluation."""
-
-    def __init__(self, variables: HasValues) -> None:
-        self._variables = variables
-
-    def select_action(self, observation: Array) -> int:
-        return int(q_values(self._variables.values, observation)[-1].argmax())
-
-    def observe_first(self, observation: Array) -> None:
-        """Needs none of it."""
-
-    def observe(
-        self, action: int, reward: float, observation: Array, discount: float, is_last: bool
-    ) -> None:
-        """Needs none of it."""
-
-    def update(self) -> None:
-        """Keeps to one policy; the evaluator updates the variables."""
-
-
 class DQNActor:
     """Acts at random now and then, and at first."""
 
     def __init__(self, variables: VariableClient, replay: Replay, seed: int) -> None:
-        self._greedy, self._variables = GreedyActor(variables), variables
+        self._variables, self._scores = variables, Scores(variables)
         self._writer = replay.n_step_writer("transitions", N_STEPS, DISCOUNT)
         self._rng, self._n_steps = np.random.default_rng(seed), 0
         self.observe_first = self._writer.add_first
 
     def select_action(self, observation: Array) -> int:
-        self._n_steps += 1
         if self._rng.random() < max(EPSILON, 1 - self._n_steps / RANDOM_STEPS):
             return int(self._rng.integers(2))
-        return self._greedy.select_action(observation)
+        return int(self._scores(observation).argmax())
 
     def observe(
         self, action: int, reward: float, observation: Array, discount: float, is_last: bool
@@ -125,4 +105,6 @@ class DQNActor:
         self._writer.add(action, reward, observation, discount, is_last)
 
     def update(self) -> None:
-        self._variables.update()
+        self._n_steps += 1
+        if self._n_steps % PERIOD == 0:
+            self._variables.take()

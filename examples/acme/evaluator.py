@@ -1,12 +1,13 @@
 """Plays by the newest variables as if it were for real, until they are good."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
-from examples.acme.algorithm import Actor, EnvironmentLoop, Variables, mean_return
+from examples.acme.algorithm import EnvironmentLoop, Variables, mean_return
+from examples.acme.policy import GreedyActor
 from examples.acme.variable_client import Age, VariableClient, VariableSource
 
-EPISODES, SEED = 20, 1_000_000
+EPISODES, SEED = 40, 1_000_000
 
 
 class Counter(Protocol):
@@ -30,20 +31,17 @@ class Evaluated(NamedTuple):
 
     Attributes:
         variables: Those of the last evaluation.
-        experience: What the replay says of itself.
     """
 
     variables: Variables
     curve: list[Evaluation]
     age: Age
-    experience: Any
 
 
 class Evaluator:
     """Evaluates the newest variables, again and again.
 
     Args:
-        make_actor: The agent's way to act for real, of variables.
         wanted: A mean return that is good.
         least_step: Of the learner, before which it does not end.
         limit: After so many steps of all actors it ends in any case.
@@ -51,17 +49,14 @@ class Evaluator:
 
     def __init__(
         self,
-        make_actor: Callable[[VariableClient], Actor],
         source: VariableSource,
         counter: Counter,
-        experience: Any,
         wanted: float,
-        least_step: int,
         limit: int,
+        least_step: int = 0,
     ) -> None:
-        self._variables, self._counter = VariableClient(source, 1), counter
-        self._loop = EnvironmentLoop(make_actor(self._variables), SEED)
-        self._experience = experience
+        self._variables, self._counter = VariableClient(source), counter
+        self._loop = EnvironmentLoop(GreedyActor(self._variables), SEED)
         self._wanted, self._least_step, self._limit = wanted, least_step, limit
         self.curve: list[Evaluation] = []
         self._best = 0.0
@@ -91,6 +86,4 @@ class Evaluator:
         return is_good or counts.get("actor_steps", 0) > self._limit
 
     def result(self) -> Evaluated:
-        return Evaluated(
-            self._variables.newest, self.curve, self._variables.age, self._experience.info()
-        )
+        return Evaluated(self._variables.newest, self.curve, self._variables.age)

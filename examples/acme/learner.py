@@ -34,7 +34,11 @@ class SavedLearner:
         counter: lp.Counter,
         crashes: tuple[int, ...] = (),
     ) -> None:
-        self._learner, self._counter, self._crashes = make_learner(experience, seed), counter, crashes
+        self._learner, self._counter, self._crashes = (
+            make_learner(experience, seed),
+            counter,
+            crashes,
+        )
         self._begun: list[Begun] = []
         if lp.current().is_resumed:
             saved, self._begun = lp.current().load()

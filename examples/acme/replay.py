@@ -33,9 +33,7 @@ class LocalReplay:
         sampled = [self._table.sample() for _ in range(num_samples)]
         columns = map(np.array, zip(*(each.data for each in sampled), strict=True))
         info = map(np.array, zip(*(each[:5] for each in sampled), strict=True))
-        return lp.replay.ReplaySample(
-            lp.replay.SampleInfo(*info), lp.replay.Transition(*columns)
-        )
+        return lp.replay.ReplaySample(lp.replay.SampleInfo(*info), lp.replay.Transition(*columns))
 
     def can_sample(self) -> bool:
         """Whether the limiter lets a batch through."""

@@ -1,4 +1,4 @@
-"""VariableClient: an actor's copy of the learner's variables, taken anew every so many steps."""
+"""VariableClient: a copy of the learner's variables, and how old it got."""
 
 import time
 from typing import NamedTuple, Protocol
@@ -17,12 +17,12 @@ class VariableSource(Protocol):
 
 
 class Age(NamedTuple):
-    """How old the variables of an actor were at most.
+    """How old variables were at most.
 
     Attributes:
-        seconds: From when the learner gave them to when the actor asked.
-        steps: How many the learner was ahead when the actor asked again.
-        times: How often it asked.
+        seconds: From when the learner gave them to when they were asked for.
+        steps: How many the learner was ahead when newer ones came.
+        times: How often they were asked for.
         is_monotone: Whether none were of an earlier step than those before.
     """
 
@@ -33,20 +33,15 @@ class Age(NamedTuple):
 
 
 class VariableClient:
-    """Asks for variables in each `period`-th call of `update`, and notes how old they are."""
+    """Has the variables that it was given last; `take` asks for newer ones."""
 
-    def __init__(self, source: VariableSource, period: int) -> None:
-        self._source, self._period, self._n_calls, self.age = source, period, 0, Age()
+    def __init__(self, source: VariableSource) -> None:
+        self._source, self.age = source, Age()
         self.newest = source.get_variables()
 
     @property
     def values(self) -> Array:
         return self.newest.values
-
-    def update(self) -> None:
-        self._n_calls += 1
-        if self._n_calls % self._period == 0:
-            self.take()
 
     def take(self) -> None:
         """Take the newest there are; while these are stale, wait."""
@@ -71,8 +66,8 @@ class VariableClient:
     def _ask(self) -> tuple[float, Variables]:
         """Return when it asked, and the answer.
 
-        It is not older than STALE_S by the time that it leaves the cacher: so it was not when asked for,
-        however long it travelled.
+        That was not older than STALE_S when it left the cacher: so it was not when asked for, however long
+        it has travelled.
         """
         while True:
             asked_at = time.monotonic()
