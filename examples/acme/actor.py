@@ -1,11 +1,11 @@
 """An actor in a worker of its own."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import launchpad as lp
 from examples.acme.algorithm import Actor, EnvironmentLoop
+from examples.acme.stopping import until_stopped
 from examples.acme.variable_client import Age, VariableClient, VariableSource
 
 MakeActor = Callable[[VariableClient, Any, int], Actor]
@@ -31,7 +31,7 @@ class ActingLoop:
 
     def run(self) -> Age:
         """Return how old the variables were that it acted by."""
-        with contextlib.suppress(lp.Stopped):
+        with until_stopped():
             while not lp.stop_event().is_set():
                 self._counter.increment(actor_steps=self._loop.run_episode(), episodes=1)
         return self._variables.age

@@ -3,8 +3,8 @@
     environment ◀──action── actor ──observe──▶ experience ──▶ learner
          └──observation──────▶ ▲◀───────────variables───────────┘
 
-An agent is an actor and a learner (dqn.py, impala.py). In one process `LearningActor` makes one actor of both, which
-learns in its `update`; spread, each is in a worker of its own (program.py). Neither knows which it is.
+An agent is an actor and a learner (dqn.py, impala.py). In one process `LearningActor` makes one actor of
+both, which learns in its `update`; spread, each is in a worker of its own (program.py). Neither knows.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ class EnvironmentLoop:
 
 
 def mean_return(loop: EnvironmentLoop, episodes: int, wanted: float = 0.0) -> float:
-    """Return that of so many episodes, or of the first ones, if the mean of all is below `wanted` anyway."""
+    """Return that of so many episodes; of fewer, once it cannot be `wanted` any more."""
     returns: list[int] = []
     while len(returns) < episodes and sum(500 - each for each in returns) <= episodes * (
         500 - wanted

@@ -11,7 +11,6 @@ from examples.acme.algorithm import Actor, Learner
 from examples.acme.replay import LocalReplay, make_table
 from examples.acme.variable_client import VariableClient
 
-
 QUEUE_SIZE = 8
 
 

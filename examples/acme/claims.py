@@ -17,17 +17,17 @@ from examples.acme.replay import ERROR_BUFFER, MIN_SIZE, SAMPLES_PER_INSERT
 from examples.acme.variable_client import STALE_S, Age
 from examples.acme.vtrace import vtrace
 
-FRESH_EPISODES, FRESH_SEED, SOLVED = 30, 2_000_000, 475.0  # gymnasium calls it solved from there
+FRESH_EPISODES, FRESH_SEED = 60, 2_000_000
 
 
-def check_solved(how: str, runs: Sequence[Evaluated]) -> None:
+def check_solved(how: str, claimed: float, runs: Sequence[Evaluated]) -> None:
     """The policy balances the pole in episodes that neither training nor the evaluator has seen."""
     loops = [EnvironmentLoop(GreedyActor(run.variables), FRESH_SEED) for run in runs]
     returns = [mean_return(loop, FRESH_EPISODES) for loop in loops]
     steps = " ".join(f"{run.curve[-1].counts['actor_steps']:.0f}" for run in runs)
     check(
-        min(returns) >= SOLVED,
-        f"{how}: the mean return of {FRESH_EPISODES} fresh episodes is {SOLVED:g} at least, for each seed",
+        min(returns) >= claimed,
+        f"{how}: the mean return of {FRESH_EPISODES} fresh episodes is {claimed:g} at least, for each seed",
         f"{' '.join(f'{each:.1f}' for each in returns)}, after {steps} steps",
     )
 
@@ -39,7 +39,7 @@ def check_ratio(tables: Sequence[lp.replay.TableInfo]) -> None:
     highest = max(table.highest_diff for table in tables) - offset
     check(
         -buffer <= lowest and highest <= buffer,
-        f"a transition is sampled {SAMPLES_PER_INSERT:g} times on average: at every moment to ±{buffer} samples",
+        f"each transition is sampled {SAMPLES_PER_INSERT:g} times, at every moment to ±{buffer} in all",
         f"{lowest:+.0f} to {highest:+.0f}, in {sum(table.inserts for table in tables)} inserts and"
         f" {sum(table.samples for table in tables)} samples",
     )
@@ -62,8 +62,8 @@ def check_age(name: str, ages: Sequence[Age]) -> None:
     oldest, times = max(age.seconds for age in ages), sum(age.times for age in ages)
     check(
         oldest <= STALE_S and all(age.is_monotone for age in ages),
-        f"{name}: variables are {STALE_S:g} s old at most when an actor asks, and never older than those before",
-        f"{oldest:.2f} s, of {times}; those before were {max(age.steps for age in ages)} steps behind at most",
+        f"{name}: what an actor asks for is {STALE_S:g} s old at most, and never older than before",
+        f"{oldest:.2f} s, of {times}; replaced after {max(age.steps for age in ages)} steps at most",
     )
 
 
@@ -76,7 +76,7 @@ def check_killed(begun: Sequence[Begun], crashes: Sequence[int], run: Evaluated)
     )
     check(
         [each.step for each in begun] == [0, *saved] and is_monotone,
-        f"a learner that is killed {len(crashes)} times goes on from what it has saved, and no count decreases",
+        f"a learner killed {len(crashes)} times goes on from what is saved, and no count decreases",
         f"killed after steps {list(crashes)}, went on from {[each.step for each in begun[1:]]}, ended with"
         f" {run.curve[-1].counts['learner_steps']:.0f} counted",
     )

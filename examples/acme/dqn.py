@@ -43,6 +43,7 @@ class Replay(Protocol):
 
 
 def q_values(parameters: Array, observations: Array) -> list[Array]:
+    """Return the layers of the network, the last of which are the values of both actions."""
     return networks.forward(WIDTHS, parameters, observations / SCALE)
 
 

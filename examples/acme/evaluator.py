@@ -7,7 +7,7 @@ from examples.acme.algorithm import EnvironmentLoop, Variables, mean_return
 from examples.acme.policy import GreedyActor
 from examples.acme.variable_client import Age, VariableClient, VariableSource
 
-EPISODES, SEED = 40, 1_000_000
+EPISODES, SEED = 60, 1_000_000
 
 
 class Counter(Protocol):

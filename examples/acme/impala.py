@@ -40,6 +40,7 @@ class Queue(Protocol):
 
 
 def softmax(scores: Array) -> Array:
+    """Return the chances of the actions."""
     chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
     result: Array = chances / chances.sum(axis=-1, keepdims=True)
     return result

@@ -1,12 +1,12 @@
 """A learner in a worker of its own: saves itself, publishes what is saved, and survives its own death."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import launchpad as lp
 from examples.acme.algorithm import Learner, Variables
+from examples.acme.stopping import until_stopped
 
 SAVE_EVERY = 25
 
@@ -51,7 +51,7 @@ class SavedLearner:
 
     def run(self) -> list[Begun]:
         """Return all attempts, this one the last."""
-        with contextlib.suppress(lp.Stopped):
+        with until_stopped():
             while not lp.stop_event().is_set():
                 self._step()
         return self._begun

@@ -14,12 +14,11 @@ def vtrace_by_definition(
     n, ratios = len(rewards), np.minimum(1, ratios)
 
     def target(s: int) -> float:
-        return float(values[s]) + sum(
-            prod(discounts[i] * ratios[i] for i in range(s, t))
-            * ratios[t]
-            * (rewards[t] + discounts[t] * values[t + 1] - values[t])
-            for t in range(s, n)
-        )
+        total = float(values[s])
+        for t in range(s, n):
+            delta = ratios[t] * (rewards[t] + discounts[t] * values[t + 1] - values[t])
+            total += prod(discounts[i] * ratios[i] for i in range(s, t)) * float(delta)
+        return total
 
     targets = np.array([target(s) for s in range(n + 1)])
     return targets[:-1], ratios * (rewards + discounts * targets[1:] - values[:-1])

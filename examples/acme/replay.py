@@ -13,6 +13,7 @@ SAMPLES_PER_INSERT, MIN_SIZE, ERROR_BUFFER = 16.0, 500, 16 * BATCH_SIZE
 
 
 def make_table() -> lp.replay.Table:
+    """Return that of DQN's transitions."""
     ratio = lp.replay.SampleToInsertRatio(SAMPLES_PER_INSERT, MIN_SIZE, ERROR_BUFFER)
     uniform, fifo = lp.replay.Uniform(), lp.replay.Fifo()
     return lp.replay.Table("transitions", uniform, fifo, max_size=30_000, rate_limiter=ratio)
