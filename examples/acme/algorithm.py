@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
-import numpy as np
 
 from examples._shared.digits import Array
 
@@ -22,13 +21,6 @@ class Variables(NamedTuple):
     values: Array
     step: int
     given_at: float
-
-
-class HasValues(Protocol):
-    """Variables, or what keeps them fresh."""
-
-    @property
-    def values(self) -> Array: ...
 
 
 class Actor(Protocol):
@@ -97,13 +89,3 @@ class EnvironmentLoop:
             actor.observe(action, float(reward), observation, 0.0 if fell else 1.0, is_last)
             actor.update()
         return n_steps
-
-
-def mean_return(loop: EnvironmentLoop, episodes: int, wanted: float = 0.0) -> float:
-    """Return that of so many episodes; of fewer, once it cannot be `wanted` any more."""
-    returns: list[int] = []
-    while len(returns) < episodes and sum(500 - each for each in returns) <= episodes * (
-        500 - wanted
-    ):
-        returns.append(loop.run_episode())
-    return float(np.mean(returns))

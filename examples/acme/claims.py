@@ -7,9 +7,9 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared.checks import check
-from examples.acme.algorithm import EnvironmentLoop, mean_return
+from examples.acme.algorithm import EnvironmentLoop
 from examples.acme.builders import QUEUE_SIZE
-from examples.acme.evaluator import Evaluated
+from examples.acme.evaluator import Evaluated, mean_return
 from examples.acme.learner import SAVE_EVERY, Begun
 from examples.acme.oracle import vtrace_by_definition
 from examples.acme.policy import GreedyActor

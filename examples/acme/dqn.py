@@ -62,10 +62,8 @@ class DQNLearner:
         return Variables(self.online, self.steps, time.monotonic())
 
     def step(self) -> None:
-        batch, rows = (
-            self._replay.sample_batch("transitions", BATCH_SIZE).data,
-            np.arange(BATCH_SIZE),
-        )
+        batch = self._replay.sample_batch("transitions", BATCH_SIZE).data
+        rows = np.arange(BATCH_SIZE)
         after = batch.next_observation
         best = q_values(self.online, after)[-1].argmax(axis=1)
         future = DISCOUNT * batch.discount * q_values(self.target, after)[-1][rows, best]

@@ -34,16 +34,14 @@ class SavedLearner:
         counter: lp.Counter,
         crashes: tuple[int, ...] = (),
     ) -> None:
-        self._learner, self._counter, self._crashes = (
-            make_learner(experience, seed),
-            counter,
-            crashes,
-        )
+        self._learner, self._counter = make_learner(experience, seed), counter
+        attempt, saved = lp.current().attempt, lp.current().load()
+        self._crash_after = dict(enumerate(crashes, start=1)).get(attempt)
         self._begun: list[Begun] = []
-        if lp.current().is_resumed:
-            saved, self._begun = lp.current().load()
-            self._learner.restore(saved)
-        self._begun.append(Begun(lp.current().attempt, self._learner.get_variables().step))
+        if saved is not None:
+            state, self._begun = saved
+            self._learner.restore(state)
+        self._begun.append(Begun(attempt, self._learner.get_variables().step))
         self._publish()
 
     def get_variables(self) -> Variables:
@@ -59,7 +57,7 @@ class SavedLearner:
     def _step(self) -> None:
         self._learner.step()
         step = self._learner.get_variables().step
-        if self._crashes[self._begun[-1].attempt - 1 :][:1] == (step,):
+        if step == self._crash_after:
             lp.testing.crash()
         if step % SAVE_EVERY == 0:
             self._publish()

@@ -1,13 +1,21 @@
 """What a network says of one observation, and the actor that does what scores highest."""
 
+from typing import Protocol
+
 import numpy as np
 
 from examples._shared import networks
 from examples._shared.digits import Array
-from examples.acme.algorithm import HasValues
 
 WIDTHS = (4, 64, 2)
 SCALE = np.array([1.2, 1.25, 0.105, 1.25])  # of observations
+
+
+class HasValues(Protocol):
+    """Variables, or what keeps them fresh."""
+
+    @property
+    def values(self) -> Array: ...
 
 
 class Scores:
