@@ -49,6 +49,7 @@ SHAPES = {
     "shuffle": "d1((mapper)) & d2((mapper)) --> d3[reducer] & d4[reducer]",
     "gang": "e1((rank)) <--> e2((rank)) <--> e3((rank)) <--> e1",
     "chain": "f1[stage] <--> f2[stage] <--> f3[stage]",
+    "cycle": "g1((actor)) & g2((actor)) --> g3[replay] --> g4[learner] --> g5[cacher] --> g1 & g2",
 }
 
 EXAMPLES = [
@@ -175,6 +176,14 @@ EXAMPLES = [
         "A planner cuts the network; its stages never wait, and keep old weights for what is on its way.",
         "a stage",
         ("planner finds", "K − k versions", "busy", "killed"),
+    ),
+    Example(
+        "acme",
+        ("cycle",),
+        "2020, [Hoffman et al.](https://arxiv.org/abs/2006.00979)",
+        "An agent is an actor and a learner: the same classes in one process, and in many.",
+        "the learner, five times",
+        ("dqn, alone", "dqn, spread", "is sampled 16 times", "learner killed", "impala, spread"),
     ),
 ]
 

@@ -76,8 +76,8 @@ class Evaluator:
         counts = dict(self._counter.get_counts())
         mean = mean_return(self._loop, EPISODES, self._wanted)
         self.curve.append(Evaluation(self._variables.newest.step, mean, counts))
-        if mean > self._best:
-            self._best = mean
+        if mean > self._best or self.is_done():
+            self._best = max(mean, self._best)
             shown = (f"{number:.0f} {name.replace('_', ' ')}" for name, number in counts.items())
             print(f"mean return {mean:.1f} after {', '.join(shown)}", flush=True)
 

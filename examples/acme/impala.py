@@ -18,6 +18,7 @@ from examples.acme.variable_client import VariableClient
 from examples.acme.vtrace import vtrace
 
 VALUE_WIDTHS = (4, 64, 1)
+N_POLICY = networks.first_parameters(WIDTHS).size  # parameters; those of the critic follow
 DISCOUNT, UNROLL, BATCH, RATE, ENTROPY = 0.99, 32, 4, 2e-3, 0.001
 
 
@@ -55,9 +56,9 @@ class ImpalaLearner:
             networks.first_parameters(WIDTHS, seed),
             networks.first_parameters(VALUE_WIDTHS, seed),
         ]
-        networks.matrices(WIDTHS, parts[0])[-1][:] *= 0.01  # all actions alike
+        networks.matrices(WIDTHS, parts[0])[-1][:] = 0.0  # both actions are as likely
         networks.matrices(VALUE_WIDTHS, parts[1])[-1][-1] = 1.0  # as if the pole never fell
-        self.parameters, self._n_policy = np.concatenate(parts), len(parts[0])
+        self.parameters = np.concatenate(parts)
         self._adam = Adam(self.parameters.size, RATE)
 
     def get_variables(self) -> Variables:
@@ -65,35 +66,36 @@ class ImpalaLearner:
 
     def step(self) -> None:
         unrolls = [self._queue.get() for _ in range(BATCH)]
-        gradient = np.mean([self._gradient(unroll) for unroll in unrolls], axis=0)
+        mean = np.mean([gradient(self.parameters, unroll) for unroll in unrolls], axis=0)
         self.steps += 1
-        self.parameters = self.parameters + self._adam.change(gradient, self.steps)
-
-    def _gradient(self, unroll: Unroll) -> Array:
-        policy, critic = np.split(self.parameters, [self._n_policy])
-        inputs, rows = unroll.observations / SCALE, np.arange(len(unroll.actions))
-        by_layer = networks.forward(WIDTHS, policy, inputs[:-1])
-        of_value = networks.forward(VALUE_WIDTHS, critic, inputs)
-        chances, values = softmax(by_layer[-1]), of_value[-1][:, 0]
-        ratios = chances[rows, unroll.actions] / unroll.chances
-        targets, advantages = vtrace(
-            values, (1 - DISCOUNT) * unroll.rewards, DISCOUNT * unroll.discounts, ratios
-        )
-        taken = np.eye(2)[unroll.actions]
-        logs = np.log(chances)
-        entropy = -(chances * logs).sum(axis=1, keepdims=True)
-        by_scores = (chances - taken) * advantages[:, np.newaxis]
-        by_scores += ENTROPY * chances * (logs + entropy)
-        by_values = np.append(values[:-1] - targets, 0.0)[:, np.newaxis]
-        of_policy = networks.backward(WIDTHS, policy, by_layer, by_scores / UNROLL)[1]
-        of_critic = networks.backward(VALUE_WIDTHS, critic, of_value, by_values / UNROLL)[1]
-        return np.concatenate([of_policy, of_critic])
+        self.parameters = self.parameters + self._adam.change(mean, self.steps)
 
     def save(self) -> Any:
         return self.steps, self.parameters, self._adam.state
 
     def restore(self, saved: Any) -> None:
         self.steps, self.parameters, self._adam.state = saved
+
+
+def gradient(parameters: Array, unroll: Unroll) -> Array:
+    """Return that of an unroll's loss: actions by their advantages, entropy, and how far values are off."""
+    policy, critic = np.split(parameters, [N_POLICY])
+    inputs, rows = unroll.observations / SCALE, np.arange(len(unroll.actions))
+    by_layer = networks.forward(WIDTHS, policy, inputs[:-1])
+    of_value = networks.forward(VALUE_WIDTHS, critic, inputs)
+    chances, values = softmax(by_layer[-1]), of_value[-1][:, 0]
+    ratios = chances[rows, unroll.actions] / unroll.chances
+    rewards, discounts = (1 - DISCOUNT) * unroll.rewards, DISCOUNT * unroll.discounts
+    targets, advantages = vtrace(values, rewards, discounts, ratios)
+    taken = np.eye(2)[unroll.actions]
+    logs = np.log(chances)
+    entropy = -(chances * logs).sum(axis=1, keepdims=True)
+    by_scores = (chances - taken) * advantages[:, np.newaxis]
+    by_scores += ENTROPY * chances * (logs + entropy)
+    by_values = np.append(values[:-1] - targets, 0.0)[:, np.newaxis]
+    of_policy = networks.backward(WIDTHS, policy, by_layer, by_scores / UNROLL)[1]
+    of_critic = networks.backward(VALUE_WIDTHS, critic, of_value, by_values / UNROLL)[1]
+    return np.concatenate([of_policy, of_critic])
 
 
 class ImpalaActor:

@@ -23,29 +23,29 @@ class LocalReplay:
     """Has the methods of lp.replay.ReplayClient that are needed, and the same table behind them."""
 
     def __init__(self, seed: int) -> None:
-        self._table, self._n_inserts = make_table(), 0
-        self._table.seed(seed)
+        self.table, self._n_inserts = make_table(), 0
+        self.table.seed(seed)
 
     def n_step_writer(self, table: str, n: int, discount: float) -> "LocalWriter":
         return LocalWriter(self._insert, n, discount)
 
     def sample_batch(self, table: str, num_samples: int) -> lp.replay.ReplaySample:
         """Raise IndexError if there is nothing; it does not wait."""
-        sampled = [self._table.sample() for _ in range(num_samples)]
+        sampled = [self.table.sample() for _ in range(num_samples)]
         columns = map(np.array, zip(*(each.data for each in sampled), strict=True))
         info = map(np.array, zip(*(each[:5] for each in sampled), strict=True))
         return lp.replay.ReplaySample(lp.replay.SampleInfo(*info), lp.replay.Transition(*columns))
 
     def can_sample(self) -> bool:
         """Whether the limiter lets a batch through."""
-        limiter = self._table.rate_limiter
+        limiter = self.table.rate_limiter
         return limiter.can_sample() and limiter.diff - BATCH_SIZE >= limiter.min_diff
 
     def info(self) -> dict[str, lp.replay.TableInfo]:
-        return {"transitions": self._table.info()}
+        return {"transitions": self.table.info()}
 
     def _insert(self, transition: lp.replay.Transition) -> None:
-        self._table.insert(self._n_inserts, 1.0, transition)
+        self.table.insert(self._n_inserts, 1.0, transition)
         self._n_inserts += 1
 
 
