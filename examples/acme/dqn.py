@@ -54,8 +54,8 @@ class DQNLearner:
         self._replay, self.steps = replay, 0
         self.online = networks.first_parameters(WIDTHS, seed)
         last = networks.matrices(WIDTHS, self.online)[-1]
-        last[:-1] = 0.0  # a random network may balance by luck; and as if the pole never fell,
-        last[-1] = 1.0  # since rewards of 1 - γ add up to 1
+        last[:-1] *= 0.1
+        last[-1] = 1.0  # as if the pole never fell: rewards of 1 - γ add up to that
         self.target, self._adam = self.online.copy(), Adam(self.online.size, RATE)
 
     def get_variables(self) -> Variables:
