@@ -17,7 +17,7 @@ from examples.acme.replay import ERROR_BUFFER, MIN_SIZE, SAMPLES_PER_INSERT
 from examples.acme.variable_client import STALE_S, Age
 from examples.acme.vtrace import vtrace
 
-FRESH_EPISODES, FRESH_SEED = 60, 2_000_000
+FRESH_EPISODES, FRESH_SEED = 30, 2_000_000
 
 
 def check_solved(how: str, claimed: float, runs: Sequence[Evaluated]) -> None:
