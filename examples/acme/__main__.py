@@ -12,7 +12,7 @@ from examples.acme.program import run_spread
 
 ALONE = flags.DEFINE_bool("alone", False, "Run the agents in this process only, without a graph.")
 
-LIMIT = 100_000  # steps of all actors
+LIMIT = 300_000  # steps of all actors
 CRASHES = (60, 80, 110, 130, 160)
 
 
