@@ -54,7 +54,7 @@ SHAPES = {
     "mesh": "g1((executor)) <--> g2((executor)) & g3((executor)) & g4((executor))\n"
     "    g2 <--> g3 & g4\n"
     "    g3 <--> g4",
-    "all of it": "h1((actor)) & h2((actor)) --> h3[(replay)] --> h4[learner] --> h1 & h2",
+    "all of it": "h1((actor)) & h2((actor)) --> h3[(replay)] --> h4[learner] --> h5[cacher] --> h1 & h2",
 }
 
 EXAMPLES = [
@@ -228,6 +228,14 @@ EXAMPLES = [
             "run again",
             "int8",
         ),
+    ),
+    Example(
+        "acme",
+        ("all of it",),
+        "2020, [Hoffman et al.](https://arxiv.org/abs/2006.00979)",
+        "An agent is an actor and a learner: the same classes in one process, and in many.",
+        "the learner, five times",
+        ("dqn, alone", "dqn, spread", "is sampled 16 times", "learner killed", "impala, spread"),
     ),
 ]
 

@@ -25,6 +25,10 @@ class RateLimiter:
         min_diff: The lower bound of `diff`, for samples.
         max_diff: Its upper bound, for inserts.
 
+    Attributes:
+        lowest_diff, highest_diff: Of all moments at which there were `min_size_to_sample` items, after each
+            insert and each sample.
+
     Raises:
         DefinitionError: with these bounds everything would wait for ever.
     """
@@ -43,7 +47,7 @@ class RateLimiter:
         self.samples_per_insert = samples_per_insert
         self.min_size_to_sample = min_size_to_sample
         self.min_diff, self.max_diff = min_diff, max_diff
-        self.inserts = self.samples = self.deletes = 0
+        self.reset()
 
     @property
     def diff(self) -> float:
@@ -65,10 +69,12 @@ class RateLimiter:
     def insert(self) -> None:
         """An item has been inserted."""
         self.inserts += 1
+        self._note_diff()
 
     def sample(self) -> None:
         """One has been sampled."""
         self.samples += 1
+        self._note_diff()
 
     def delete(self) -> None:
         """One has been deleted, by whom or what ever."""
@@ -77,6 +83,13 @@ class RateLimiter:
     def reset(self) -> None:
         """Nothing has happened so far."""
         self.inserts = self.samples = self.deletes = 0
+        self.lowest_diff, self.highest_diff = math.inf, -math.inf
+
+    def _note_diff(self) -> None:
+        if self.inserts - self.deletes >= self.min_size_to_sample:
+            diff = self.diff
+            self.lowest_diff = min(self.lowest_diff, diff)
+            self.highest_diff = max(self.highest_diff, diff)
 
 
 class MinSize(RateLimiter):

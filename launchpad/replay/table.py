@@ -45,6 +45,7 @@ class TableInfo:
 
     Attributes:
         diff: `inserts · samples_per_insert - samples`, which the limiter keeps between min_diff and max_diff.
+        lowest_diff, highest_diff: What it was at least and at most, since there were enough items to sample.
         waiting_inserts: How many calls wait for the limiter.
     """
 
@@ -61,6 +62,8 @@ class TableInfo:
     diff: float
     min_diff: float
     max_diff: float
+    lowest_diff: float
+    highest_diff: float
     waiting_inserts: int = 0
     waiting_samples: int = 0
 
@@ -235,6 +238,8 @@ class Table:
             limiter.diff,
             limiter.min_diff,
             limiter.max_diff,
+            limiter.lowest_diff,
+            limiter.highest_diff,
         )
 
     def __len__(self) -> int:

@@ -56,6 +56,17 @@ def test_a_ratio_is_kept_within_its_buffer_once_there_are_enough() -> None:
     assert samples_at_once(limiter) == 16
 
 
+def test_what_the_difference_has_been_is_noted_from_the_first_moment_with_enough_items() -> None:
+    limiter = SampleToInsertRatio(2, min_size_to_sample=3, error_buffer=4)
+    inserts_at_once(limiter)
+    samples_at_once(limiter)
+
+    assert (limiter.lowest_diff, limiter.highest_diff) == (2.0, 10.0)
+    limiter.reset()
+    inserts_at_once(limiter, most=2)
+    assert limiter.lowest_diff > limiter.highest_diff  # there was no such moment
+
+
 def test_bounds_can_be_given_as_they_are() -> None:
     limiter = SampleToInsertRatio(2.0, 1, (-10.0, 4.0))
 

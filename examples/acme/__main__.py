@@ -1,0 +1,56 @@
+"""Run it: python -m examples.acme --lp_launch_type=local_mp."""
+
+from typing import NamedTuple
+
+from absl import app, flags
+
+from examples._shared.checks import QUICK, done
+from examples.acme import claims
+from examples.acme.alone import run_alone
+from examples.acme.builders import BUILDERS
+from examples.acme.program import run_spread
+
+ALONE = flags.DEFINE_bool("alone", False, "Run the agents in this process only, without a graph.")
+
+LIMIT = 300_000  # steps of all actors
+CRASHES = (60, 80, 110, 130, 160)
+
+
+class Goal(NamedTuple):
+    """The mean return that is claimed, and that at which the evaluator ends: luck is to be no reason."""
+
+    claimed: float
+    wanted: float
+
+
+SOLVED, QUICK_GOAL = Goal(475.0, 497.0), Goal(195.0, 250.0)  # of 500, as gymnasium has it
+
+
+def main(_: list[str]) -> None:
+    """Train both agents, alone and spread; in the last run of DQN the learner is killed five times."""
+    seeds, goal = (range(1), QUICK_GOAL) if QUICK.value else (range(5), SOLVED)
+    claims.check_vtrace()
+    for name, builder in BUILDERS.items():
+        alone = [run_alone(builder, seed, goal.wanted, LIMIT) for seed in seeds]
+        claims.check_solved(f"{name}, alone", goal.claimed, alone)
+        if not ALONE.value:
+            crashes = CRASHES if name == "dqn" else ()
+            results = [
+                run_spread(builder, seed, goal.wanted, LIMIT, crashes if seed == seeds[-1] else ())
+                for seed in seeds
+            ]
+            claims.check_solved(
+                f"{name}, spread", goal.claimed, [each.evaluated for each in results]
+            )
+            claims.check_age(name, [age for each in results for age in each.ages])
+            reports = [each.report for each in results]
+            if name == "dqn":
+                claims.check_ratio(reports)
+                claims.check_killed(results[-1].begun, crashes, results[-1].evaluated)
+            else:
+                claims.check_queue(reports)
+    done()
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launchpad as lp
+from examples._shared import networks
+from examples.acme import claims, impala
+from examples.acme.algorithm import Variables
+from examples.acme.alone import LocalCounter
+from examples.acme.evaluator import Evaluated, Evaluation, mean_return
+from examples.acme.learner import Begun, SavedLearner
+from examples.acme.policy import SCALE, WIDTHS
+from examples.acme.replay import LocalReplay
+from examples.acme.variable_client import Age, VariableClient
+from examples.acme.vtrace import vtrace
+
+VARIABLES = Variables(networks.first_parameters(WIDTHS), 0, 0.0)
+
+
+@pytest.mark.slow
+def test_both_agents_learn_alone_and_spread_though_a_learner_is_killed_five_times(
+    run_system, launch_type
+) -> None:
+    printed = run_system("acme", launch_type)
+
+    for claim in (
+        "dqn, alone: the mean return",
+        "dqn, spread: the mean return",
+        "impala, alone: the mean return",
+        "impala, spread: the mean return",
+        "each transition is sampled 16 times, at every moment to",
+        "a learner killed 5 times goes on from what is saved",
+    ):
+        assert f"ok    {claim}" in printed
+
+
+def test_v_trace_of_the_policy_itself_is_the_return_and_the_last_value() -> None:
+    rng = np.random.default_rng(0)
+    values, rewards = rng.normal(size=4), rng.normal(size=3)
+
+    targets, advantages = vtrace(values, rewards, np.full(3, 0.5), np.ones(3))
+
+    first = rewards @ [1, 0.5, 0.25] + values[3] / 8
+    assert targets[0] == pytest.approx(first, abs=1e-15)
+    assert advantages[0] == pytest.approx(first - values[0], abs=1e-15)
+    claims.check_vtrace()
+
+
+def test_impala_s_gradient_is_that_of_its_loss() -> None:
+    rng = np.random.default_rng(0)
+    critic = networks.first_parameters(impala.VALUE_WIDTHS, 1)
+    parameters = np.concatenate([networks.first_parameters(WIDTHS, 1), critic])
+    actions, chances = rng.integers(0, 2, 5), rng.uniform(0.2, 0.9, 5)
+    observations = rng.normal(size=(6, 4)) * SCALE
+    unroll = impala.Unroll(observations, actions, np.ones(5), np.ones(5), chances)
+
+    def parts(at: Any) -> tuple[Any, Any]:
+        inputs = observations / SCALE
+        scores = networks.forward(WIDTHS, at, inputs[:-1])[-1]
+        values = networks.forward(impala.VALUE_WIDTHS, at[impala.N_POLICY :], inputs)[-1]
+        return impala.softmax(scores), values[:, 0]
+
+    likely, values = parts(parameters)
+    rewards = np.full(5, 1 - impala.DISCOUNT)
+    discounts = np.full(5, impala.DISCOUNT)
+    ratios = likely[range(5), actions] / chances
+    targets, advantages = vtrace(values, rewards, discounts, ratios)
+
+    def loss(at: Any) -> float:
+        likely, values = parts(at)
+        of_actions = -np.log(likely[range(5), actions]) @ advantages
+        entropy = -(likely * np.log(likely)).sum()
+        of_values = ((values[:-1] - targets) ** 2).sum() / 2
+        return float(of_actions - impala.ENTROPY * entropy + of_values) / impala.UNROLL
+
+    direction = rng.normal(size=parameters.size)
+    numeric = (loss(parameters + 1e-6 * direction) - loss(parameters - 1e-6 * direction)) / 2e-6
+    assert impala.gradient(parameters, unroll) @ direction == pytest.approx(numeric, rel=1e-6)
+
+
+def write_episodes(replay: lp.replay.ReplayClient | LocalReplay) -> list[lp.replay.Transition]:
+    """One that ends by a fall, one that is cut off: all transitions of three steps and fewer."""
+    writer = replay.n_step_writer("transitions", 3, 0.5)
+    for discount in (0.0, 1.0):
+        writer.add_first(np.zeros(4))
+        for step in range(1, 6):
+            is_last = step == 5
+            observation = np.full(4, float(step))
+            writer.add(step % 2, step / 8, observation, discount if is_last else 1.0, is_last)
+    if isinstance(replay, LocalReplay):
+        return [item.data for item in replay.table.items()]
+    assert isinstance(writer, lp.replay.NStepWriter)
+    writer.flush()
+    return [sample.data for sample in replay.sample("transitions", 14)]
+
+
+def test_the_writer_of_one_process_makes_the_transitions_of_the_library_s() -> None:
+    program = lp.Program("writing")
+    table = lp.replay.Table.queue("transitions", 20)
+    replay = program.add_node(lp.ReplayNode([table]), label="replay")
+    program.add_node(lp.PyNode(write_episodes, replay), label="writer")
+
+    of_library = lp.run(program, "local_mt")["writer"][0]
+
+    alone = write_episodes(LocalReplay(seed=0))
+    assert len(alone) == len(of_library) == 14
+    for one, other in zip(alone, of_library, strict=True):
+        assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+
+
+class Steps:
+    """A learner that only counts, to 60."""
+
+    def __init__(self, experience: Any, seed: int) -> None:
+        self.steps = 0
+
+    def get_variables(self) -> Variables:
+        return VARIABLES._replace(step=self.steps)
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == 60:
+            raise MemoryError
+
+    def save(self) -> int:
+        return self.steps
+
+    def restore(self, saved: int) -> None:
+        self.steps = saved
+
+
+def test_a_learner_goes_on_from_what_it_has_published_and_each_step_is_counted_once(
+    tmp_path: Path,
+) -> None:
+    counter: Any = LocalCounter()
+    with lp.testing.worker("learner", state=tmp_path):
+        first = SavedLearner(Steps, None, 0, counter)
+        with pytest.raises(MemoryError):
+            first.run()
+    assert first.get_variables().step == 50
+    counter.increment(learner_steps=-25)  # as if it had died between saving and counting
+
+    with lp.testing.worker("learner", state=tmp_path, attempt=2):
+        second = SavedLearner(Steps, None, 0, counter)
+
+    assert second.get_variables().step == 50
+    assert counter.get_counts() == {"learner_steps": 50}
+
+
+class Source:
+    """Gives variables of these steps one after the other; None: what it has is stale."""
+
+    def __init__(self, *steps: int | None) -> None:
+        self._steps = iter(steps)
+
+    def get_variables(self) -> Variables:
+        step = next(self._steps)
+        if step is None:
+            raise lp.StaleError("too old")
+        return VARIABLES._replace(step=step, given_at=0.0)
+
+
+def test_stale_variables_are_waited_for_and_not_acted_by() -> None:
+    with lp.testing.worker("actor"):
+        client = VariableClient(Source(10, None, None, 35))
+
+        client.take()
+
+    assert client.newest.step == 35
+    assert client.age.steps == 25
+    assert client.age.is_monotone
+
+
+def test_variables_that_go_back_are_noted() -> None:
+    client = VariableClient(Source(10, 5))
+
+    client.take()
+
+    assert not client.age.is_monotone
+
+
+class Episodes:
+    """A loop whose episodes return these."""
+
+    def __init__(self, *returns: int) -> None:
+        self._returns = iter(returns)
+        self.run_episode = self._returns.__next__
+
+
+def test_an_evaluation_ends_as_soon_as_it_cannot_succeed() -> None:
+    loops: list[Any] = [Episodes(500, 460, 500, 440), Episodes(500, 390)]
+
+    assert [mean_return(loop, 4, wanted=475.0) for loop in loops] == [475.0, 445.0]
+
+
+def test_checks_refuse_what_is_not_so() -> None:
+    counts = {"actor_steps": 9.0, "learner_steps": 175.0}
+    good = Evaluation(175, 500.0, counts)
+    worse = Evaluation(200, 500.0, counts | {"learner_steps": 150.0})
+    run = Evaluated(VARIABLES, [good, worse], Age())
+    begun = [Begun(1, 0), Begun(2, 50)]
+    info = LocalReplay(0).info()["transitions"]
+    offset = info.min_diff + (info.max_diff - info.min_diff) / 2
+    for check in (
+        lambda: claims.check_solved("alone", 475.0, [run]),
+        lambda: claims.check_killed(begun, [60], run),
+        lambda: claims.check_killed(begun, [80], run._replace(curve=[good])),
+        lambda: claims.check_age("dqn", [Age(seconds=5.1)]),
+        lambda: claims.check_age("dqn", [Age(is_monotone=False)]),
+        lambda: claims.check_ratio([replace(info, lowest_diff=offset - 1025, highest_diff=offset)]),
+        lambda: claims.check_ratio([replace(info, lowest_diff=offset, highest_diff=offset + 1025)]),
+    ):
+        with pytest.raises(ArithmeticError, match="it should hold that"):
+            check()
