@@ -1,29 +1,19 @@
 """Run it: python -m examples.acme --lp_launch_type=local_mp."""
 
-from typing import NamedTuple
-
 from absl import app, flags
 
 from examples._shared.checks import QUICK, done
 from examples.acme import claims
 from examples.acme.alone import run_alone
 from examples.acme.builders import BUILDERS
+from examples.acme.evaluator import Goal
 from examples.acme.program import run_spread
 
 ALONE = flags.DEFINE_bool("alone", False, "Run the agents in this process only, without a graph.")
 
-LIMIT = 300_000  # steps of all actors
 CRASHES = (60, 80, 110, 130, 160)
-
-
-class Goal(NamedTuple):
-    """The mean return that is claimed, and that at which the evaluator ends: luck is to be no reason."""
-
-    claimed: float
-    wanted: float
-
-
-SOLVED, QUICK_GOAL = Goal(475.0, 497.0), Goal(195.0, 250.0)  # of 500, as gymnasium has it
+SOLVED = Goal(claimed=475.0, wanted=497.0, episodes=60)  # of 500; solved, as gymnasium has it
+QUICK_GOAL = Goal(claimed=195.0, wanted=300.0, episodes=20)
 
 
 def main(_: list[str]) -> None:
@@ -31,12 +21,12 @@ def main(_: list[str]) -> None:
     seeds, goal = (range(1), QUICK_GOAL) if QUICK.value else (range(5), SOLVED)
     claims.check_vtrace()
     for name, builder in BUILDERS.items():
-        alone = [run_alone(builder, seed, goal.wanted, LIMIT) for seed in seeds]
+        alone = [run_alone(builder, seed, goal) for seed in seeds]
         claims.check_solved(f"{name}, alone", goal.claimed, alone)
         if not ALONE.value:
             crashes = CRASHES if name == "dqn" else ()
             results = [
-                run_spread(builder, seed, goal.wanted, LIMIT, crashes if seed == seeds[-1] else ())
+                run_spread(builder, seed, goal, crashes if seed == seeds[-1] else ())
                 for seed in seeds
             ]
             claims.check_solved(

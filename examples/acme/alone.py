@@ -2,7 +2,7 @@
 
 from examples.acme.algorithm import EnvironmentLoop, LearningActor
 from examples.acme.builders import Builder
-from examples.acme.evaluator import Evaluated, Evaluator
+from examples.acme.evaluator import Evaluated, Evaluator, Goal
 from examples.acme.variable_client import VariableClient
 
 EVALUATE_EVERY = 50
@@ -23,13 +23,13 @@ class LocalCounter:
         return self._counts
 
 
-def run_alone(builder: Builder, seed: int, wanted: float, limit: int) -> Evaluated:
+def run_alone(builder: Builder, seed: int, goal: Goal) -> Evaluated:
     """Train, and evaluate now and then."""
     experience, counter = builder.make_local(seed), LocalCounter()
     learner = builder.make_learner(experience, seed)
     actor = builder.make_actor(VariableClient(learner), experience, seed)
     loop = EnvironmentLoop(LearningActor(actor, learner, experience.can_sample), seed)
-    evaluator = Evaluator(learner, counter, wanted, limit)
+    evaluator = Evaluator(learner, counter, goal)
     evaluated_at = 0
     while not evaluator.is_done():
         counter.increment(actor_steps=loop.run_episode(), episodes=1)

@@ -9,8 +9,7 @@ from examples.acme.algorithm import EnvironmentLoop, Variables
 from examples.acme.policy import GreedyActor
 from examples.acme.variable_client import Age, VariableClient, VariableSource
 
-EPISODES, SEED = 60, 1_000_000
-MOST = 500  # that an episode can return
+MOST, SEED = 500, 1_000_000  # what an episode can return; of the evaluator's episodes
 
 
 class Counter(Protocol):
@@ -29,6 +28,21 @@ class Evaluation(NamedTuple):
     counts: dict[str, float]
 
 
+class Goal(NamedTuple):
+    """When it is enough: the evaluator wants more than is claimed, so that luck is no reason.
+
+    Attributes:
+        claimed: The mean return of episodes that the evaluator has not seen.
+        wanted: That of `episodes` at which it ends.
+        limit: After so many steps of all actors it ends in any case.
+    """
+
+    claimed: float
+    wanted: float
+    episodes: int
+    limit: int = 300_000
+
+
 class Evaluated(NamedTuple):
     """What the evaluator has found.
 
@@ -45,22 +59,15 @@ class Evaluator:
     """Evaluates the newest variables, again and again.
 
     Args:
-        wanted: A mean return that is good.
-        least_step: Of the learner, before which it does not end.
-        limit: After so many steps of all actors it ends in any case.
+        last_crash: The step of the learner up to which it does not end.
     """
 
     def __init__(
-        self,
-        source: VariableSource,
-        counter: Counter,
-        wanted: float,
-        limit: int,
-        least_step: int = 0,
+        self, source: VariableSource, counter: Counter, goal: Goal, last_crash: int = 0
     ) -> None:
         self._variables, self._counter = VariableClient(source), counter
         self._loop = EnvironmentLoop(GreedyActor(self._variables), SEED)
-        self._wanted, self._least_step, self._limit = wanted, least_step, limit
+        self._goal, self._last_crash = goal, last_crash
         self.curve: list[Evaluation] = []
         self._best = 0.0
 
@@ -74,7 +81,7 @@ class Evaluator:
     def evaluate(self) -> None:
         self._variables.take()
         counts = dict(self._counter.get_counts())
-        mean = mean_return(self._loop, EPISODES, self._wanted)
+        mean = mean_return(self._loop, self._goal.episodes, self._goal.wanted)
         self.curve.append(Evaluation(self._variables.newest.step, mean, counts))
         if mean > self._best or self.is_done():
             self._best = max(mean, self._best)
@@ -85,8 +92,8 @@ class Evaluator:
         if not self.curve:
             return False
         step, mean, counts = self.curve[-1]
-        is_good = mean >= self._wanted and step > self._least_step
-        return is_good or counts.get("actor_steps", 0) > self._limit
+        is_good = mean >= self._goal.wanted and step > self._last_crash
+        return is_good or counts.get("actor_steps", 0) > self._goal.limit
 
     def result(self) -> Evaluated:
         return Evaluated(self._variables.newest, self.curve, self._variables.age)

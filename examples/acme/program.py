@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import launchpad as lp
 from examples.acme.actor import ActingLoop
 from examples.acme.builders import Builder
-from examples.acme.evaluator import Evaluated, Evaluator
+from examples.acme.evaluator import Evaluated, Evaluator, Goal
 from examples.acme.learner import Begun, SavedLearner
 from examples.acme.variable_client import REFRESH_S, STALE_S, Age, VariableSource
 
@@ -28,14 +28,11 @@ class Result(NamedTuple):
 def run_spread(
     builder: Builder,
     seed: int,
-    wanted: float,
-    limit: int,
+    goal: Goal,
     crashes: tuple[int, ...] = (),
     n_actors: int = 2,
 ) -> Result:
-    """Train until the evaluator has seen the mean return that is wanted, and all crashes have been."""
-    last_crash = max(crashes, default=0)
-
+    """Train until the evaluator has seen what is wanted, and all crashes have been."""
     program = lp.Program("acme")
     experience = program.add_node(builder.make_node(), label="experience")
     counter = program.add_node(lp.CounterNode(), label="counter")
@@ -53,8 +50,8 @@ def run_spread(
                 lp.PyClassNode(ActingLoop, make, source, experience, counter, own_seed)
             )
     with program.group("evaluator", main=True):
-        how = wanted, limit, last_crash
-        program.add_node(lp.PyNode(evaluate, source, counter, experience, builder.report, *how))
+        how = experience, builder.report, goal, max(crashes, default=0)
+        program.add_node(lp.PyNode(evaluate, source, counter, *how))
 
     results = lp.run(program, preload=["numpy", "gymnasium.envs.classic_control"])
     evaluated, report = results["evaluator"][0]
@@ -66,9 +63,8 @@ def evaluate(
     counter: lp.Counter,
     experience: Any,
     report: Callable[[Any], Any],
-    wanted: float,
-    limit: int,
+    goal: Goal,
     last_crash: int,
 ) -> tuple[Evaluated, Any]:
     """Return what the evaluator has found, and the report on the experience at that time."""
-    return Evaluator(source, counter, wanted, limit, last_crash).run(), report(experience)
+    return Evaluator(source, counter, goal, last_crash).run(), report(experience)

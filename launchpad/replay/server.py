@@ -175,10 +175,12 @@ class TableServer:
             limiter = self.table.rate_limiter
             items = [(i.key, i.priority, i.times_sampled, i.data) for i in self.table.items()]
             counts = limiter.inserts, limiter.samples, limiter.deletes
-            return {"items": items, "counts": counts, "inserted": list(self._inserted)}
+            diffs = limiter.lowest_diff, limiter.highest_diff
+            inserted = list(self._inserted)
+            return {"items": items, "counts": (*counts, diffs), "inserted": inserted}
 
     def refill(
-        self, items: Iterable[TableItem], counts: Iterable[int], inserted: Iterable[int]
+        self, items: Iterable[TableItem], counts: Iterable[Any], inserted: Iterable[int]
     ) -> None:
         """Takes up what `state` gave."""
 

@@ -10,6 +10,7 @@ Pure: nothing waits here, and nothing is sent. The server (server.py) does both.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -211,13 +212,21 @@ class Table:
         """All items, the one inserted first at the front."""
         return list(self._items.values())
 
-    def refill(self, items: Iterable[TableItem], inserts: int, samples: int, deletes: int) -> None:
-        """Takes the place of what there is: items as `items()` gave them, and the limiter's counts."""
+    def refill(
+        self,
+        items: Iterable[TableItem],
+        inserts: int,
+        samples: int,
+        deletes: int,
+        diffs: tuple[float, float] = (math.inf, -math.inf),
+    ) -> None:
+        """Takes the place of what there is: items as `items()` gave them, and what the limiter had."""
         self.reset()
         for item in items:
             self._add(item)
         limiter = self.rate_limiter
         limiter.inserts, limiter.samples, limiter.deletes = inserts, samples, deletes
+        limiter.lowest_diff, limiter.highest_diff = diffs
         while len(self._items) > self.max_size:  # which was larger then
             self.delete(self.remover.sample()[0])
 
