@@ -75,12 +75,14 @@ def test_a_snippet_for_ray_runs(script: Path, ray_cluster: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("script", sorted((SNIPPETS / "on_spark").glob("*.py")), ids=_name)
 def test_a_snippet_for_spark_runs(script: Path) -> None:
     sessions.skip_without_spark()
-    code, output = pages.run(f"python {_name(script)}")
+    code, output = pages.run(f"python {_name(script)}", timeout_s=280)
 
     assert code == 0, output
+    assert "4950\n" in output
 
 
 def _takes_flag(script: Path) -> bool:

@@ -5,32 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import launchpad as lp
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
-spark = SparkSession.builder.master("local[4]").getOrCreate()
+context = SparkContext("local[4]")
 
 
-class Mean:
+class Sum:
     def __init__(self) -> None:
-        self.total, self.count = 0.0, 0
+        self.value = 0
 
-    def add(self, values: list[float]) -> None:
-        self.total, self.count = self.total + sum(values), self.count + len(values)
+    def add(self, numbers: list[int]) -> None:
+        self.value += sum(numbers)
 
-    def get(self) -> float:
-        return self.total / self.count
+    def get(self) -> int:
+        return self.value
 
 
-program = lp.Program("mean")
-with program.group("mean"):
+program = lp.Program("sums")
+with program.group("sum"):
     for _ in range(3):
-        program.add_node(lp.CourierNode(Mean))
+        program.add_node(lp.CourierNode(Sum))
 
 # part: launch
 with lp.launch(program, "spark", hosts=2) as running:  # two of the session's slots are hosts
-    means: list[Any] = running.clients("mean")
-    for row in spark.range(100).toLocalIterator():  # a job of Spark's, in the others
-        means[row.id % 3].add([row.id])
-    print([mean.get() for mean in means])
+    sums: list[Any] = running.clients("sum")
+    for part in context.parallelize(range(100), 5).glom().toLocalIterator():  # in the others
+        sums[part[0] % 3].add(part)
+    print(sum(each.get() for each in sums))
 # end
-spark.stop()
+context.stop()
