@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import launchpad as lp
 from examples._shared import networks
-from examples.acme import claims, impala
+from examples.acme import claims, impala, stopping
 from examples.acme.algorithm import Variables
 from examples.acme.alone import LocalCounter
 from examples.acme.evaluator import Evaluated, Evaluation, mean_return
@@ -150,6 +151,20 @@ def test_a_learner_goes_on_from_what_it_has_published_and_each_step_is_counted_o
 
     assert second.get_variables().step == 50
     assert counter.get_counts() == {"learner_steps": 50}
+
+
+def test_a_call_to_a_worker_that_stops_earlier_is_no_failure(monkeypatch) -> None:
+    with lp.testing.worker("actor"):
+        told = Timer(0.05, lp.stop_event().set)
+        with stopping.until_stopped():
+            told.start()
+            raise lp.courier.WorkerFailed("the cacher has ended")
+        told.join()
+
+    monkeypatch.setattr(stopping, "STOP_S", 0.01)
+    failed = pytest.raises(lp.courier.WorkerFailed)
+    with lp.testing.worker("actor"), failed, stopping.until_stopped():
+        raise lp.courier.WorkerFailed("the cacher has ended")
 
 
 class Source:
