@@ -29,7 +29,8 @@ class Job:
         is_pushed: InputMode.SPARK: feeders push the partitions. Else InputMode.TENSORFLOW: workers read them.
         has_feeders: Whether feeders of the cluster push. Else something outside of it does.
         answers: Whether there are results of rows, which go back to their feeders.
-        limit_s: How long nodes wait for each other at the beginning.
+        limit_s: How long nodes wait for each other at the beginning, from the first that is there; a cluster
+          may take minutes to start a dozen of pods.
         maxsize: How many rows wait in a queue at most.
     """
 
@@ -42,7 +43,7 @@ class Job:
     answers: bool = False
     workers: int = 2
     feeders: int = 3
-    limit_s: float = 60
+    limit_s: float = 300
     maxsize: int = 64
     faults: Faults = field(default_factory=Faults)
 
