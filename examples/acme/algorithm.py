@@ -16,7 +16,7 @@ from examples._shared.digits import Array
 
 
 class Variables(NamedTuple):
-    """What an actor acts by; after how many of the learner's steps, and when on its clock, it was given."""
+    """What an actor acts by; after how many of the learner's steps, and when by its clock, it was given."""
 
     values: Array
     step: int

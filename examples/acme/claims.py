@@ -14,7 +14,7 @@ from examples.acme.learner import SAVE_EVERY, Begun
 from examples.acme.oracle import vtrace_by_definition
 from examples.acme.policy import GreedyActor
 from examples.acme.replay import ERROR_BUFFER, MIN_SIZE, SAMPLES_PER_INSERT
-from examples.acme.variable_client import STALE_S, Age
+from examples.acme.variable_client import MOST_APART_S, STALE_S, Age
 from examples.acme.vtrace import vtrace
 
 FRESH_EPISODES, FRESH_SEED = 30, 2_000_000
@@ -58,12 +58,13 @@ def check_queue(queues: Sequence[lp.QueueStats]) -> None:
 
 
 def check_age(name: str, ages: Sequence[Age]) -> None:
-    """By one clock: all workers are on one host."""
-    oldest, times = max(age.seconds for age in ages), sum(age.times for age in ages)
+    """By the clocks of the hosts, if they agree: nothing is there before the learner has given it."""
+    oldest, youngest = max(age.oldest for age in ages), min(age.youngest for age in ages)
     check(
-        oldest <= STALE_S and all(age.is_monotone for age in ages),
+        youngest >= -MOST_APART_S and oldest <= STALE_S and all(age.is_monotone for age in ages),
         f"{name}: what an actor asks for is {STALE_S:g} s old at most, and never older than before",
-        f"{oldest:.2f} s, of {times}; replaced after {max(age.steps for age in ages)} steps at most",
+        f"{oldest:.2f} s, of {sum(age.times for age in ages)}, and {youngest:.3f} s when it came at the"
+        f" earliest; replaced after {max(age.steps for age in ages)} steps at most",
     )
 
 

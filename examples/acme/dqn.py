@@ -59,7 +59,7 @@ class DQNLearner:
         self.target, self._adam = self.online.copy(), Adam(self.online.size, RATE)
 
     def get_variables(self) -> Variables:
-        return Variables(self.online, self.steps, time.monotonic())
+        return Variables(self.online, self.steps, time.time())
 
     def step(self) -> None:
         batch = self._replay.sample_batch("transitions", BATCH_SIZE).data

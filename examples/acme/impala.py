@@ -62,7 +62,7 @@ class ImpalaLearner:
         self._adam = Adam(self.parameters.size, RATE)
 
     def get_variables(self) -> Variables:
-        return Variables(self.parameters, self.steps, time.monotonic())
+        return Variables(self.parameters, self.steps, time.time())
 
     def step(self) -> None:
         unrolls = [self._queue.get() for _ in range(BATCH)]

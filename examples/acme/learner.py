@@ -45,7 +45,7 @@ class SavedLearner:
         self._publish()
 
     def get_variables(self) -> Variables:
-        return self._variables._replace(given_at=time.monotonic())
+        return self._variables._replace(given_at=time.time())
 
     def run(self) -> list[Begun]:
         """Return all attempts, this one the last."""

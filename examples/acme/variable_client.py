@@ -1,5 +1,6 @@
 """VariableClient: a copy of the learner's variables, and how old it got."""
 
+import math
 import time
 from typing import NamedTuple, Protocol
 
@@ -8,6 +9,7 @@ from examples._shared.digits import Array
 from examples.acme.algorithm import Variables
 
 REFRESH_S, STALE_S = 0.05, 5.0  # of the cacher between the learner and its actors
+MOST_APART_S = 1.0  # the clocks of hosts
 
 
 class VariableSource(Protocol):
@@ -17,16 +19,18 @@ class VariableSource(Protocol):
 
 
 class Age(NamedTuple):
-    """How old variables were at most.
+    """How old variables were: from when the learner gave them, by the clock of its host.
 
     Attributes:
-        seconds: From when the learner gave them to when they were asked for.
+        oldest: The most seconds until they were asked for, by the clock of the actor's host.
+        youngest: The fewest until they were there. If these are negative, the clocks disagree.
         steps: How many the learner was ahead when newer ones came.
         times: How often they were asked for.
         is_monotone: Whether none were of an earlier step than those before.
     """
 
-    seconds: float = 0.0
+    oldest: float = -math.inf
+    youngest: float = math.inf
     steps: int = 0
     times: int = 0
     is_monotone: bool = True
@@ -48,7 +52,8 @@ class VariableClient:
         asked_at, new = self._ask()
         age, ahead = self.age, new.step - self.newest.step
         self.age = Age(
-            max(age.seconds, asked_at - new.given_at),
+            max(age.oldest, asked_at - new.given_at),
+            min(age.youngest, time.time() - new.given_at),
             max(age.steps, ahead),
             age.times + 1,
             age.is_monotone and ahead >= 0,
@@ -70,7 +75,7 @@ class VariableClient:
         it has travelled.
         """
         while True:
-            asked_at = time.monotonic()
+            asked_at = time.time()
             try:
                 return asked_at, self._source.get_variables()
             except lp.StaleError:

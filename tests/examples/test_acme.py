@@ -221,12 +221,15 @@ def test_checks_refuse_what_is_not_so() -> None:
     begun = [Begun(1, 0), Begun(2, 50)]
     info = LocalReplay(0).info()["transitions"]
     offset = info.min_diff + (info.max_diff - info.min_diff) / 2
+    age = Age(oldest=5.0, youngest=-1.0)
+    claims.check_age("dqn", [age, age])
     for check in (
         lambda: claims.check_solved("alone", 475.0, [run]),
         lambda: claims.check_killed(begun, [60], run),
         lambda: claims.check_killed(begun, [80], run._replace(curve=[good])),
-        lambda: claims.check_age("dqn", [Age(seconds=5.1)]),
-        lambda: claims.check_age("dqn", [Age(is_monotone=False)]),
+        lambda: claims.check_age("dqn", [age, age._replace(oldest=5.1)]),
+        lambda: claims.check_age("dqn", [age, age._replace(youngest=-1.1)]),
+        lambda: claims.check_age("dqn", [age, age._replace(is_monotone=False)]),
         lambda: claims.check_ratio([replace(info, lowest_diff=offset - 1025, highest_diff=offset)]),
         lambda: claims.check_ratio([replace(info, lowest_diff=offset, highest_diff=offset + 1025)]),
     ):
