@@ -38,7 +38,7 @@ def main(_: list[str]) -> None:
                 claims.check_ratio(reports)
                 claims.check_killed(results[-1].begun, crashes, results[-1].evaluated)
             else:
-                claims.check_queue(reports)
+                claims.check_queue(reports, [each.evaluated for each in results])
     done()
 
 

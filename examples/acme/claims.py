@@ -10,6 +10,7 @@ from examples._shared.checks import check
 from examples.acme.algorithm import EnvironmentLoop
 from examples.acme.builders import QUEUE_SIZE
 from examples.acme.evaluator import Evaluated, mean_return
+from examples.acme.impala import BATCH
 from examples.acme.learner import SAVE_EVERY, Begun
 from examples.acme.oracle import vtrace_by_definition
 from examples.acme.policy import GreedyActor
@@ -45,15 +46,20 @@ def check_ratio(tables: Sequence[lp.replay.TableInfo]) -> None:
     )
 
 
-def check_queue(queues: Sequence[lp.QueueStats]) -> None:
-    """No unroll is lost, and actors wait where the learner is slower."""
-    put, handled = sum(each.put for each in queues), sum(each.handled for each in queues)
-    left = sum(each.waiting + each.in_hand for each in queues)
+def check_queue(queues: Sequence[lp.QueueStats], runs: Sequence[Evaluated]) -> None:
+    """All that was learned from was taken, none came back, and actors wait where the learner is slower."""
+    learned = [BATCH * run.variables.step for run in runs]
     most = max(each.most_waiting for each in queues)
     check(
-        put == handled + left and most <= QUEUE_SIZE,
-        f"each unroll is learned from once, and {QUEUE_SIZE} wait at most",
-        f"{put} = {handled} + {left} on the way; {most} have waited",
+        all(
+            n <= each.taken == each.handled + each.in_hand
+            for n, each in zip(learned, queues, strict=True)
+        )
+        and most <= QUEUE_SIZE,
+        f"each unroll is learned from once at most, and {QUEUE_SIZE} wait at most",
+        f"{sum(learned)} are in the variables, {sum(each.taken for each in queues)} were taken ="
+        f" {sum(each.handled for each in queues)} handled + {sum(each.in_hand for each in queues)} in hand;"
+        f" {most} have waited",
     )
 
 

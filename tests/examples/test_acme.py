@@ -30,12 +30,16 @@ def test_both_agents_learn_alone_and_spread_though_a_learner_is_killed_five_time
     printed = run_system("acme", launch_type)
 
     for claim in (
+        "V-trace from the last step to the first gives the sums of its definition",
         "dqn, alone: the mean return",
         "dqn, spread: the mean return",
         "impala, alone: the mean return",
         "impala, spread: the mean return",
+        "dqn: what an actor asks for is 5 s old at most",
+        "impala: what an actor asks for is 5 s old at most",
         "each transition is sampled 16 times, at every moment to",
         "a learner killed 5 times goes on from what is saved",
+        "each unroll is learned from once at most, and 8 wait at most",
     ):
         assert f"ok    {claim}" in printed
 
@@ -223,6 +227,9 @@ def test_checks_refuse_what_is_not_so() -> None:
     offset = info.min_diff + (info.max_diff - info.min_diff) / 2
     age = Age(oldest=5.0, youngest=-1.0)
     claims.check_age("dqn", [age, age])
+    learned = run._replace(variables=VARIABLES._replace(step=25))
+    queue = lp.QueueStats(110, 103, 7, 3, 100, 0, 0, 0, 0, 8, (), False)
+    claims.check_queue([queue], [learned])
     for check in (
         lambda: claims.check_solved("alone", 475.0, [run]),
         lambda: claims.check_killed(begun, [60], run),
@@ -232,6 +239,9 @@ def test_checks_refuse_what_is_not_so() -> None:
         lambda: claims.check_age("dqn", [age, age._replace(is_monotone=False)]),
         lambda: claims.check_ratio([replace(info, lowest_diff=offset - 1025, highest_diff=offset)]),
         lambda: claims.check_ratio([replace(info, lowest_diff=offset, highest_diff=offset + 1025)]),
+        lambda: claims.check_queue([replace(queue, taken=99, handled=96)], [learned]),
+        lambda: claims.check_queue([replace(queue, taken=104, returned=1)], [learned]),
+        lambda: claims.check_queue([replace(queue, most_waiting=9)], [learned]),
     ):
         with pytest.raises(ArithmeticError, match="it should hold that"):
             check()
