@@ -79,16 +79,23 @@ def check_accuracy(ran: Ran, held_out: Digits, how: str) -> None:
 
 
 def check_enough(ran: Ran) -> None:
-    """All feeders were told, with rows unsent."""
+    """Nothing was pushed after it was enough, and all feeders were told."""
+    job, args = ran.job, ran.job.args
+    assert args.enough_at is not None  # a job that ends early
+    # A worker takes `enough_at` batches, whole ones, and cancels. What its queue has accepted by then was
+    # taken or waits, and it has room for `maxsize`: what came back from a killed worker would come on top,
+    # but none is killed. A row more than that came in after a cancel, whoever was faster until then.
+    most = job.workers * (args.enough_at * args.batch_size + job.maxsize)
     told = [fed.told_at for fed in ran.feeders if fed.told_at is not None]
     late = max(told, default=0) - max(each.terminated_at or 0 for each in ran.workers)
     check(
         len(told) == len(ran.feeders)
+        and len(stats(ran)) == job.workers
         and all(each.is_cancelled for each in stats(ran))
-        and put(ran) < ran.job.n_rows,
+        and put(ran) <= most < job.n_rows,
         "workers that have had enough end their feeders, whatever these still have",
-        f"{ran.job.n_rows - put(ran)} of {ran.job.n_rows} rows are unsent; the last feeder was told"
-        f" {late:.3f} s later",
+        f"{put(ran)} of {job.n_rows} rows were pushed, and {most} may be, trained on or waiting; the last"
+        f" feeder was told {late:.3f} s later, by the clocks of the hosts",
     )
 
 
