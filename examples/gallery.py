@@ -165,7 +165,7 @@ EXAMPLES = [
         "workers, a feeder",
         (
             "once per epoch",
-            "rows wait",
+            "64 rows",
             "rows pushed: of",
             "have had enough",
             "one result",

@@ -28,7 +28,7 @@ LAUNCH_TYPES = ["local_mt", "local_mp", "ray", "kubernetes", "spark"]
 
 CLAIMS = """
 each row is in the model once per epoch, though all workers and a feeder are killed
-never more than 64 rows wait for a worker: feeders do
+feeders wait while 64 rows do, not counting those that come back from killed workers
 rows pushed, in the order in which they came: they train what one process learns from them, bit for bit
 rows pushed: of 359 held-out digits 0.9 are read at least
 the same main_fun reads by itself, in order, in batches of 24
