@@ -35,7 +35,8 @@ def check_bounded(ran: Ran) -> None:
     most = [each.most_waiting for each in stats(ran)]
     check(
         max(most) == ran.job.maxsize,
-        f"feeders wait while {ran.job.maxsize} rows do, not counting those that come back from killed workers",
+        f"feeders wait while {ran.job.maxsize} rows do,"
+        " not counting those that come back from killed workers",
         f"at most {most}, of {put(ran)} rows",
     )
 
@@ -102,15 +103,15 @@ def check_enough(ran: Ran) -> None:
 def check_inferred(ran: Ran) -> None:
     """What has come back for a partition is what one process infers, in the partition's order."""
     job, args = ran.job, ran.job.args
-    results = {partition: found for fed in ran.feeders for partition, found in fed.results.items()}
-    expected = {}
+    results = sorted(each for fed in ran.feeders for each in fed.results.items())
+    expected = []
     for number, digits in enumerate(job.partitions):
         scores = networks.forward(args.widths, args.parameters, digits.images)[-1]
-        expected[number] = list(enumerate(scores.argmax(axis=1).tolist()))
+        expected.append((number, list(enumerate(scores.argmax(axis=1).tolist()))))
     check(
         results == expected,
         "each row has one result, and results come in the order of the partition's rows",
-        f"{sum(map(len, results.values()))} results of {len(results)} partitions",
+        f"{sum(len(found) for _, found in results)} results of {len(results)} partitions",
     )
 
 

@@ -192,7 +192,7 @@ def test_check_refuses_a_row_that_is_in_the_model_twice_and_one_that_is_missing(
         claims.check_once(trained([first[1:], second]))
 
 
-def test_check_refuses_results_in_another_order() -> None:
+def test_check_refuses_results_in_another_order_and_those_that_two_feeders_have() -> None:
     job = replace(JOB, main_fun=infer)
     results = {number: [(i, 0) for i in range(5)] for number in range(2)}
     claims.check_inferred(Ran(job, [], [Fed(None, results, 1)]))
@@ -200,3 +200,5 @@ def test_check_refuses_results_in_another_order() -> None:
     swapped = {**results, 1: [results[1][1], results[1][0], *results[1][2:]]}
     with pytest.raises(ArithmeticError, match="in the order of the partition's rows"):
         claims.check_inferred(Ran(job, [], [Fed(None, swapped, 1)]))
+    with pytest.raises(ArithmeticError, match="15 results of 3 partitions"):
+        claims.check_inferred(Ran(job, [], [Fed(None, results, 1), Fed(None, {1: results[1]}, 1)]))
