@@ -116,14 +116,19 @@ def check_inferred(ran: Ran) -> None:
 
 
 def check_absent(job: Job) -> None:
-    """When the time is up, those who have come are told who has not."""
-    everyone = {"ps 0", *(f"worker {i}" for i in range(job.workers))}
-    missing = f"worker {job.faults.absent}"
+    """Run a job of which a worker is absent, until those who have come give up."""
     try:
         lp.run(make_program(job), preload=["numpy"])
         said = "nothing"
     except lp.ProgramFailed as failed:
         said = failed.outcome.cause.partition(": ")[2]
+    check_named(job, said)
+
+
+def check_named(job: Job, said: str) -> None:
+    """When the time is up, those who have come are told who has not."""
+    everyone = {"ps 0", *(f"worker {i}" for i in range(job.workers))}
+    missing = f"worker {job.faults.absent}"
     absent, _, registered = said.partition("registered within")
     found = {name for name in everyone if name in absent}, {n for n in everyone if n in registered}
     check(

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared.digits import Digits
+from examples._shared.digits import Array, Digits
 from examples.tf_on_spark import claims
 from examples.tf_on_spark.algorithm import DataFeed, Row
 from examples.tf_on_spark.feeder import Fed
-from examples.tf_on_spark.job import Job
+from examples.tf_on_spark.job import Faults, Job
 from examples.tf_on_spark.main_fun import Args, gradient, infer
-from examples.tf_on_spark.parameter_server import ParameterServer
+from examples.tf_on_spark.oracle import train_alone
+from examples.tf_on_spark.parameter_server import Ledger, ParameterServer
 from examples.tf_on_spark.program import Ran
 from examples.tf_on_spark.reservation import NotAllRegistered, Reservations
 from examples.tf_on_spark.worker import Worked
@@ -190,6 +191,63 @@ def test_check_refuses_a_row_that_is_in_the_model_twice_and_one_that_is_missing(
         claims.check_once(trained([first, second], [[], second[:1]]))
     with pytest.raises(ArithmeticError, match="9 of 10 rows"):
         claims.check_once(trained([first[1:], second]))
+
+
+def test_checks_refuse_what_is_nearly_right() -> None:
+    job = replace(JOB, partitions=[PARTITION[:4]] * 2)
+    enough = replace(job, args=replace(ARGS, enough_at=3), epochs=100)
+    killed, absent = replace(job, faults=Faults(kill_at=1)), replace(job, faults=Faults(absent=1))
+    ledger = [[[(0, worker, i), (0, worker, i + 1)] for worker in range(2)] for i in (0, 2)]
+    uneven = [[[(0, worker, i) for i in ids] for worker in range(2)] for ids in ((0, 1, 2), (3,))]
+    of_id = claims.rows_of(job)
+    alone = train_alone(ARGS, [[[of_id[id_] for id_ in ids] for ids in step] for step in ledger])
+    queue = lp.QueueStats(5, 5, 0, 0, 4, 0, 1, 0, 0, 64, (), is_cancelled=True)
+    nine_of_ten = Digits(np.zeros((10, 64)), np.array([0] * 9 + [1]))
+
+    def ran(job: Job, attempts: Sequence[int] = (2, 2, 2), **changes: Any) -> Ran:
+        stats = replace(queue, **changes)
+        workers = [Worked(alone, stats, 1.0, ledger, attempt) for attempt in attempts[:2]]
+        return Ran(job, workers, [Fed(1.5, {}, attempts[2])])
+
+    def learned(parameters: Array, ledger: Ledger) -> Ran:
+        worker = Worked(parameters, None, None, ledger, 1)
+        return Ran(job, [worker] * 2, [])
+
+    zeros, right = learned(ARGS.parameters, ledger), learned(alone, ledger)
+    one_not_told = ran(enough, put=70)._replace(feeders=[Fed(1.5, {}, 1), Fed(None, {}, 1)])
+    claims.check_once(ran(killed))
+    claims.check_bounded(ran(job))
+    claims.check_same_as_alone(right, "")
+    claims.check_planned(right)
+    claims.check_accuracy(zeros, nine_of_ten, "")
+    claims.check_enough(ran(enough, put=70))
+    claims.check_named(absent, "worker 1 has not registered within 3 s; registered: ps 0, worker 0")
+
+    for check in (
+        lambda: claims.check_once(ran(killed, (1, 2, 2))),
+        lambda: claims.check_once(ran(killed, (2, 2, 1))),
+        lambda: claims.check_once(ran(killed, redelivered=0)),
+        lambda: claims.check_once(ran(killed, put=4)),
+        lambda: claims.check_bounded(ran(job, most_waiting=65)),
+        lambda: claims.check_bounded(ran(job, most_waiting=63)),
+        lambda: claims.check_same_as_alone(learned(np.nextafter(alone, 1), ledger), ""),
+        lambda: claims.check_same_as_alone(learned(alone, ledger[:1]), ""),
+        lambda: claims.check_planned(learned(alone, ledger[::-1])),
+        lambda: claims.check_planned(learned(alone, uneven)),
+        lambda: claims.check_accuracy(zeros, replace(nine_of_ten, labels=np.arange(10) // 8), ""),
+        lambda: claims.check_enough(ran(enough, put=71)),
+        lambda: claims.check_enough(ran(enough, put=70, is_cancelled=False)),
+        lambda: claims.check_enough(one_not_told),
+        lambda: claims.check_named(absent, "nothing"),
+        lambda: claims.check_named(
+            absent, "worker 1 has not registered within 3 s; registered: ps 0"
+        ),
+        lambda: claims.check_named(
+            absent, "worker 0 has not registered within 3 s; registered: ps 0, worker 1"
+        ),
+    ):
+        with pytest.raises(ArithmeticError, match="it should hold that"):
+            check()
 
 
 def test_check_refuses_results_in_another_order_and_those_that_two_feeders_have() -> None:
