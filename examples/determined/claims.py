@@ -63,15 +63,20 @@ def check_asha(history: History, experiment: Experiment) -> None:
     )
 
 
-def check_bits(history: History, curves: Mapping[int, Curve], attempts: Sequence[int]) -> None:
-    """No kill has changed any trial, and none is lost."""
+def check_bits(
+    history: History,
+    curves: Mapping[int, Curve],
+    attempts: Sequence[int],
+    expected: Sequence[int],
+) -> None:
+    """No kill has changed any trial, and none is lost; slots have died as they were to, and not else."""
     equal = sum(
         report.loss == curves[report.trial][report.epochs - 1] for report in history.reports
     )
     closed = sum(trial.is_closed for trial in history.trials)
     n, n_trials = len(history.reports), len(history.trials)
     check(
-        equal == n and closed == n_trials,
+        equal == n and closed == n_trials and list(attempts) == list(expected),
         "trials have the losses of undisturbed ones, bit for bit, though agents and the master are killed",
         f"{equal} of {n} losses of {closed} of {n_trials} trials; slots ended in attempts {list(attempts)}",
     )

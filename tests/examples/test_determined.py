@@ -323,7 +323,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
 
     whole = on(both)
     claims.check_asha(right, asha)
-    claims.check_bits(right, curves, [1])
+    claims.check_bits(right, curves, [2], [2])
     claims.check_restarts(right, 1)
     claims.check_budget(right, asha, curves, 1)
     claims.check_preempted(right, curves)
@@ -338,9 +338,12 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     for check in (
         lambda: claims.check_asha(with_reports(*reports[:1], Report(2, 1, 0.6, 3)), asha),
         lambda: claims.check_asha(with_reports(reports[1]._replace(target=0)), asha),
-        lambda: claims.check_bits(with_reports(Report(1, 1, np.nextafter(0.5, 1), 3)), curves, [1]),
+        lambda: claims.check_bits(right, curves, [1], [2]),
         lambda: claims.check_bits(
-            right._replace(trials=[trials[0]._replace(is_closed=False)]), curves, [1]
+            with_reports(Report(1, 1, np.nextafter(0.5, 1), 3)), curves, [2], [2]
+        ),
+        lambda: claims.check_bits(
+            right._replace(trials=[trials[0]._replace(is_closed=False)]), curves, [2], [2]
         ),
         lambda: claims.check_restarts(right, 2),
         lambda: claims.check_budget(right, asha, curves, 0.9),
