@@ -52,7 +52,7 @@ def main(_: list[str]) -> None:
     claims.check_restarts(history, len(MASTER_DIES_AT))
     claims.check_preempted(history, curves)
     claims.check_allocations(history, everything, pools_of(AGENTS))
-    claims.check_slots(found.seen, history)
+    claims.check_slots(found.seen, history, sum(attempts) - len(attempts))
     claims.check_page(found.page, history)
     claims.check_budget(history, asha, curves, 0.3)
     if PAGE.value:

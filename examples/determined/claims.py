@@ -110,8 +110,12 @@ def check_budget(
     )
 
 
-def check_slots(seen: Sequence[Sight], history: History) -> None:
-    """What the user has seen: whatever a slot began, it had left what it had before; and so had trials."""
+def check_slots(seen: Sequence[Sight], history: History, deaths: int) -> None:
+    """What the user has seen: whatever a slot began, it had left what it had before; and so had trials.
+
+    A slot does one thing at a time. If the master gave it another trial meanwhile, the slot would never begin
+    that, and it would be lost; so no more may be lost than slots have died.
+    """
     holds: dict[str, Sight] = {}
     shared, late, split = 0, 0, 0
     of_allocation: dict[int, set[str]] = defaultdict(set)
@@ -130,11 +134,13 @@ def check_slots(seen: Sequence[Sight], history: History) -> None:
         or (each.outcome != "lost" and of_allocation[each.n] != set(each.slots))
         for each in history.allocations
     )
+    lost = sum(each.outcome == "lost" for each in history.allocations)
     check(
-        bool(seen) and not (shared or late or split or strangers),
+        bool(seen) and not (shared or late or split or strangers) and lost <= deaths,
         "no slot has two trials at once, and no trial runs twice at once, as seen from outside",
         f"of {len(of_allocation)} allocations on {len(holds)} slots {shared} shared one, {split} a trial,"
-        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log",
+        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log;"
+        f" {lost} were lost, by the deaths of {deaths} slots",
     )
 
 

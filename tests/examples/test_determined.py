@@ -7,6 +7,7 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,14 +200,41 @@ def test_a_trial_whose_slot_has_failed_waits_for_the_others_and_goes_on_from_its
     master.submit(Experiment("grid", "grid", {"values": {"rate": [1.0]}, "epochs": 6}, slots=2))
     for slot in ("a", "b"):
         master.free(slot, "cpu")
-    before = master.work("a")
+    with ThreadPoolExecutor() as pool:
+        before, of_b = pool.map(master.work, "ab")
     master.free("a", "cpu")  # it has died, and asks anew
 
+    assert before == of_b
     assert not master.goes_on(before.allocation)
     assert len(master.history().allocations) == 1  # b does not know yet
     master.free("b", "cpu")
-    assert master.work("a") == before._replace(allocation=2)
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(master.work, "ab")) == [before._replace(allocation=2)] * 2
     assert [each.outcome for each in master.history().allocations] == ["lost", None]
+
+
+def test_a_slot_that_says_twice_that_it_is_free_has_lost_nothing(make_master) -> None:
+    first = make_master()
+    first.submit(ASHA)
+    first.free("slot", "cpu")  # the master is killed, and the slot has no answer
+
+    second = make_master()
+    second.free("slot", "cpu")
+
+    assert second.work("slot").allocation == 1
+
+
+def test_a_slot_that_is_about_to_ask_spares_another_trial(make_master) -> None:
+    master = make_master()
+    master.submit(Experiment("long", "random", {"trials": 2, "epochs": 9}))
+    for slot in ("a", "b"):
+        master.free(slot, "cpu")
+    working = master.work("a")
+
+    master.submit(Experiment("urgent", "random", {"trials": 1, "epochs": 1}, priority=1))
+
+    assert master.goes_on(working.allocation)
+    assert master.work("b").trial == 3
 
 
 def test_a_preempted_trial_saves_and_goes_on_where_it_was(make_master) -> None:
@@ -327,7 +355,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     claims.check_restarts(right, 1)
     claims.check_budget(right, asha, curves, 1)
     claims.check_preempted(right, curves)
-    claims.check_slots(seen, right)
+    claims.check_slots(seen, right, 1)
     claims.check_allocations(whole, [gang], pools)
     claims.check_page(page(right), right)
 
@@ -357,11 +385,12 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_allocations(on(["agent-0.0"]), [gang], pools),
         lambda: claims.check_allocations(on(["agent-0.0", "agent-0.1"]), [gang], pools),
         lambda: claims.check_allocations(on(both, "closed"), [gang], pools),
-        lambda: claims.check_slots([seen[0], seen[1], seen[3]], right),
-        lambda: claims.check_slots([*seen, Sight("agent-1.0", 0, 0, 0)], right),
-        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 4, 1)], right),
-        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 2, 2)], right),
-        lambda: claims.check_slots(seen[:3], right),
+        lambda: claims.check_slots([seen[0], seen[1], seen[3]], right, 1),
+        lambda: claims.check_slots([*seen, Sight("agent-1.0", 0, 0, 0)], right, 1),
+        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 4, 1)], right, 1),
+        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 2, 2)], right, 1),
+        lambda: claims.check_slots(seen[:3], right, 1),
+        lambda: claims.check_slots(seen, right, 0),
         lambda: claims.check_page(page(other), right),
         lambda: claims.check_page(page(with_reports(*reports[1:])), right),
     ):
