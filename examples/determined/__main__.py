@@ -50,7 +50,7 @@ def main(_: list[str]) -> None:
     claims.check_asha(history, asha)
     claims.check_bits(history, curves, attempts, expected)
     claims.check_restarts(history, len(MASTER_DIES_AT))
-    claims.check_preempted(history, curves)
+    claims.check_preempted(history, curves, found.seen)
     claims.check_allocations(history, everything, pools_of(AGENTS))
     claims.check_slots(found.seen, history, sum(attempts) - len(attempts))
     claims.check_page(found.page, history)

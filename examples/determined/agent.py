@@ -65,7 +65,7 @@ class Slot:
     def run(self) -> int:
         """Work until there is no more to do; return the attempt."""
         while (work := self._next_work()) is not None:
-            self._user.saw(work.allocation, work.trial)
+            self._user.saw(work.allocation, work.trial, work.epochs)
             with suppress(GangLost):
                 self._train(work)
         return lp.current().attempt
@@ -82,7 +82,7 @@ class Slot:
             return self._given[key]
 
     def _next_work(self) -> Work | None:
-        self._user.saw(0, 0)
+        self._user.saw(0, 0, 0)
         newest = self._master.free(self._name, self._pool)
         with self._changed:
             self._over = newest

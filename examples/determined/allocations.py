@@ -12,7 +12,7 @@ class Allocations:
     """Written in transactions of the log.
 
     A trial has its slots until all of them are free again, also when one of them has failed: so it never runs
-    twice at once. A slot is given one when it has asked for it: so to say twice that it is free loses nothing.
+    twice at once. A slot gets one when it has asked for it: so to say twice that it is free loses nothing.
 
     Attributes:
         leaving: Those that are to save and leave, for a trial that is more urgent.

@@ -164,20 +164,28 @@ def check_allocations(
     )
 
 
-def check_preempted(history: History, curves: Mapping[int, Curve]) -> None:
-    """Who was preempted has gone on where it was."""
+def check_preempted(history: History, curves: Mapping[int, Curve], seen: Sequence[Sight]) -> None:
+    """A trial that was preempted has gone on: later than it had begun, and with the same bits."""
     trials = {trial.n: trial for trial in history.trials}
     preempted = [each for each in history.allocations if each.outcome == "preempted"]
     numbers = {each.trial for each in preempted}
+    begun = {sight.allocation: sight.epochs for sight in seen}
+    onward = 0
+    for each in preempted:
+        later = (other.n for other in history.allocations if other.trial == each.trial)
+        after = next((n for n in later if n > each.n and n in begun), None)
+        onward += after is not None and begun[after] > begun[each.n]
     reports = [report for report in history.reports if report.trial in numbers]
     equal = sum(report.loss == curves[report.trial][report.epochs - 1] for report in reports)
     check(
         bool(preempted)
+        and onward == len(preempted)
         and all(trials[n].is_closed for n in numbers)
         and equal == len(reports)
         and numbers <= {report.trial for report in reports},
         "trials that are preempted save and go on, and learn the same bits",
-        f"{len(preempted)} times, of {len(numbers)} trials; {equal} of {len(reports)} losses are equal",
+        f"{onward} of {len(preempted)} times, of {len(numbers)} trials; {equal} of {len(reports)} losses"
+        " are equal",
     )
 
 

@@ -24,12 +24,14 @@ class Sight(NamedTuple):
 
     Attributes:
         attempt: That of the slot.
+        epochs: How many the trial has been trained for, as the slot begins.
     """
 
     slot: str
     attempt: int
     allocation: int
     trial: int
+    epochs: int = 0
 
 
 class Found(NamedTuple):
@@ -59,8 +61,8 @@ class User:
         with self._lock:
             return Found(self._master.history(), list(self._seen), self._master.page())
 
-    def saw(self, allocation: int, trial: int) -> None:
+    def saw(self, allocation: int, trial: int, epochs: int) -> None:
         """A slot says what it does now."""
         caller = lp.caller()
         with self._lock:
-            self._seen.append(Sight(caller.worker, caller.attempt, allocation, trial))
+            self._seen.append(Sight(caller.worker, caller.attempt, allocation, trial, epochs))

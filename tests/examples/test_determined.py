@@ -341,7 +341,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         Sight("agent-0.0", 1, 1, 1),
         Sight("agent-1.0", 1, 2, 2),
         Sight("agent-0.0", 1, 0, 0),
-        Sight("agent-0.0", 1, 3, 1),
+        Sight("agent-0.0", 1, 3, 1, epochs=1),
     ]
     pools = {f"agent-{i}.{k}": "cpu" for i in range(2) for k in range(2)}
     gang, both = replace(asha, slots=2), ["agent-0.0", "agent-1.0"]
@@ -354,7 +354,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     claims.check_bits(right, curves, [2], [2])
     claims.check_restarts(right, 1)
     claims.check_budget(right, asha, curves, 1)
-    claims.check_preempted(right, curves)
+    claims.check_preempted(right, curves, seen)
     claims.check_slots(seen, right, 1)
     claims.check_allocations(whole, [gang], pools)
     claims.check_page(page(right), right)
@@ -378,8 +378,9 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_budget(
             right._replace(trials=[trials[0]._replace(epochs=1), trials[1]]), asha, curves, 1
         ),
-        lambda: claims.check_preempted(right._replace(allocations=allocations[1:]), curves),
-        lambda: claims.check_preempted(right, {**curves, 1: [0.5, 0.5, 0.5]}),
+        lambda: claims.check_preempted(right._replace(allocations=allocations[1:]), curves, seen),
+        lambda: claims.check_preempted(right, {**curves, 1: [0.5, 0.5, 0.5]}, seen),
+        lambda: claims.check_preempted(right, curves, [*seen[:3], seen[3]._replace(epochs=0)]),
         lambda: claims.check_allocations(right, [asha], pools),
         lambda: claims.check_allocations(whole, [gang], {**pools, "agent-1.0": "gpu"}),
         lambda: claims.check_allocations(on(["agent-0.0"]), [gang], pools),
