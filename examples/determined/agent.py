@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
+import threadpoolctl
+
 import launchpad as lp
 from examples._shared.digits import Array, Digits
 from examples.determined import training
@@ -53,6 +55,7 @@ class Slot:
         user: lp.CourierClient[User],
         slots: dict[str, lp.CourierClient[Slot]],
     ) -> None:
+        threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._name, self._pool, self._data = lp.current().name, pool, data
         self._master, self._user, self._slots = master, user, slots
         self._kill, self._epochs = kills.get(lp.current().attempt), 0
