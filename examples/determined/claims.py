@@ -96,7 +96,7 @@ def check_restarts(history: History, killed: int) -> None:
 def check_budget(
     history: History, experiment: Experiment, curves: Mapping[int, Curve], share: float
 ) -> None:
-    """The best of few epochs is the best of all."""
+    """The best of few epochs is the best of all; what was trained again after kills does not count."""
     own = [trial for trial in history.trials if trial.experiment == experiment.name]
     last = experiment.options["rungs"][-1]
     used, full = sum(trial.epochs for trial in own), last * len(own)

@@ -13,14 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 import launchpad as lp
+from examples._shared import digits
 from examples._shared.digits import Digits
 from examples.determined import claims
 from examples.determined.algorithm import Asha, Grid, Pbt, Random
 from examples.determined.experiment import Experiment
 from examples.determined.log import Allocation, History, Report, TrialRow
 from examples.determined.master import Master
+from examples.determined.oracle import train_alone
 from examples.determined.page import page
 from examples.determined.program import Agent, make_program
 from examples.determined.scheduler import Job, Plan, schedule
@@ -114,6 +117,36 @@ def test_asha_decides_as_optuna_does(seed: int) -> None:
             study.tell(trials[i], state=optuna.trial.TrialState.PRUNED)
             del targets[i]
     assert decided > 40
+
+
+@pytest.mark.slow
+def test_asha_finds_the_best_trial_of_the_example_in_whichever_order_trials_report() -> None:
+    training, held_out = digits.load()
+    dice, rungs, last = random.Random(0), (1, 3, 9, 27), 27
+    with threadpoolctl.threadpool_limits(1):
+        curves = [
+            [
+                loss
+                for _, loss, _ in itertools.islice(
+                    train_alone(i, start.hyperparameters, (training[slice(256)], held_out)), last
+                )
+            ]
+            for i, start in enumerate(Asha(40, rungs, seed=8).begin())
+        ]
+    at_the_end = [curve[-1] for curve in curves]
+
+    for _ in range(200):
+        asha, epochs, targets = Asha(40, rungs, seed=8), [0] * 40, dict.fromkeys(range(40), 1)
+        while targets:
+            i = dice.choice(list(targets))
+            epochs[i] = targets.pop(i)
+            target, _ = asha.report(i, epochs[i], curves[i][epochs[i] - 1])
+            if target:
+                targets[i] = target
+
+        found = min(loss for loss, n in zip(at_the_end, epochs, strict=True) if n == last)
+        assert found == min(at_the_end)
+        assert sum(epochs) <= 0.3 * 40 * last
 
 
 def test_pbt_replaces_the_worse_half_by_changed_copies_of_the_better_in_whichever_order_they_end() -> (
