@@ -58,8 +58,9 @@ class User:
             self._master.submit(experiment)
         self._master.close()
         self._master.wait_for_all()
+        history, page = self._master.history(), self._master.page()
         with self._lock:
-            return Found(self._master.history(), list(self._seen), self._master.page())
+            return Found(history, list(self._seen), page)
 
     def saw(self, allocation: int, trial: int, epochs: int) -> None:
         """A slot says what it does now."""
