@@ -290,8 +290,13 @@ def checked(example: Example) -> str:
 def backends(example: Example) -> str:
     """Return those on which its test runs it."""
     test = HERE.parent / "tests" / "examples" / f"test_{example.name}.py"
-    runs_on_all = re.search(rf'run_\w+\(\s*"{example.name}", launch_type', test.read_text())
-    return "threads, processes, Ray, Kubernetes" if runs_on_all else "threads, processes"
+    text = test.read_text()
+    names = ["threads", "processes"]
+    if re.search(rf'run_\w+\(\s*"{example.name}", launch_type', text):
+        names += ["Ray", "Kubernetes"]
+    if '"spark"' in text:
+        names.append("Spark")
+    return ", ".join(names)
 
 
 def run(module: str, results: str, *flags: str) -> None:

@@ -43,15 +43,16 @@ def main(_: list[str]) -> None:
     (found,) = running.results("user")
     attempts = [attempt for of_agent in running.results("agent") for attempt in of_agent]
     running.wait()
+    expected = [1 + (0 if k else len(agent.kills)) for agent in AGENTS for k in range(agent.slots)]
     history = found.history
     curves = claims.curves_alone(history, data, asha)
     everything = [submission.experiment for submission in submissions]
     claims.check_asha(history, asha)
-    claims.check_bits(history, curves, attempts)
+    claims.check_bits(history, curves, attempts, expected)
     claims.check_restarts(history, len(MASTER_DIES_AT))
-    claims.check_preempted(history, curves)
+    claims.check_preempted(history, curves, found.seen)
     claims.check_allocations(history, everything, pools_of(AGENTS))
-    claims.check_slots(found.seen, history)
+    claims.check_slots(found.seen, history, sum(attempts) - len(attempts))
     claims.check_page(found.page, history)
     claims.check_budget(history, asha, curves, 0.3)
     if PAGE.value:

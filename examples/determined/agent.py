@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
+import threadpoolctl
+
 import launchpad as lp
 from examples._shared.digits import Array, Digits
 from examples.determined import training
@@ -53,6 +55,7 @@ class Slot:
         user: lp.CourierClient[User],
         slots: dict[str, lp.CourierClient[Slot]],
     ) -> None:
+        threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._name, self._pool, self._data = lp.current().name, pool, data
         self._master, self._user, self._slots = master, user, slots
         self._kill, self._epochs = kills.get(lp.current().attempt), 0
@@ -65,7 +68,7 @@ class Slot:
     def run(self) -> int:
         """Work until there is no more to do; return the attempt."""
         while (work := self._next_work()) is not None:
-            self._user.saw(work.allocation, work.trial)
+            self._user.saw(work.allocation, work.trial, work.epochs)
             with suppress(GangLost):
                 self._train(work)
         return lp.current().attempt
@@ -82,7 +85,7 @@ class Slot:
             return self._given[key]
 
     def _next_work(self) -> Work | None:
-        self._user.saw(0, 0)
+        self._user.saw(0, 0, 0)
         newest = self._master.free(self._name, self._pool)
         with self._changed:
             self._over = newest

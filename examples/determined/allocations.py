@@ -12,7 +12,7 @@ class Allocations:
     """Written in transactions of the log.
 
     A trial has its slots until all of them are free again, also when one of them has failed: so it never runs
-    twice at once.
+    twice at once. A slot gets one when it has asked for it: so to say twice that it is free loses nothing.
 
     Attributes:
         leaving: Those that are to save and leave, for a trial that is more urgent.
@@ -34,15 +34,19 @@ class Allocations:
 
     def free(self, slot: str, pool: str) -> int:
         """The slot has nothing; returns the newest allocation so far."""
-        self._log("INSERT OR IGNORE INTO slot VALUES (?, ?, NULL)", slot, pool)
+        self._log("INSERT OR IGNORE INTO slot VALUES (?, ?, 0)", slot, pool)
         ((before,),) = self._log("SELECT allocation FROM slot WHERE name = ?", slot)
         self.end(before, "lost")
-        self._log("UPDATE slot SET allocation = NULL WHERE name = ?", slot)
+        self._log("UPDATE slot SET allocation = 0 WHERE name = ?", slot)
         ((newest,),) = self._log("SELECT coalesce(max(n), 0) FROM allocation")
         return int(newest)
 
+    def ask(self, slot: str) -> None:
+        """The slot waits for one, unless it has been given it already."""
+        self._log("UPDATE slot SET allocation = NULL WHERE name = ? AND allocation = 0", slot)
+
     def schedule(self) -> None:
-        """Give slots that are free to trials that wait."""
+        """Give slots that ask to trials that wait."""
         self.leaving.clear()
         for (pool,) in self._log("SELECT DISTINCT pool FROM slot"):
             waiting = self._log(
@@ -56,8 +60,8 @@ class Allocations:
                 pool,
             )
             ((n_ending,),) = self._log(
-                "SELECT count(*) FROM slot JOIN allocation ON allocation = allocation.n"
-                " WHERE pool = ? AND outcome IS NOT NULL",
+                "SELECT count(*) FROM slot LEFT JOIN allocation ON allocation = allocation.n"
+                " WHERE pool = ? AND (allocation = 0 OR outcome IS NOT NULL)",
                 pool,
             )
             free = self._log("SELECT name FROM slot WHERE pool = ? AND allocation IS NULL", pool)

@@ -63,15 +63,20 @@ def check_asha(history: History, experiment: Experiment) -> None:
     )
 
 
-def check_bits(history: History, curves: Mapping[int, Curve], attempts: Sequence[int]) -> None:
-    """No kill has changed any trial, and none is lost."""
+def check_bits(
+    history: History,
+    curves: Mapping[int, Curve],
+    attempts: Sequence[int],
+    expected: Sequence[int],
+) -> None:
+    """No kill has changed any trial, and none is lost; slots have died as they were to, and not else."""
     equal = sum(
         report.loss == curves[report.trial][report.epochs - 1] for report in history.reports
     )
     closed = sum(trial.is_closed for trial in history.trials)
     n, n_trials = len(history.reports), len(history.trials)
     check(
-        equal == n and closed == n_trials,
+        equal == n and closed == n_trials and list(attempts) == list(expected),
         "trials have the losses of undisturbed ones, bit for bit, though agents and the master are killed",
         f"{equal} of {n} losses of {closed} of {n_trials} trials; slots ended in attempts {list(attempts)}",
     )
@@ -91,7 +96,7 @@ def check_restarts(history: History, killed: int) -> None:
 def check_budget(
     history: History, experiment: Experiment, curves: Mapping[int, Curve], share: float
 ) -> None:
-    """The best of few epochs is the best of all."""
+    """The best of few epochs is the best of all; what was trained again after kills does not count."""
     own = [trial for trial in history.trials if trial.experiment == experiment.name]
     last = experiment.options["rungs"][-1]
     used, full = sum(trial.epochs for trial in own), last * len(own)
@@ -105,8 +110,12 @@ def check_budget(
     )
 
 
-def check_slots(seen: Sequence[Sight], history: History) -> None:
-    """What the user has seen: whatever a slot began, it had left what it had before; and so had trials."""
+def check_slots(seen: Sequence[Sight], history: History, deaths: int) -> None:
+    """What the user has seen: whatever a slot began, it had left what it had before; and so had trials.
+
+    A slot does one thing at a time. If the master gave it another trial meanwhile, the slot would never begin
+    that, and it would be lost; so no more may be lost than slots have died.
+    """
     holds: dict[str, Sight] = {}
     shared, late, split = 0, 0, 0
     of_allocation: dict[int, set[str]] = defaultdict(set)
@@ -125,11 +134,13 @@ def check_slots(seen: Sequence[Sight], history: History) -> None:
         or (each.outcome != "lost" and of_allocation[each.n] != set(each.slots))
         for each in history.allocations
     )
+    lost = sum(each.outcome == "lost" for each in history.allocations)
     check(
-        bool(seen) and not (shared or late or split or strangers),
+        bool(seen) and not (shared or late or split or strangers) and lost <= deaths,
         "no slot has two trials at once, and no trial runs twice at once, as seen from outside",
         f"of {len(of_allocation)} allocations on {len(holds)} slots {shared} shared one, {split} a trial,"
-        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log",
+        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log;"
+        f" {lost} were lost, by the deaths of {deaths} slots",
     )
 
 
@@ -153,20 +164,28 @@ def check_allocations(
     )
 
 
-def check_preempted(history: History, curves: Mapping[int, Curve]) -> None:
-    """Who was preempted has gone on where it was."""
+def check_preempted(history: History, curves: Mapping[int, Curve], seen: Sequence[Sight]) -> None:
+    """A trial that was preempted has gone on: later than it had begun, and with the same bits."""
     trials = {trial.n: trial for trial in history.trials}
     preempted = [each for each in history.allocations if each.outcome == "preempted"]
     numbers = {each.trial for each in preempted}
+    begun = {sight.allocation: sight.epochs for sight in seen}
+    onward = 0
+    for each in preempted:
+        later = (other.n for other in history.allocations if other.trial == each.trial)
+        after = next((n for n in later if n > each.n and n in begun), None)
+        onward += after is not None and begun[after] > begun[each.n]
     reports = [report for report in history.reports if report.trial in numbers]
     equal = sum(report.loss == curves[report.trial][report.epochs - 1] for report in reports)
     check(
         bool(preempted)
+        and onward == len(preempted)
         and all(trials[n].is_closed for n in numbers)
         and equal == len(reports)
         and numbers <= {report.trial for report in reports},
         "trials that are preempted save and go on, and learn the same bits",
-        f"{len(preempted)} times, of {len(numbers)} trials; {equal} of {len(reports)} losses are equal",
+        f"{onward} of {len(preempted)} times, of {len(numbers)} trials; {equal} of {len(reports)} losses"
+        " are equal",
     )
 
 

@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS trial (n INTEGER PRIMARY KEY, experiment TEXT, number
 CREATE TABLE IF NOT EXISTS report (n INTEGER PRIMARY KEY, trial INTEGER, epochs INTEGER, loss REAL,
     target INTEGER, UNIQUE (trial, epochs));
 CREATE TABLE IF NOT EXISTS allocation (n INTEGER PRIMARY KEY, trial INTEGER, slots TEXT, outcome TEXT);
-CREATE TABLE IF NOT EXISTS slot (name TEXT PRIMARY KEY, pool TEXT, allocation INTEGER);
+CREATE TABLE IF NOT EXISTS slot (name TEXT PRIMARY KEY, pool TEXT,
+    allocation INTEGER); -- 0: it has none, and NULL: it asks for one
 """
 
 

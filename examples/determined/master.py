@@ -121,6 +121,8 @@ class Master:
             "SELECT NULL FROM master"
             " WHERE is_closed AND NOT EXISTS (SELECT * FROM trial WHERE NOT is_closed)"
         )
+        with self._transaction():
+            self._allocations.ask(slot)
         (found,) = self._wait_for(lambda: self._log(of_slot, slot) or self._log(over))
         if found == (None,):
             return None

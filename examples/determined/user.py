@@ -24,12 +24,14 @@ class Sight(NamedTuple):
 
     Attributes:
         attempt: That of the slot.
+        epochs: How many the trial has been trained for, as the slot begins.
     """
 
     slot: str
     attempt: int
     allocation: int
     trial: int
+    epochs: int = 0
 
 
 class Found(NamedTuple):
@@ -56,11 +58,12 @@ class User:
             self._master.submit(experiment)
         self._master.close()
         self._master.wait_for_all()
+        history, page = self._master.history(), self._master.page()
         with self._lock:
-            return Found(self._master.history(), list(self._seen), self._master.page())
+            return Found(history, list(self._seen), page)
 
-    def saw(self, allocation: int, trial: int) -> None:
+    def saw(self, allocation: int, trial: int, epochs: int) -> None:
         """A slot says what it does now."""
         caller = lp.caller()
         with self._lock:
-            self._seen.append(Sight(caller.worker, caller.attempt, allocation, trial))
+            self._seen.append(Sight(caller.worker, caller.attempt, allocation, trial, epochs))

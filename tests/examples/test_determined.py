@@ -7,19 +7,23 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 import launchpad as lp
+from examples._shared import digits
 from examples._shared.digits import Digits
 from examples.determined import claims
 from examples.determined.algorithm import Asha, Grid, Pbt, Random
 from examples.determined.experiment import Experiment
 from examples.determined.log import Allocation, History, Report, TrialRow
 from examples.determined.master import Master
+from examples.determined.oracle import train_alone
 from examples.determined.page import page
 from examples.determined.program import Agent, make_program
 from examples.determined.scheduler import Job, Plan, schedule
@@ -115,6 +119,36 @@ def test_asha_decides_as_optuna_does(seed: int) -> None:
     assert decided > 40
 
 
+@pytest.mark.slow
+def test_asha_finds_the_best_trial_of_the_example_in_whichever_order_trials_report() -> None:
+    training, held_out = digits.load()
+    dice, rungs, last = random.Random(0), (1, 3, 9, 27), 27
+    with threadpoolctl.threadpool_limits(1):
+        curves = [
+            [
+                loss
+                for _, loss, _ in itertools.islice(
+                    train_alone(i, start.hyperparameters, (training[slice(256)], held_out)), last
+                )
+            ]
+            for i, start in enumerate(Asha(40, rungs, seed=8).begin())
+        ]
+    at_the_end = [curve[-1] for curve in curves]
+
+    for _ in range(200):
+        asha, epochs, targets = Asha(40, rungs, seed=8), [0] * 40, dict.fromkeys(range(40), 1)
+        while targets:
+            i = dice.choice(list(targets))
+            epochs[i] = targets.pop(i)
+            target, _ = asha.report(i, epochs[i], curves[i][epochs[i] - 1])
+            if target:
+                targets[i] = target
+
+        found = min(loss for loss, n in zip(at_the_end, epochs, strict=True) if n == last)
+        assert found == min(at_the_end)
+        assert sum(epochs) <= 0.3 * 40 * last
+
+
 def test_pbt_replaces_the_worse_half_by_changed_copies_of_the_better_in_whichever_order_they_end() -> (
     None
 ):
@@ -199,14 +233,41 @@ def test_a_trial_whose_slot_has_failed_waits_for_the_others_and_goes_on_from_its
     master.submit(Experiment("grid", "grid", {"values": {"rate": [1.0]}, "epochs": 6}, slots=2))
     for slot in ("a", "b"):
         master.free(slot, "cpu")
-    before = master.work("a")
+    with ThreadPoolExecutor() as pool:
+        before, of_b = pool.map(master.work, "ab")
     master.free("a", "cpu")  # it has died, and asks anew
 
+    assert before == of_b
     assert not master.goes_on(before.allocation)
     assert len(master.history().allocations) == 1  # b does not know yet
     master.free("b", "cpu")
-    assert master.work("a") == before._replace(allocation=2)
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(master.work, "ab")) == [before._replace(allocation=2)] * 2
     assert [each.outcome for each in master.history().allocations] == ["lost", None]
+
+
+def test_a_slot_that_says_twice_that_it_is_free_has_lost_nothing(make_master) -> None:
+    first = make_master()
+    first.submit(ASHA)
+    first.free("slot", "cpu")  # the master is killed, and the slot has no answer
+
+    second = make_master()
+    second.free("slot", "cpu")
+
+    assert second.work("slot").allocation == 1
+
+
+def test_a_slot_that_is_about_to_ask_spares_another_trial(make_master) -> None:
+    master = make_master()
+    master.submit(Experiment("long", "random", {"trials": 2, "epochs": 9}))
+    for slot in ("a", "b"):
+        master.free(slot, "cpu")
+    working = master.work("a")
+
+    master.submit(Experiment("urgent", "random", {"trials": 1, "epochs": 1}, priority=1))
+
+    assert master.goes_on(working.allocation)
+    assert master.work("b").trial == 3
 
 
 def test_a_preempted_trial_saves_and_goes_on_where_it_was(make_master) -> None:
@@ -313,7 +374,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         Sight("agent-0.0", 1, 1, 1),
         Sight("agent-1.0", 1, 2, 2),
         Sight("agent-0.0", 1, 0, 0),
-        Sight("agent-0.0", 1, 3, 1),
+        Sight("agent-0.0", 1, 3, 1, epochs=1),
     ]
     pools = {f"agent-{i}.{k}": "cpu" for i in range(2) for k in range(2)}
     gang, both = replace(asha, slots=2), ["agent-0.0", "agent-1.0"]
@@ -323,11 +384,11 @@ def test_checks_refuse_what_is_nearly_right() -> None:
 
     whole = on(both)
     claims.check_asha(right, asha)
-    claims.check_bits(right, curves, [1])
+    claims.check_bits(right, curves, [2], [2])
     claims.check_restarts(right, 1)
     claims.check_budget(right, asha, curves, 1)
-    claims.check_preempted(right, curves)
-    claims.check_slots(seen, right)
+    claims.check_preempted(right, curves, seen)
+    claims.check_slots(seen, right, 1)
     claims.check_allocations(whole, [gang], pools)
     claims.check_page(page(right), right)
 
@@ -338,27 +399,32 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     for check in (
         lambda: claims.check_asha(with_reports(*reports[:1], Report(2, 1, 0.6, 3)), asha),
         lambda: claims.check_asha(with_reports(reports[1]._replace(target=0)), asha),
-        lambda: claims.check_bits(with_reports(Report(1, 1, np.nextafter(0.5, 1), 3)), curves, [1]),
+        lambda: claims.check_bits(right, curves, [1], [2]),
         lambda: claims.check_bits(
-            right._replace(trials=[trials[0]._replace(is_closed=False)]), curves, [1]
+            with_reports(Report(1, 1, np.nextafter(0.5, 1), 3)), curves, [2], [2]
+        ),
+        lambda: claims.check_bits(
+            right._replace(trials=[trials[0]._replace(is_closed=False)]), curves, [2], [2]
         ),
         lambda: claims.check_restarts(right, 2),
         lambda: claims.check_budget(right, asha, curves, 0.9),
         lambda: claims.check_budget(
             right._replace(trials=[trials[0]._replace(epochs=1), trials[1]]), asha, curves, 1
         ),
-        lambda: claims.check_preempted(right._replace(allocations=allocations[1:]), curves),
-        lambda: claims.check_preempted(right, {**curves, 1: [0.5, 0.5, 0.5]}),
+        lambda: claims.check_preempted(right._replace(allocations=allocations[1:]), curves, seen),
+        lambda: claims.check_preempted(right, {**curves, 1: [0.5, 0.5, 0.5]}, seen),
+        lambda: claims.check_preempted(right, curves, [*seen[:3], seen[3]._replace(epochs=0)]),
         lambda: claims.check_allocations(right, [asha], pools),
         lambda: claims.check_allocations(whole, [gang], {**pools, "agent-1.0": "gpu"}),
         lambda: claims.check_allocations(on(["agent-0.0"]), [gang], pools),
         lambda: claims.check_allocations(on(["agent-0.0", "agent-0.1"]), [gang], pools),
         lambda: claims.check_allocations(on(both, "closed"), [gang], pools),
-        lambda: claims.check_slots([seen[0], seen[1], seen[3]], right),
-        lambda: claims.check_slots([*seen, Sight("agent-1.0", 0, 0, 0)], right),
-        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 4, 1)], right),
-        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 2, 2)], right),
-        lambda: claims.check_slots(seen[:3], right),
+        lambda: claims.check_slots([seen[0], seen[1], seen[3]], right, 1),
+        lambda: claims.check_slots([*seen, Sight("agent-1.0", 0, 0, 0)], right, 1),
+        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 4, 1)], right, 1),
+        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 2, 2)], right, 1),
+        lambda: claims.check_slots(seen[:3], right, 1),
+        lambda: claims.check_slots(seen, right, 0),
         lambda: claims.check_page(page(other), right),
         lambda: claims.check_page(page(with_reports(*reports[1:])), right),
     ):
