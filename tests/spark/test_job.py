@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from launchpad.launch.backends.spark import workers
-from launchpad.launch.backends.spark.job import reason
+from launchpad.launch.backends.spark.job import SlotsWanted, reason
 
 LOST = (
     "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent"
@@ -51,3 +51,27 @@ def test_of_what_spark_says_the_reason_is_shown(text: str, shown: str) -> None:
     cast(Any, error).java_exception = SimpleNamespace(getMessage=lambda: text)
 
     assert reason(error) == shown
+
+
+@pytest.mark.parametrize(
+    ("n_slots", "is_settled", "waited_s", "is_enough"),
+    [
+        (4, False, 0.0, True),
+        (2, True, 0.0, False),  # Spark has not noticed yet that it lacks an executor
+        (2, True, 31.0, True),
+        (2, False, 31.0, False),
+        (0, True, 31.0, False),
+    ],
+)
+def test_a_job_waits_for_the_slots_of_the_one_before_but_not_for_ever(
+    n_slots: int, is_settled: bool, waited_s: float, is_enough: bool
+) -> None:
+    wanted = SlotsWanted(most=4, before=4)
+
+    assert wanted.are_met_by(n_slots, is_settled, waited_s) == is_enough
+
+
+def test_a_job_does_not_wait_for_slots_that_the_one_before_did_not_have_either() -> None:
+    wanted = SlotsWanted(most=8, before=4)
+
+    assert wanted.are_met_by(4, is_settled=True, waited_s=0.0)

@@ -102,10 +102,15 @@ def slots(context: Any) -> int:
     return int(scala.maxNumConcurrentTasks(profile))
 
 
+def is_fixed(context: Any) -> bool:
+    """Whether its slots are threads of this process's Java, as many as there will ever be."""
+    return bool(context.master == "local" or context.master.startswith("local["))
+
+
 def is_settled(context: Any) -> bool:
     """Whether no more executors are to be expected."""
     last = max(executor.addTime().getTime() / 1000 for executor in _executors(context))
-    return bool(context.master.startswith("local[") or time.time() - last > _SETTLED_S)
+    return is_fixed(context) or time.time() - last > _SETTLED_S
 
 
 def running_tasks(context: Any) -> int:

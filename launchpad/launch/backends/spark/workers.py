@@ -26,7 +26,7 @@ from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers
 from launchpad.launch.backends.spark import placement, session, task_host
-from launchpad.launch.backends.spark.job import HostJob, reason
+from launchpad.launch.backends.spark.job import HostJob, SlotsWanted, reason
 from launchpad.launch.backends.spark.task_connection import (
     Command,
     TaskConnection,
@@ -69,7 +69,7 @@ class SparkWorkers(HostedWorkers):
     ) -> None:
         super().__init__(plan, run, report, LauncherInfo.here(), "SparkContext")
         self._timeout_s = timeout_s
-        self._wanted = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
+        self._most = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
         self._job: HostJob | None = None
         self._jobs: list[HostJob] = []
         self._disconnected: list[tuple[TaskHandle, BaseException]] = []
@@ -132,11 +132,12 @@ class SparkWorkers(HostedWorkers):
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
         if self._job is None:
             number = len(self._jobs)
+            before = next((job.n_tasks for job in reversed(self._jobs) if job.n_tasks), 0)
             launcher = LauncherAddress(self._address, number, self._keys, versions())
             self._job = HostJob(
                 self._context,
                 self._run.run_id,
-                self._wanted,
+                SlotsWanted(self._most, before),
                 launcher,
                 lambda job, n_tasks: self._do(self._on_counted, job, n_tasks),
                 lambda job, error: self._do(self._on_job_ended, job, error),
