@@ -88,6 +88,20 @@ def test_a_host_that_is_killed_takes_its_worker_along_and_the_others_and_all_beg
         until(lambda: not any(map(psutil.pid_exists, pids)))
 
 
+def test_a_host_that_hangs_does_not_keep_the_program_from_stopping(spark_context: Any) -> None:
+    running = lp.launch(program_of(), "test_spark")
+    pids = running.client("server").ancestors()[:4]
+
+    os.kill(pids[3], signal.SIGSTOP)
+    running.stop()
+    running.wait(DEADLINE_S, raise_error=False)
+
+    first, second = running.status()
+    assert (first.state, first.cause) == ("stopped", "killed when it did not stop")
+    assert second.state == "stopped"
+    until(lambda: not any(map(psutil.pid_exists, pids)))
+
+
 def test_a_job_that_a_person_cancels_ends_the_program_and_is_named(spark_context: Any) -> None:
     running = lp.launch(program_of(), "test_spark")
     assert running.client("server").add() == 1

@@ -57,7 +57,8 @@ class HostJob:
         hosts: Worker → task.
         is_lost: Some task has gone, and so the others go.
         lost_task: The one with which that began, if it is known.
-        has_ended: Spark has ended the job; `why` is what it says.
+        has_ended: Spark has ended the job.
+        why: Why it ends, as Spark says or as was seen before.
     """
 
     def __init__(

@@ -198,6 +198,20 @@ class SparkWorkers(HostedWorkers):
         self._lose(handle.job, handle.task)
         self._report_disconnected(handle.job)
 
+    def _kill_if_running(self, handle: HostHandle, attempt: int) -> None:
+        """Asks the host to end; one that does not answer is in a task that Spark has to kill."""
+        super()._kill_if_running(handle, attempt)
+        self._call_later(ANSWER_S, self._give_up_task, handle, attempt)
+
+    def _give_up_task(self, handle: HostHandle, attempt: int) -> None:
+        if handle.attempt != attempt or self._handles.get(handle.worker) is not handle:
+            return
+        assert isinstance(handle, TaskHandle)
+        assert handle.job is not None
+        handle.job.why = handle.job.why or f"it does not answer for {2 * ANSWER_S:g} s"
+        self._on_host_died(handle, TaskGone(handle.job.why))
+        handle.job.cancel()
+
     def _lose(self, job: HostJob, task: int | None) -> None:
         """A task has gone: Spark ends the others now, and their workers are reported as they go."""
         if job.is_lost:
@@ -209,7 +223,7 @@ class SparkWorkers(HostedWorkers):
         self._call_later(_REASON_S, self._on_no_answer, job)
 
     def _on_job_ended(self, job: HostJob, error: BaseException | None) -> None:
-        job.has_ended, job.why = True, reason(error)
+        job.has_ended, job.why = True, job.why or reason(error)
         if job is self._job and not job.is_ready:
             self._give_up(job, f"could not be given a host: Spark has ended the job: {job.why}")
         self._lose(job, None)
