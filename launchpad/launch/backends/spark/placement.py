@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import cycle
 
@@ -27,7 +28,7 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
     for unit in units(workers):
         group, asked = unit[0].group, unit[0].resources
         n_cpus = sum(worker.resources.cpus or 0 for worker in unit)
-        n_gpus = sum(worker.resources.gpus for worker in unit)
+        n_gpus = sum(math.ceil(worker.resources.gpus) for worker in unit)  # each has whole devices
         if n_cpus > cpus:
             return (
                 f"{group} asks for {n_cpus:g} CPUs on one host, and a task has {cpus:g}: start the"

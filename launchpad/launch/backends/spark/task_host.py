@@ -77,6 +77,7 @@ class TaskHost:
     ) -> None:
         self._launcher, self._task, self._ready, self._gpus = launcher, task, ready, gpus
         self._hosts: dict[str, WorkerHost] = {}
+        self._given: dict[str, list[str]] = {}
 
     async def serve(self) -> None:
         """Executes commands as long as they come, and then ends what is left of its workers.
@@ -84,18 +85,20 @@ class TaskHost:
         Raises:
             CourierError: the launcher could not be reached.
         """
-        executing = set()
+        executing: set[asyncio.Task[None]] = set()
         job = self._launcher.job
-        with Client(self._launcher.address, wait_for_ready=False) as launcher:
-            client: Any = launcher
-            with contextlib.suppress(StreamBroken):  # the launcher is gone
-                async for command in client.aio.join(job, self._task, self._ready):
-                    executing.add(asyncio.create_task(self._execute(client, command)))
-                    executing = {each for each in executing if not each.done()}
-        # Only now: nothing that ends by this is reported any more as if it had by itself.
-        await asyncio.gather(*(host.close() for host in self._hosts.values()))
-        for each in executing:
-            each.cancel()
+        try:
+            with Client(self._launcher.address, wait_for_ready=False) as launcher:
+                client: Any = launcher
+                with contextlib.suppress(StreamBroken):  # the launcher is gone
+                    async for command in client.aio.join(job, self._task, self._ready):
+                        executing.add(asyncio.create_task(self._execute(client, command)))
+                        executing = {each for each in executing if not each.done()}
+        finally:
+            # Only now: nothing that ends by this is reported any more as if it had by itself.
+            for each in executing:
+                each.cancel()
+            await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
     async def _execute(self, client: Any, command: Command) -> None:
         result, error = None, None
@@ -117,8 +120,11 @@ class TaskHost:
             return await self._open(worker, *arguments)
         host = self._hosts[worker]
         if method == "end":
-            del self._hosts[worker]
-            return await host.close()
+            await host.close()
+            if self._hosts.get(worker) is host:
+                del self._hosts[worker]
+                self._given.pop(worker, None)
+            return None
         return await getattr(host, method)(*arguments, **options)
 
     async def _open(
@@ -130,15 +136,22 @@ class TaskHost:
         state: StatePlaces,
         keys: RunSecrets,
     ) -> HostReady:
+        if former := self._hosts.get(worker):  # it is being ended
+            await former.close()
+            self._given.pop(worker, None)
         asked = math.ceil(plan.worker(worker).resources.gpus)
-        if asked > len(self._gpus):
+        taken = {gpu for given in self._given.values() for gpu in given}
+        free = [gpu for gpu in self._gpus if gpu not in taken]
+        if asked > len(free):
             raise LaunchError(
-                f"{worker} asks for {asked} GPU, and Spark has given its task {list(self._gpus)} on"
-                f" {os.uname().nodename}: see spark.task.resource.gpu.amount"
+                f"{worker} asks for {asked} GPU, and of those that Spark has given its task on"
+                f" {os.uname().nodename}, {list(self._gpus)}, {free} are free: see"
+                " spark.task.resource.gpu.amount"
             )
         host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
-        given = self._gpus[:asked]
-        return await host.open_at(self._ready.where, given, plan, origin, run_id, state, keys)
+        gpus = self._given[worker] = free[:asked]
+        where = self._ready.where
+        return await host.open_at(where, tuple(gpus), plan, origin, run_id, state, keys)
 
 
 def _own_ip(towards: str) -> str:
