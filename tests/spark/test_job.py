@@ -60,13 +60,13 @@ def test_of_what_spark_says_the_reason_is_shown(text: str, shown: str) -> None:
         (2, True, 0.0, False),  # Spark has not noticed yet that it lacks an executor
         (2, True, 31.0, True),
         (2, False, 31.0, False),
-        (0, True, 31.0, False),
+        (1, True, 31.0, False),  # two workers want one each
     ],
 )
 def test_a_job_waits_for_the_slots_of_the_one_before_but_not_for_ever(
     n_slots: int, is_settled: bool, waited_s: float, is_enough: bool
 ) -> None:
-    wanted = SlotsWanted(most=4, before=4)
+    wanted = SlotsWanted(most=4, least=2, before=4)
 
     assert wanted.are_met_by(n_slots, is_settled, waited_s) == is_enough
 

@@ -28,18 +28,21 @@ class SlotsWanted:
 
     Attributes:
         most: It takes no more.
+        least: Fewer are of no use, since so many workers want a task each.
         before: So many the job before had. After the death of an executor there are fewer, until Spark has
             started another one.
     """
 
     most: int
+    least: int = 1
     before: int = 0
 
     def are_met_by(self, n_slots: int, is_settled: bool, waited_s: float) -> bool:
         """Whether to take those that are there now, or `most` of them."""
         if n_slots >= self.most:
             return True
-        return n_slots > 0 and is_settled and (n_slots >= self.before or waited_s >= _RETURN_S)
+        has_all = n_slots >= self.before or waited_s >= _RETURN_S
+        return n_slots >= self.least and is_settled and has_all
 
 
 class HostJob:
@@ -142,6 +145,8 @@ class HostJob:
             n_slots, is_settled = session.slots(self._context), session.is_settled(self._context)
             if self._wanted.are_met_by(n_slots, is_settled, time.monotonic() - begun):
                 return min(n_slots, self._wanted.most)
+            if n_slots and session.is_fixed(self._context):
+                return n_slots
         return 0
 
     def _submit(self, n_tasks: int) -> None:

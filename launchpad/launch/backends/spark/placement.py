@@ -54,20 +54,28 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
     return ""
 
 
+def alone(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
+    """The units that want a task to themselves."""
+    return [unit for unit in units(workers) if _is_alone(unit)]
+
+
+def want_one_each(workers: Sequence[WorkerPlan]) -> str:
+    """`3 workers ask for CPUs or GPUs and want a task each (learner, sim)`."""
+    found = alone(workers)
+    groups = ", ".join(dict.fromkeys(unit[0].group for unit in found))
+    return f"{len(found)} workers ask for CPUs or GPUs and want a task each ({groups})"
+
+
 def place(workers: Sequence[WorkerPlan], n_tasks: int) -> dict[str, int]:
     """Worker → the number of the task that is its host.
 
     Raises:
         ValueError: there are fewer tasks than workers that want one to themselves; it says so.
     """
-    alone = [unit for unit in units(workers) if _is_alone(unit)]
-    if len(alone) > n_tasks:
-        groups = ", ".join(dict.fromkeys(unit[0].group for unit in alone))
-        raise ValueError(
-            f"{len(alone)} workers ask for CPUs or GPUs and want a task each ({groups}), and the Spark"
-            f" application has {n_tasks} slots"
-        )
-    others = cycle(range(len(alone), n_tasks) or range(n_tasks))
+    n_alone = len(alone(workers))
+    if n_alone > n_tasks:
+        raise ValueError(f"{want_one_each(workers)}, and the Spark application has {n_tasks} slots")
+    others = cycle(range(n_alone, n_tasks) or range(n_tasks))
     own = iter(range(n_tasks))
     placed: dict[str, int] = {}
     for unit in units(workers):

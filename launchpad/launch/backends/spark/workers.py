@@ -46,6 +46,7 @@ _REASON_S = 10.0
 """How long Spark may take to say why a task has gone, and others to end."""
 
 _MORE = "give it more slots, or the program fewer hosts (hosts=…); "
+_MORE_ALONE = "give it more slots, or have fewer workers ask for CPUs or GPUs; "
 
 
 class SparkWorkers(HostedWorkers):
@@ -69,6 +70,7 @@ class SparkWorkers(HostedWorkers):
     ) -> None:
         super().__init__(plan, run, report, LauncherInfo.here(), "SparkContext")
         self._timeout_s = timeout_s
+        self._n_alone = len(placement.alone(plan.workers))
         self._most = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
         self._job: HostJob | None = None
         self._jobs: list[HostJob] = []
@@ -76,7 +78,7 @@ class SparkWorkers(HostedWorkers):
         self._context = session.connect()
         try:
             conf = self._context.getConf()
-            _check_resources(plan, conf)
+            _check_resources(plan, hosts, conf)
             driver = conf.get("spark.driver.host").strip("[]")
             ip = str(socket.getaddrinfo(driver, None)[0][4][0])
             self._here = HostReady(task_host.node(), ip)
@@ -137,7 +139,7 @@ class SparkWorkers(HostedWorkers):
             self._job = HostJob(
                 self._context,
                 self._run.run_id,
-                SlotsWanted(self._most, before),
+                SlotsWanted(self._most, max(1, self._n_alone), before),
                 launcher,
                 lambda job, n_tasks: self._do(self._on_counted, job, n_tasks),
                 lambda job, error: self._do(self._on_job_ended, job, error),
@@ -154,7 +156,7 @@ class SparkWorkers(HostedWorkers):
             job.hosts = placement.place(self._plan.workers, n_tasks)
             job.n_tasks = n_tasks
         except ValueError as error:
-            self._give_up(job, f"no host for all: {error}", _MORE)
+            self._give_up(job, f"no host for all: {error}", _MORE_ALONE)
 
     def _on_joined(self, job: HostJob, task: int, connection: TaskConnection) -> None:
         job.add(task, connection)
@@ -165,15 +167,28 @@ class SparkWorkers(HostedWorkers):
         """Reports whose hosts have not joined; at last, that they were waited for long enough."""
         if job is not self._job or job.is_ready:
             return
-        why = f"{_absent(job)}; {self._slots()}"
+        n_slots = session.slots(self._context)
+        why = f"{_absent(job)}; {self._slots(n_slots)}" if job.n_tasks else self._not_begun(n_slots)
         if gives_up:
-            self._give_up(job, f"after {self._timeout_s:g} s {why}", _MORE)
+            hint = _MORE_ALONE if n_slots < self._n_alone else _MORE
+            self._give_up(job, f"after {self._timeout_s:g} s {why}", hint)
         elif self._waiting:
             self._report(WorkerNote(min(self._waiting), f"waiting for hosts: {why}"))
 
-    def _slots(self) -> str:
-        n_slots, n_running = session.slots(self._context), session.running_tasks(self._context)
+    def _slots(self, n_slots: int) -> str:
+        n_running = session.running_tasks(self._context)
         return f"of the Spark application's {n_slots} slots {n_running} are in use"
+
+    def _not_begun(self, n_slots: int) -> str:
+        """Why there is no job yet."""
+        if n_slots == 0:
+            why = "no executor has registered yet"
+        elif n_slots < self._n_alone:
+            workers = placement.want_one_each(self._plan.workers)
+            why = f"{workers}, and the Spark application has {n_slots} slots"
+        else:
+            why = "executors are still coming, or are being sent the code"
+        return f"no host has joined: {why}"
 
     def _give_up(self, job: HostJob, why: str, hint: str = "") -> None:
         """Ends a job before it was complete, and those that have waited for it."""
@@ -253,7 +268,7 @@ class SparkWorkers(HostedWorkers):
                 self._report_lost(handle, error)
 
 
-def _check_resources(plan: LaunchPlan, conf: Any) -> None:
+def _check_resources(plan: LaunchPlan, hosts: int | None, conf: Any) -> None:
     """Raises LaunchError for what tasks of this application can never be."""
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         raise LaunchError(
@@ -262,14 +277,17 @@ def _check_resources(plan: LaunchPlan, conf: Any) -> None:
         )
     cpus = float(conf.get("spark.task.cpus", "1"))
     gpus = float(conf.get("spark.task.resource.gpu.amount", "0"))
-    if refused := placement.refusal(plan.workers, cpus, gpus):
+    refused = placement.refusal(plan.workers, cpus, gpus)
+    n_alone = len(placement.alone(plan.workers))
+    if not refused and hosts is not None and hosts < n_alone:
+        workers = placement.want_one_each(plan.workers)
+        refused = f"hosts={hosts}, and {workers}: hosts={n_alone} or more"
+    if refused:
         raise LaunchError(f"program {plan.program!r} cannot run on this Spark: {refused}")
 
 
 def _absent(job: HostJob) -> str:
     """`1 of 2 hosts have joined; absent: task 1 (for player-1, player-3)`."""
-    if not job.n_tasks:
-        return "no host has joined, since there is no executor with a free slot yet"
     parts = []
     for task in sorted(set(range(job.n_tasks)) - set(job.joined)):
         workers = ", ".join(worker for worker, host in job.hosts.items() if host == task)
