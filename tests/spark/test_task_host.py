@@ -39,7 +39,9 @@ def test_workers_of_one_task_have_devices_of_their_own(monkeypatch: pytest.Monke
 
         rest = (None, "", None, None)
         given = [await call(f"pair-0.{i}", "open", plan, *rest) for i in range(2)]
-        with pytest.raises(LaunchError, match=r"pair-0\.2 asks for 1 GPU.*\['4', '5'\], \[\] are free"):
+        with pytest.raises(
+            LaunchError, match=r"pair-0\.2 asks for 1 GPU.*\['4', '5'\], \[\] are free"
+        ):
             await call("pair-0.2", "open", plan, *rest)
         await call("pair-0.0", "end")
         return [*given, await call("pair-0.2", "open", plan, *rest)]
