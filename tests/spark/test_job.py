@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from launchpad.launch.backends.spark import workers
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.spark import task_host, workers
 from launchpad.launch.backends.spark.job import SlotsWanted, reason
 
 LOST = (
@@ -75,3 +77,19 @@ def test_a_job_does_not_wait_for_slots_that_the_one_before_did_not_have_either()
     wanted = SlotsWanted(most=8, before=4)
 
     assert wanted.are_met_by(4, is_settled=True, waited_s=0.0)
+
+
+def test_executors_are_given_an_address_that_they_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = [(0, 0, 0, "", ("127.0.1.1", 0)), (0, 0, 0, "", ("10.0.0.7", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    monkeypatch.setattr(task_host, "own_ip", lambda towards: "10.0.0.8")
+
+    assert workers._reachable_ip("driver", "spark://master:7077") == "10.0.0.7"
+    del found[1]
+    assert workers._reachable_ip("driver", "spark://master:7077") == "10.0.0.8"
+    assert workers._reachable_ip("driver", "local[*]") == "127.0.1.1"
+
+
+def test_a_drivers_host_that_has_no_address_is_named() -> None:
+    with pytest.raises(LaunchError, match=r"spark\.driver\.host='no\.such\.invalid'"):
+        workers._reachable_ip("no.such.invalid", "spark://master:7077")

@@ -30,7 +30,7 @@ def send_to_other_hosts(context: Any) -> None:
     with _sending:
         if context.applicationId in _sent or not session.other_hosts(context):
             return
-        # Executors fetch it when they first run a task, from a folder that Spark removes with the application.
+        # Executors fetch it when they first run a task, from a folder that goes with the application.
         file = Path(context._temp_dir, f"{FOLDER}.zip")
         write(file, folder_of_script())
         context.addArchive(f"{file}#{FOLDER}")

@@ -61,7 +61,7 @@ def node() -> str:
 def serve(launcher: LauncherAddress, task: int, gpus: tuple[str, ...]) -> None:
     """Is a host until the launcher says that it is over, or is gone; nothing is left then."""
     ip = launcher.address.removeprefix("tcp:").rpartition(":")[0].strip("[]")
-    ready = TaskReady(HostReady(node(), _own_ip(ip)), _executor())
+    ready = TaskReady(HostReady(node(), own_ip(ip)), _executor())
     keyring.add(launcher.address, launcher.keys.token, launcher.keys.credentials)
     try:
         asyncio.run(TaskHost(launcher, task, ready, gpus).serve())
@@ -154,7 +154,7 @@ class TaskHost:
         return await host.open_at(where, tuple(gpus), plan, origin, run_id, state, keys)
 
 
-def _own_ip(towards: str) -> str:
+def own_ip(towards: str) -> str:
     """The address of this host in the network of that one."""
     family = socket.AF_INET6 if ":" in towards else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

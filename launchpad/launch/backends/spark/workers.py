@@ -11,6 +11,8 @@ again, and how often, is decided by their policies; the first that does has a ne
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -45,6 +47,9 @@ _REPORT_AFTER_S = 10.0
 _REASON_S = 10.0
 """How long Spark may take to say why a task has gone, and others to end."""
 
+_ELSEWHERE = "192.0.2.1"
+"""An address that no host has: the way to it is the one to other hosts."""
+
 _MORE = "give it more slots, or the program fewer hosts (hosts=…); "
 _MORE_ALONE = "give it more slots, or have fewer workers ask for CPUs or GPUs; "
 
@@ -75,33 +80,31 @@ class SparkWorkers(HostedWorkers):
         self._job: HostJob | None = None
         self._jobs: list[HostJob] = []
         self._disconnected: list[tuple[TaskHandle, BaseException]] = []
-        self._context = session.connect()
-        try:
+        with contextlib.ExitStack() as undo:
+            self._context = session.connect()
+            undo.callback(session.release)
             conf = self._context.getConf()
             _check_resources(plan, hosts, conf)
-            driver = conf.get("spark.driver.host").strip("[]")
-            ip = str(socket.getaddrinfo(driver, None)[0][4][0])
+            ip = _reachable_ip(conf.get("spark.driver.host").strip("[]"), self._context.master)
             self._here = HostReady(task_host.node(), ip)
             host = f"[{ip}]" if ":" in ip else ip
             self._address = f"tcp:{host}:{portpicker.pick_unused_port()}"
             keyring.add(self._address, self._keys.token, self._keys.credentials)
+            undo.callback(keyring.remove, self._address)
             self._server = Server("launcher", address=self._address)
             self._server.bind("join", self._join)
             self._server.bind("answer", self._on_task_answer)
+            undo.callback(self._server.stop, 0)
             self._server.start()
             self._actions.begin()
-        except BaseException:
-            session.release()
-            raise
+            self._undo = undo.pop_all()
 
     def close(self) -> None:
         """Ends all hosts and the job, and leaves Spark as it was."""
         self._actions.end(self._close)
         for job in self._jobs:
             job.close(ANSWER_S)
-        self._server.stop(0)
-        keyring.remove(self._address)
-        session.release()
+        self._undo.close()
 
     def _close(self) -> None:
         self._close_hosts()
@@ -284,6 +287,25 @@ def _check_resources(plan: LaunchPlan, hosts: int | None, conf: Any) -> None:
         refused = f"hosts={hosts}, and {workers}: hosts={n_alone} or more"
     if refused:
         raise LaunchError(f"program {plan.program!r} cannot run on this Spark: {refused}")
+
+
+def _reachable_ip(driver: str, master: str) -> str:
+    """The address of spark.driver.host that executors reach: /etc/hosts may say 127.0.1.1 of a host's name.
+
+    Raises:
+        LaunchError: it has none here.
+    """
+    try:
+        found = [str(each[4][0]) for each in socket.getaddrinfo(driver, None)]
+        others = [ip for ip in found if not ipaddress.ip_address(ip).is_loopback]
+        if others:
+            return others[0]
+        return found[0] if master.startswith("local") else task_host.own_ip(_ELSEWHERE)
+    except OSError as error:
+        raise LaunchError(
+            f"no address is known of spark.driver.host={driver!r} ({error}): set it to an address of this"
+            " host that executors reach"
+        ) from error
 
 
 def _absent(job: HostJob) -> str:
