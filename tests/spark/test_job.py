@@ -9,8 +9,11 @@ from typing import Any, cast
 import pytest
 
 from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.spark import task_host, workers
 from launchpad.launch.backends.spark.job import SlotsWanted, reason
+from launchpad.launch.backends.spark.task_connection import TaskGone, TaskReady
+from launchpad.launch.backends.spark.task_handle import TaskHandle
 
 LOST = (
     "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent"
@@ -93,3 +96,25 @@ def test_executors_are_given_an_address_that_they_reach(monkeypatch: pytest.Monk
 def test_a_drivers_host_that_has_no_address_is_named() -> None:
     with pytest.raises(LaunchError, match=r"spark\.driver\.host='no\.such\.invalid'"):
         workers._reachable_ip("no.such.invalid", "spark://master:7077")
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (
+            "Python worker exited unexpectedly",
+            "ended with its barrier stage, since task 0 of Spark",
+        ),
+        (
+            "ExecutorLostFailure (executor 0 exited)",
+            "its host, task 1 of Spark executor 0 on 10.0.0.1, has died",
+        ),
+    ],
+)
+def test_a_task_is_not_blamed_for_another_one_of_its_executor(why: str, said: str) -> None:
+    there = SimpleNamespace(ready=TaskReady(HostReady("n", "10.0.0.1"), "0"))
+    job: Any = SimpleNamespace(why=why, lost_task=0, joined=[there, there], hosts={"actor-1": 1})
+
+    death = TaskHandle("actor-1", 1, job=job).describe_death(TaskGone())
+
+    assert death == f"{said}: {why}"

@@ -163,9 +163,9 @@ def own_ip(towards: str) -> str:
 
 
 def _executor() -> str:
-    """The number of the executor that this process belongs to; empty where its command does not say."""
+    """The executor that this process belongs to, as Spark calls it: `driver` where that runs tasks itself."""
     for parent in psutil.Process().parents():
         with contextlib.suppress(psutil.Error, ValueError, IndexError):
             command = parent.cmdline()
             return command[command.index("--executor-id") + 1]
-    return ""
+    return "driver"
