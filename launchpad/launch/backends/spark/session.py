@@ -127,15 +127,13 @@ def other_hosts(context: Any) -> set[str]:
 
 def is_here(host: str) -> bool:
     """Whether that is a name or an address of this host."""
-    try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host, None, type=socket.SOCK_DGRAM
-        ):
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)  # which only an address of this host can be
-                return True
-    except OSError:
-        return False
+    found = []
+    with contextlib.suppress(OSError):
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+    for family, kind, protocol, _, address in found:
+        with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)  # which only an address of this host can be
+            return True
     return False
 
 
