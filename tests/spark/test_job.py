@@ -103,7 +103,7 @@ def test_a_drivers_host_that_has_no_address_is_named() -> None:
     [
         (
             "Python worker exited unexpectedly",
-            "ended with its barrier stage, since task 0 of Spark",
+            "ended with its barrier stage, since task 0 of Spark executor 0 on 10.0.0.1 has died",
         ),
         (
             "ExecutorLostFailure (executor 0 exited)",
