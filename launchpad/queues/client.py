@@ -198,17 +198,19 @@ class Queue(Generic[T]):
             batch = queue.get_many(32, at_least=32)  # whole batches, and a smaller one at the end
 
         Args:
-            at_least: Fewer come only at the end; not those whose time was up, which the next call gives.
+            at_least: Fewer come only when all producers have closed, or the queue was cancelled. When the
+                time is up, none come; the next call gives them.
         """
         if not 1 <= at_least <= n:
             raise ValueError(
                 f"get_many takes at least one item, and n at most, got n={n!r}, at_least={at_least!r}"
             )
+        deadline = _deadline(timeout_s)
         try:
             session = self._session(timeout_s)
-            is_there = bool(session.chunk) or self._fetch(session, n, timeout_s)
+            is_there = bool(session.chunk) or self._fetch(session, n, deadline, timeout_s)
             if is_there and at_least > 1:
-                self._fill(session, n, at_least, timeout_s)
+                self._fill(session, n, at_least, deadline, timeout_s)
         except DeadlineExceeded as late:
             if timeout_s is None:  # the deadline of the call that this thread answers
                 raise
@@ -233,7 +235,7 @@ class Queue(Generic[T]):
                 if _stopping():
                     self._acknowledge(session)
                     raise Stopped
-                if not self._fetch(session, min(session.size, self._most), None):
+                if not self._fetch(session, min(session.size, self._most), None, None):
                     return
                 while session.chunk:
                     yield session.next()
@@ -298,9 +300,10 @@ class Queue(Generic[T]):
             raise self._closed()
         return not left
 
-    def _fetch(self, session: ConsumerSession, n: int, timeout_s: float | None) -> bool:
+    def _fetch(
+        self, session: ConsumerSession, n: int, deadline: float | None, timeout_s: float | None
+    ) -> bool:
         """Acknowledges what the thread has got, gives back the rest, and takes up to n; False at the end."""
-        deadline = _deadline(timeout_s)
         self._finish(session, deadline)
         while True:
             session.chunk.clear()
@@ -314,10 +317,14 @@ class Queue(Generic[T]):
                 raise QueueEmpty(f"{self} had no item within {timeout_s:g} s")
 
     def _fill(
-        self, session: ConsumerSession, n: int, at_least: int, timeout_s: float | None
+        self,
+        session: ConsumerSession,
+        n: int,
+        at_least: int,
+        deadline: float | None,
+        timeout_s: float | None,
     ) -> None:
         """Takes more, up to n, and keeps all that is in hand; fewer than `at_least` at the end."""
-        deadline = _deadline(timeout_s)
         self._finish(session, deadline)
         while len(session.chunk) < at_least:
             kept = session.unsettled = 0, session.given + len(session.chunk)

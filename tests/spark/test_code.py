@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import scripts
+from tests.spark import sessions
 
 DEADLINE_S = 240.0
 
@@ -37,6 +38,7 @@ def look():
 
 @pytest.mark.slow
 def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path) -> None:
+    sessions.skip_without_spark()
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "of_mine.py").write_text(MODULE)
     (tmp_path / "data.txt").write_text("42")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from launchpad.launch.backends.spark import workers
-from launchpad.launch.backends.spark.job import reason
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.backends.spark import task_host, workers
+from launchpad.launch.backends.spark.job import SlotsWanted, reason
+from launchpad.launch.backends.spark.task_connection import TaskGone, TaskReady
+from launchpad.launch.backends.spark.task_handle import TaskHandle
 
 LOST = (
     "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent"
@@ -51,3 +56,65 @@ def test_of_what_spark_says_the_reason_is_shown(text: str, shown: str) -> None:
     cast(Any, error).java_exception = SimpleNamespace(getMessage=lambda: text)
 
     assert reason(error) == shown
+
+
+@pytest.mark.parametrize(
+    ("n_slots", "is_settled", "waited_s", "is_enough"),
+    [
+        (4, False, 0.0, True),
+        (2, True, 0.0, False),  # Spark has not noticed yet that it lacks an executor
+        (2, True, 31.0, True),
+        (2, False, 31.0, False),
+        (1, True, 31.0, False),  # two workers want one each
+    ],
+)
+def test_a_job_waits_for_the_slots_of_the_one_before_but_not_for_ever(
+    n_slots: int, is_settled: bool, waited_s: float, is_enough: bool
+) -> None:
+    wanted = SlotsWanted(most=4, least=2, before=4)
+
+    assert wanted.are_met_by(n_slots, is_settled, waited_s) == is_enough
+
+
+def test_a_job_does_not_wait_for_slots_that_the_one_before_did_not_have_either() -> None:
+    wanted = SlotsWanted(most=8, before=4)
+
+    assert wanted.are_met_by(4, is_settled=True, waited_s=0.0)
+
+
+def test_executors_are_given_an_address_that_they_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = [(0, 0, 0, "", ("127.0.1.1", 0)), (0, 0, 0, "", ("10.0.0.7", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    monkeypatch.setattr(task_host, "own_ip", lambda towards: "10.0.0.8")
+
+    assert workers._reachable_ip("driver", "spark://master:7077") == "10.0.0.7"
+    del found[1]
+    assert workers._reachable_ip("driver", "spark://master:7077") == "10.0.0.8"
+    assert workers._reachable_ip("driver", "local[*]") == "127.0.1.1"
+
+
+def test_a_drivers_host_that_has_no_address_is_named() -> None:
+    with pytest.raises(LaunchError, match=r"spark\.driver\.host='no\.such\.invalid'"):
+        workers._reachable_ip("no.such.invalid", "spark://master:7077")
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (
+            "Python worker exited unexpectedly",
+            "ended with its barrier stage, since task 0 of Spark executor 0 on 10.0.0.1 has died",
+        ),
+        (
+            "ExecutorLostFailure (executor 0 exited)",
+            "its host, task 1 of Spark executor 0 on 10.0.0.1, has died",
+        ),
+    ],
+)
+def test_a_task_is_not_blamed_for_another_one_of_its_executor(why: str, said: str) -> None:
+    there = SimpleNamespace(ready=TaskReady(HostReady("n", "10.0.0.1"), "0"))
+    job: Any = SimpleNamespace(why=why, lost_task=0, joined=[there, there], hosts={"actor-1": 1})
+
+    death = TaskHandle("actor-1", 1, job=job).describe_death(TaskGone())
+
+    assert death == f"{said}: {why}"

@@ -54,6 +54,15 @@ def test_the_processes_of_a_colocation_have_one_host() -> None:
     assert placed == {"before-0": 0, "pair-0.0": 1, "pair-0.1": 1}
 
 
+def test_processes_that_share_a_host_do_not_share_devices() -> None:
+    program = lp.Program("together")
+    with program.group("pair", resources=lp.Resources(gpus=0.5)):
+        program.add_node(lp.MultiProcessingColocation([lp.PyNode(print), lp.PyNode(print)]))
+    asking = lp.plan(program, "spark").workers
+
+    assert "pair asks for 2 GPUs on one host" in placement.refusal(asking, cpus=1, gpus=1)
+
+
 @pytest.mark.parametrize(
     ("resources", "why"),
     [

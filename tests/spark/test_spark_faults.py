@@ -44,9 +44,11 @@ class Server(nodes.Counter):
         return os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setsid=True)
 
 
-def program_of(restart: lp.RestartPolicy | None = None, count: int = 2) -> lp.Program:
+def program_of(
+    restart: lp.RestartPolicy | None = None, count: int = 2, cpus: float | None = None
+) -> lp.Program:
     program = lp.Program("faults")
-    with program.group("server", restart=restart):
+    with program.group("server", restart=restart, resources=lp.Resources(cpus=cpus)):
         for _ in range(count):
             program.add_node(lp.CourierNode(Server))
     return program
@@ -86,6 +88,20 @@ def test_a_host_that_is_killed_takes_its_worker_along_and_the_others_and_all_beg
         until(lambda: not any(map(psutil.pid_exists, pids)))
 
 
+def test_a_host_that_hangs_does_not_keep_the_program_from_stopping(spark_context: Any) -> None:
+    running = lp.launch(program_of(), "test_spark")
+    pids = running.client("server").ancestors()[:4]
+
+    os.kill(pids[3], signal.SIGSTOP)
+    running.stop()
+    running.wait(DEADLINE_S, raise_error=False)
+
+    first, second = running.status()
+    assert (first.state, first.cause) == ("stopped", "killed when it did not stop")
+    assert second.state == "stopped"
+    until(lambda: not any(map(psutil.pid_exists, pids)))
+
+
 def test_a_job_that_a_person_cancels_ends_the_program_and_is_named(spark_context: Any) -> None:
     running = lp.launch(program_of(), "test_spark")
     assert running.client("server").add() == 1
@@ -110,6 +126,7 @@ context = SparkContext(conf=SparkConf().setAll(list({sessions.SETTINGS!r}.items(
 
 
 def script(body: str, **variables: str) -> subprocess.Popen[str]:
+    sessions.skip_without_spark()
     return subprocess.Popen(
         [sys.executable, "-c", PREAMBLE + body],
         stdout=subprocess.PIPE,
@@ -159,6 +176,25 @@ print(running.failure().outcome.cause)
     assert not_begun_anew.startswith("[('lost', 1), ('lost', 1)]"), errors
     assert "ExecutorLostFailure" in not_begun_anew
     assert "SparkContext" in stopped, errors
+
+
+def test_workers_that_want_a_task_each_wait_until_spark_has_a_new_executor(
+    short_directory: Path,
+) -> None:
+    body = """
+with lp.launch(program_of(AT_ONCE, count=4, cpus=1), "test_spark") as running:
+    os.kill(running.client("server").ancestors()[5], signal.SIGKILL)
+    second_attempts(running)
+    print([answered(client) for client in running.clients("server")])
+"""
+    process = script(body, SPARK_WORKER_DIR=str(short_directory))
+    try:
+        printed, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert printed == "[2, 2, 2, 2]\n", errors
 
 
 def test_ctrl_c_stops_workers_in_good_order_also_where_pyspark_has_a_handler_for_it() -> None:

@@ -101,6 +101,7 @@ class WorkerHost:
         self._has_update = asyncio.Event()
         self._early: dict[int, tuple[str, tuple[Any, ...], dict[str, Any]]] = {}
         self._n_executed = 0
+        self._closing: asyncio.Future[None] | None = None
 
     async def open_at(
         self,
@@ -125,6 +126,8 @@ class WorkerHost:
         host = f"[{where.ip}]" if ":" in where.ip else where.ip
         if plan.state and not is_url(plan.state):
             is_held = await asyncio.to_thread(lock.is_held_by, plan.state, run_id)
+            if self._closing is not None:
+                raise LaunchError("it was ended before it was ready")
             if not is_held:
                 raise LaunchError(
                     f"node {os.uname().nodename} does not have the launcher's folder state={plan.state!r}:"
@@ -181,7 +184,11 @@ class WorkerHost:
         return await asyncio.to_thread(self._workers.stacks, self._worker)
 
     async def next_update(self) -> HostUpdate:
-        """Waits until there is something to report. An end comes after all that was printed until then."""
+        """Waits until there is something to report. An end comes after all that was printed until then.
+
+        Raises:
+            LaunchError: the host was closed, and has nothing more.
+        """
         while True:
             self._has_update.clear()
             tail, log = self._tail, bytearray()
@@ -194,11 +201,18 @@ class WorkerHost:
                 log += tail.remainder()
             if log or reports:
                 return HostUpdate(self._attempt, bytes(log), reports)
+            if self._closing is not None and self._closing.done():
+                raise LaunchError("it was ended")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_update.wait(), _POLL_S)
 
     async def close(self) -> None:
-        """Ends what still runs, and leaves nothing on the node."""
+        """Ends what still runs, and leaves nothing on the node. Once; called again, it waits for that."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._workers is not None:
             await asyncio.to_thread(self._workers.close)
         if self._run is not None:

@@ -131,7 +131,7 @@ class HostedWorkers(Workers):
 
     def _collapse(self, error: Exception) -> None:
         """Without its cluster the launch has no workers any more; nor will it get others."""
-        self._broken = (
+        self._broken = self._broken or (  # what comes later, comes of that
             f"the {self._cluster} cannot be used any more: {type(error).__name__}: {error}"
         )
         handles, self._handles = self._handles, {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,16 +22,19 @@ _LARGEST_FILE = 256 << 10
 _sent: set[str] = set()
 """The applications that have it."""
 
+_sending = threading.Lock()
+
 
 def send_to_other_hosts(context: Any) -> None:
     """Has executors on other hosts find it, if there are any; once for each application."""
-    if context.applicationId in _sent or not session.other_hosts(context):
-        return
-    _sent.add(context.applicationId)
-    # Executors fetch it when they first run a task, from a folder that Spark removes with the application.
-    file = Path(context._temp_dir, f"{FOLDER}.zip")
-    write(file, folder_of_script())
-    context.addArchive(f"{file}#{FOLDER}")
+    with _sending:
+        if context.applicationId in _sent or not session.other_hosts(context):
+            return
+        # Executors fetch it when they first run a task, from a folder that goes with the application.
+        file = Path(context._temp_dir, f"{FOLDER}.zip")
+        write(file, folder_of_script())
+        context.addArchive(f"{file}#{FOLDER}")
+        _sent.add(context.applicationId)
 
 
 def write(file: Path, project: Path) -> None:

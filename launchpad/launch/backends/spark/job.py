@@ -6,7 +6,9 @@ import contextlib
 import pickle
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from launchpad.launch.backends.spark import code, session
@@ -16,13 +18,39 @@ from launchpad.launch.backends.spark.task_host import LauncherAddress
 _POLL_S = 0.1
 """How often Spark is asked for its slots, until there are enough."""
 
+_RETURN_S = 30.0
+"""How long a new executor may take to stand in for one that has died."""
+
+
+@dataclass(frozen=True)
+class SlotsWanted:
+    """How many slots a job takes. Pure.
+
+    Attributes:
+        most: It takes no more.
+        least: Fewer are of no use, since so many workers want a task each.
+        before: So many the job before had. After the death of an executor there are fewer, until Spark has
+            started another one.
+    """
+
+    most: int
+    least: int = 1
+    before: int = 0
+
+    def are_met_by(self, n_slots: int, is_settled: bool, waited_s: float) -> bool:
+        """Whether to take those that are there now, or `most` of them."""
+        if n_slots >= self.most:
+            return True
+        has_all = n_slots >= self.before or waited_s >= _RETURN_S
+        return n_slots >= self.least and is_settled and has_all
+
 
 class HostJob:
     """The job, and the tasks of it that have joined. Its methods are called by one thread, the launch's.
 
     Args:
         name: What the Spark UI calls it.
-        wanted: How many hosts there are to be, if there are as many slots.
+        wanted: How many hosts there are to be.
         on_counted: Called with their number before the job is submitted, in the job's thread.
         on_end: Called with this and what the job has failed with, in the job's thread.
 
@@ -32,14 +60,15 @@ class HostJob:
         hosts: Worker → task.
         is_lost: Some task has gone, and so the others go.
         lost_task: The one with which that began, if it is known.
-        has_ended: Spark has ended the job; `why` is what it says.
+        has_ended: Spark has ended the job.
+        why: Why it ends, as Spark says or as was seen before.
     """
 
     def __init__(
         self,
         context: Any,
         name: str,
-        wanted: int,
+        wanted: SlotsWanted,
         launcher: LauncherAddress,
         on_counted: Callable[[HostJob, int], object],
         on_end: Callable[[HostJob, BaseException | None], object],
@@ -111,10 +140,13 @@ class HostJob:
 
     def _count(self) -> int:
         """Waits for slots; how many to take, 0 if it was cancelled meanwhile."""
+        begun = time.monotonic()
         while not self._is_cancelled.wait(_POLL_S):
-            slots = session.slots(self._context)
-            if slots >= self._wanted or (slots and session.is_settled(self._context)):
-                return min(slots, self._wanted)
+            n_slots, is_settled = session.slots(self._context), session.is_settled(self._context)
+            if self._wanted.are_met_by(n_slots, is_settled, time.monotonic() - begun):
+                return min(n_slots, self._wanted.most)
+            if n_slots and session.is_fixed(self._context):
+                return n_slots
         return 0
 
     def _submit(self, n_tasks: int) -> None:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import cycle
 
@@ -27,7 +28,7 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
     for unit in units(workers):
         group, asked = unit[0].group, unit[0].resources
         n_cpus = sum(worker.resources.cpus or 0 for worker in unit)
-        n_gpus = sum(worker.resources.gpus for worker in unit)
+        n_gpus = sum(math.ceil(worker.resources.gpus) for worker in unit)  # each has whole devices
         if n_cpus > cpus:
             return (
                 f"{group} asks for {n_cpus:g} CPUs on one host, and a task has {cpus:g}: start the"
@@ -53,20 +54,28 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
     return ""
 
 
+def alone(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
+    """The units that want a task to themselves."""
+    return [unit for unit in units(workers) if _is_alone(unit)]
+
+
+def want_one_each(workers: Sequence[WorkerPlan]) -> str:
+    """`3 workers ask for CPUs or GPUs and want a task each (learner, sim)`."""
+    found = alone(workers)
+    groups = ", ".join(dict.fromkeys(unit[0].group for unit in found))
+    return f"{len(found)} workers ask for CPUs or GPUs and want a task each ({groups})"
+
+
 def place(workers: Sequence[WorkerPlan], n_tasks: int) -> dict[str, int]:
     """Worker → the number of the task that is its host.
 
     Raises:
         ValueError: there are fewer tasks than workers that want one to themselves; it says so.
     """
-    alone = [unit for unit in units(workers) if _is_alone(unit)]
-    if len(alone) > n_tasks:
-        groups = ", ".join(dict.fromkeys(unit[0].group for unit in alone))
-        raise ValueError(
-            f"{len(alone)} workers ask for CPUs or GPUs and want a task each ({groups}), and the Spark"
-            f" application has {n_tasks} slots"
-        )
-    others = cycle(range(len(alone), n_tasks) or range(n_tasks))
+    n_alone = len(alone(workers))
+    if n_alone > n_tasks:
+        raise ValueError(f"{want_one_each(workers)}, and the Spark application has {n_tasks} slots")
+    others = cycle(range(n_alone, n_tasks) or range(n_tasks))
     own = iter(range(n_tasks))
     placed: dict[str, int] = {}
     for unit in units(workers):

@@ -102,10 +102,15 @@ def slots(context: Any) -> int:
     return int(scala.maxNumConcurrentTasks(profile))
 
 
+def is_fixed(context: Any) -> bool:
+    """Whether its slots are threads of this process's Java, as many as there will ever be."""
+    return bool(context.master == "local" or context.master.startswith("local["))
+
+
 def is_settled(context: Any) -> bool:
     """Whether no more executors are to be expected."""
     last = max(executor.addTime().getTime() / 1000 for executor in _executors(context))
-    return bool(context.master.startswith("local[") or time.time() - last > _SETTLED_S)
+    return is_fixed(context) or time.time() - last > _SETTLED_S
 
 
 def running_tasks(context: Any) -> int:
@@ -122,15 +127,13 @@ def other_hosts(context: Any) -> set[str]:
 
 def is_here(host: str) -> bool:
     """Whether that is a name or an address of this host."""
-    try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host, None, type=socket.SOCK_DGRAM
-        ):
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)  # which only an address of this host can be
-                return True
-    except OSError:
-        return False
+    found = []
+    with contextlib.suppress(OSError):
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+    for family, kind, protocol, _, address in found:
+        with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)  # which only an address of this host can be
+            return True
     return False
 
 

@@ -30,7 +30,7 @@ class TaskHandle(HostHandle):
         self.post("end")
 
     def describe_death(self, error: BaseException) -> str:
-        """Names the executor with which it began, also where this task was ended because of that."""
+        """Names the task with which it began, also where this one was ended because of that."""
         job = self.job
         assert job is not None
         why = f": {job.why}" if job.why else ""
@@ -38,7 +38,8 @@ class TaskHandle(HostHandle):
             return f"Spark has ended the job whose task was its host{why}"
         first, own = job.joined[job.lost_task].ready, job.joined[self.task].ready
         executor = f"Spark executor {first.executor} on {first.where.ip}"
-        if job.lost_task == self.task or (own.executor, own.where) == (first.executor, first.where):
+        is_same = (own.executor, own.where) == (first.executor, first.where)
+        if job.lost_task == self.task or (is_same and "ExecutorLost" in job.why):
             return f"its host, task {self.task} of {executor}, has died{why}"
         return (
             f"ended with its barrier stage, since task {job.lost_task} of {executor} has died{why}"

@@ -61,7 +61,7 @@ def node() -> str:
 def serve(launcher: LauncherAddress, task: int, gpus: tuple[str, ...]) -> None:
     """Is a host until the launcher says that it is over, or is gone; nothing is left then."""
     ip = launcher.address.removeprefix("tcp:").rpartition(":")[0].strip("[]")
-    ready = TaskReady(HostReady(node(), _own_ip(ip)), _executor())
+    ready = TaskReady(HostReady(node(), own_ip(ip)), _executor())
     keyring.add(launcher.address, launcher.keys.token, launcher.keys.credentials)
     try:
         asyncio.run(TaskHost(launcher, task, ready, gpus).serve())
@@ -77,6 +77,7 @@ class TaskHost:
     ) -> None:
         self._launcher, self._task, self._ready, self._gpus = launcher, task, ready, gpus
         self._hosts: dict[str, WorkerHost] = {}
+        self._given: dict[str, list[str]] = {}
 
     async def serve(self) -> None:
         """Executes commands as long as they come, and then ends what is left of its workers.
@@ -84,18 +85,20 @@ class TaskHost:
         Raises:
             CourierError: the launcher could not be reached.
         """
-        executing = set()
+        executing: set[asyncio.Task[None]] = set()
         job = self._launcher.job
-        with Client(self._launcher.address, wait_for_ready=False) as launcher:
-            client: Any = launcher
-            with contextlib.suppress(StreamBroken):  # the launcher is gone
-                async for command in client.aio.join(job, self._task, self._ready):
-                    executing.add(asyncio.create_task(self._execute(client, command)))
-                    executing = {each for each in executing if not each.done()}
-        # Only now: nothing that ends by this is reported any more as if it had by itself.
-        await asyncio.gather(*(host.close() for host in self._hosts.values()))
-        for each in executing:
-            each.cancel()
+        try:
+            with Client(self._launcher.address, wait_for_ready=False) as launcher:
+                client: Any = launcher
+                with contextlib.suppress(StreamBroken):  # the launcher is gone
+                    async for command in client.aio.join(job, self._task, self._ready):
+                        executing.add(asyncio.create_task(self._execute(client, command)))
+                        executing = {each for each in executing if not each.done()}
+        finally:
+            # Only now: nothing that ends by this is reported any more as if it had by itself.
+            for each in executing:
+                each.cancel()
+            await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
     async def _execute(self, client: Any, command: Command) -> None:
         result, error = None, None
@@ -117,8 +120,11 @@ class TaskHost:
             return await self._open(worker, *arguments)
         host = self._hosts[worker]
         if method == "end":
-            del self._hosts[worker]
-            return await host.close()
+            await host.close()
+            if self._hosts.get(worker) is host:
+                del self._hosts[worker]
+                self._given.pop(worker, None)
+            return None
         return await getattr(host, method)(*arguments, **options)
 
     async def _open(
@@ -130,18 +136,25 @@ class TaskHost:
         state: StatePlaces,
         keys: RunSecrets,
     ) -> HostReady:
+        if former := self._hosts.get(worker):  # it is being ended
+            await former.close()
+            self._given.pop(worker, None)
         asked = math.ceil(plan.worker(worker).resources.gpus)
-        if asked > len(self._gpus):
+        taken = {gpu for given in self._given.values() for gpu in given}
+        free = [gpu for gpu in self._gpus if gpu not in taken]
+        if asked > len(free):
             raise LaunchError(
-                f"{worker} asks for {asked} GPU, and Spark has given its task {list(self._gpus)} on"
-                f" {os.uname().nodename}: see spark.task.resource.gpu.amount"
+                f"{worker} asks for {asked} GPU, and of those that Spark has given its task on"
+                f" {os.uname().nodename}, {list(self._gpus)}, {free} are free: see"
+                " spark.task.resource.gpu.amount"
             )
         host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
-        given = self._gpus[:asked]
-        return await host.open_at(self._ready.where, given, plan, origin, run_id, state, keys)
+        gpus = self._given[worker] = free[:asked]
+        where = self._ready.where
+        return await host.open_at(where, tuple(gpus), plan, origin, run_id, state, keys)
 
 
-def _own_ip(towards: str) -> str:
+def own_ip(towards: str) -> str:
     """The address of this host in the network of that one."""
     family = socket.AF_INET6 if ":" in towards else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -150,9 +163,9 @@ def _own_ip(towards: str) -> str:
 
 
 def _executor() -> str:
-    """The number of the executor that this process belongs to; empty where its command does not say."""
+    """The executor that this process belongs to, as Spark calls it: `driver` where that runs tasks itself."""
     for parent in psutil.Process().parents():
         with contextlib.suppress(psutil.Error, ValueError, IndexError):
             command = parent.cmdline()
             return command[command.index("--executor-id") + 1]
-    return ""
+    return "driver"

@@ -11,6 +11,8 @@ again, and how often, is decided by their policies; the first that does has a ne
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -26,7 +28,7 @@ from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers
 from launchpad.launch.backends.spark import placement, session, task_host
-from launchpad.launch.backends.spark.job import HostJob, reason
+from launchpad.launch.backends.spark.job import HostJob, SlotsWanted, reason
 from launchpad.launch.backends.spark.task_connection import (
     Command,
     TaskConnection,
@@ -45,7 +47,11 @@ _REPORT_AFTER_S = 10.0
 _REASON_S = 10.0
 """How long Spark may take to say why a task has gone, and others to end."""
 
+_ELSEWHERE = "192.0.2.1"
+"""An address that no host has: the way to it is the one to other hosts."""
+
 _MORE = "give it more slots, or the program fewer hosts (hosts=…); "
+_MORE_ALONE = "give it more slots, or have fewer workers ask for CPUs or GPUs; "
 
 
 class SparkWorkers(HostedWorkers):
@@ -69,37 +75,36 @@ class SparkWorkers(HostedWorkers):
     ) -> None:
         super().__init__(plan, run, report, LauncherInfo.here(), "SparkContext")
         self._timeout_s = timeout_s
-        self._wanted = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
+        self._n_alone = len(placement.alone(plan.workers))
+        self._most = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
         self._job: HostJob | None = None
         self._jobs: list[HostJob] = []
         self._disconnected: list[tuple[TaskHandle, BaseException]] = []
-        self._context = session.connect()
-        try:
+        with contextlib.ExitStack() as undo:
+            self._context = session.connect()
+            undo.callback(session.release)
             conf = self._context.getConf()
-            _check_resources(plan, conf)
-            driver = conf.get("spark.driver.host").strip("[]")
-            ip = str(socket.getaddrinfo(driver, None)[0][4][0])
+            _check_resources(plan, hosts, conf)
+            ip = _reachable_ip(conf.get("spark.driver.host").strip("[]"), self._context.master)
             self._here = HostReady(task_host.node(), ip)
             host = f"[{ip}]" if ":" in ip else ip
             self._address = f"tcp:{host}:{portpicker.pick_unused_port()}"
             keyring.add(self._address, self._keys.token, self._keys.credentials)
+            undo.callback(keyring.remove, self._address)
             self._server = Server("launcher", address=self._address)
             self._server.bind("join", self._join)
             self._server.bind("answer", self._on_task_answer)
+            undo.callback(self._server.stop, 0)
             self._server.start()
             self._actions.begin()
-        except BaseException:
-            session.release()
-            raise
+            self._undo = undo.pop_all()
 
     def close(self) -> None:
         """Ends all hosts and the job, and leaves Spark as it was."""
         self._actions.end(self._close)
         for job in self._jobs:
             job.close(ANSWER_S)
-        self._server.stop(0)
-        keyring.remove(self._address)
-        session.release()
+        self._undo.close()
 
     def _close(self) -> None:
         self._close_hosts()
@@ -132,11 +137,12 @@ class SparkWorkers(HostedWorkers):
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
         if self._job is None:
             number = len(self._jobs)
+            before = next((job.n_tasks for job in reversed(self._jobs) if job.n_tasks), 0)
             launcher = LauncherAddress(self._address, number, self._keys, versions())
             self._job = HostJob(
                 self._context,
                 self._run.run_id,
-                self._wanted,
+                SlotsWanted(self._most, max(1, self._n_alone), before),
                 launcher,
                 lambda job, n_tasks: self._do(self._on_counted, job, n_tasks),
                 lambda job, error: self._do(self._on_job_ended, job, error),
@@ -153,7 +159,7 @@ class SparkWorkers(HostedWorkers):
             job.hosts = placement.place(self._plan.workers, n_tasks)
             job.n_tasks = n_tasks
         except ValueError as error:
-            self._give_up(job, f"no host for all: {error}", _MORE)
+            self._give_up(job, f"no host for all: {error}", _MORE_ALONE)
 
     def _on_joined(self, job: HostJob, task: int, connection: TaskConnection) -> None:
         job.add(task, connection)
@@ -164,15 +170,28 @@ class SparkWorkers(HostedWorkers):
         """Reports whose hosts have not joined; at last, that they were waited for long enough."""
         if job is not self._job or job.is_ready:
             return
-        why = f"{_absent(job)}; {self._slots()}"
+        n_slots = session.slots(self._context)
+        why = f"{_absent(job)}; {self._slots(n_slots)}" if job.n_tasks else self._not_begun(n_slots)
         if gives_up:
-            self._give_up(job, f"after {self._timeout_s:g} s {why}", _MORE)
+            hint = _MORE_ALONE if n_slots < self._n_alone else _MORE
+            self._give_up(job, f"after {self._timeout_s:g} s {why}", hint)
         elif self._waiting:
             self._report(WorkerNote(min(self._waiting), f"waiting for hosts: {why}"))
 
-    def _slots(self) -> str:
-        n_slots, n_running = session.slots(self._context), session.running_tasks(self._context)
+    def _slots(self, n_slots: int) -> str:
+        n_running = session.running_tasks(self._context)
         return f"of the Spark application's {n_slots} slots {n_running} are in use"
+
+    def _not_begun(self, n_slots: int) -> str:
+        """Why there is no job yet."""
+        if n_slots == 0:
+            why = "no executor has registered yet"
+        elif n_slots < self._n_alone:
+            workers = placement.want_one_each(self._plan.workers)
+            why = f"{workers}, and the Spark application has {n_slots} slots"
+        else:
+            why = "executors are still coming, or are being sent the code"
+        return f"no host has joined: {why}"
 
     def _give_up(self, job: HostJob, why: str, hint: str = "") -> None:
         """Ends a job before it was complete, and those that have waited for it."""
@@ -197,6 +216,20 @@ class SparkWorkers(HostedWorkers):
         self._lose(handle.job, handle.task)
         self._report_disconnected(handle.job)
 
+    def _kill_if_running(self, handle: HostHandle, attempt: int) -> None:
+        """Asks the host to end; one that does not answer is in a task that Spark has to kill."""
+        super()._kill_if_running(handle, attempt)
+        self._call_later(ANSWER_S, self._give_up_task, handle, attempt)
+
+    def _give_up_task(self, handle: HostHandle, attempt: int) -> None:
+        if handle.attempt != attempt or self._handles.get(handle.worker) is not handle:
+            return
+        assert isinstance(handle, TaskHandle)
+        assert handle.job is not None
+        handle.job.why = handle.job.why or f"it does not answer for {2 * ANSWER_S:g} s"
+        self._on_host_died(handle, TaskGone(handle.job.why))
+        handle.job.cancel()
+
     def _lose(self, job: HostJob, task: int | None) -> None:
         """A task has gone: Spark ends the others now, and their workers are reported as they go."""
         if job.is_lost:
@@ -208,7 +241,7 @@ class SparkWorkers(HostedWorkers):
         self._call_later(_REASON_S, self._on_no_answer, job)
 
     def _on_job_ended(self, job: HostJob, error: BaseException | None) -> None:
-        job.has_ended, job.why = True, reason(error)
+        job.has_ended, job.why = True, job.why or reason(error)
         if job is self._job and not job.is_ready:
             self._give_up(job, f"could not be given a host: Spark has ended the job: {job.why}")
         self._lose(job, None)
@@ -238,7 +271,7 @@ class SparkWorkers(HostedWorkers):
                 self._report_lost(handle, error)
 
 
-def _check_resources(plan: LaunchPlan, conf: Any) -> None:
+def _check_resources(plan: LaunchPlan, hosts: int | None, conf: Any) -> None:
     """Raises LaunchError for what tasks of this application can never be."""
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         raise LaunchError(
@@ -247,14 +280,36 @@ def _check_resources(plan: LaunchPlan, conf: Any) -> None:
         )
     cpus = float(conf.get("spark.task.cpus", "1"))
     gpus = float(conf.get("spark.task.resource.gpu.amount", "0"))
-    if refused := placement.refusal(plan.workers, cpus, gpus):
+    refused = placement.refusal(plan.workers, cpus, gpus)
+    n_alone = len(placement.alone(plan.workers))
+    if not refused and hosts is not None and hosts < n_alone:
+        workers = placement.want_one_each(plan.workers)
+        refused = f"hosts={hosts}, and {workers}: hosts={n_alone} or more"
+    if refused:
         raise LaunchError(f"program {plan.program!r} cannot run on this Spark: {refused}")
+
+
+def _reachable_ip(driver: str, master: str) -> str:
+    """The address of spark.driver.host that executors reach: /etc/hosts may say 127.0.1.1 of a host's name.
+
+    Raises:
+        LaunchError: it has none here.
+    """
+    try:
+        found = [str(each[4][0]) for each in socket.getaddrinfo(driver, None)]
+        others = [ip for ip in found if not ipaddress.ip_address(ip).is_loopback]
+        if others:
+            return others[0]
+        return found[0] if master.startswith("local") else task_host.own_ip(_ELSEWHERE)
+    except OSError as error:
+        raise LaunchError(
+            f"no address is known of spark.driver.host={driver!r} ({error}): set it to an address of this"
+            " host that executors reach"
+        ) from error
 
 
 def _absent(job: HostJob) -> str:
     """`1 of 2 hosts have joined; absent: task 1 (for player-1, player-3)`."""
-    if not job.n_tasks:
-        return "no host has joined, since there is no executor with a free slot yet"
     parts = []
     for task in sorted(set(range(job.n_tasks)) - set(job.joined)):
         workers = ", ".join(worker for worker, host in job.hosts.items() if host == task)

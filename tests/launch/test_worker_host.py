@@ -1,0 +1,48 @@
+"""A worker host, without the system that starts its process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.launch_origin import LauncherInfo, versions
+from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
+from launchpad.state import lock
+
+
+def test_a_host_that_is_closed_while_it_opens_starts_nothing_and_reports_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = lp.Program("closed")
+    program.add_node(lp.PyNode(print), label="node")
+    plan = replace(lp.plan(program, "local_mp"), state="/somewhere")
+    is_looking, is_closed = threading.Event(), threading.Event()
+
+    def is_held_by(*_: object) -> bool:
+        is_looking.set()
+        return is_closed.wait(60)
+
+    monkeypatch.setattr(lock, "is_held_by", is_held_by)
+
+    async def close_while_it_opens() -> None:
+        host = WorkerHost(versions(), "")
+        unused: Any = None
+        where = HostReady("here", "127.0.0.1")
+        opening = asyncio.create_task(
+            host.open_at(where, (), plan, LauncherInfo.here(), "run", unused, unused)
+        )
+        await asyncio.to_thread(is_looking.wait, 60)
+        await host.close()
+        is_closed.set()
+        with pytest.raises(LaunchError, match="ended before it was ready"):
+            await opening
+        with pytest.raises(LaunchError, match="it was ended"):
+            await host.next_update()
+
+    asyncio.run(close_while_it_opens())
