@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.spark import code
 from tests.helpers import scripts
 from tests.spark import sessions
 
@@ -15,10 +17,18 @@ DEADLINE_S = 240.0
 
 SCRIPT = """
 import launchpad as lp
-from launchpad.launch.backends.spark import session
+from launchpad.launch.backends.spark import code, session
+import os
 import of_mine
 
-session.is_here = lambda host: False    # as if all executors were on other hosts
+session.is_here = lambda host: False    # as if all executors were on other hosts, without the project
+send = code.send_to_other_hosts
+
+def send_and_hide(context):
+    send(context)
+    os.rename(os.path.dirname(__file__), "hidden")
+
+code.send_to_other_hosts = send_and_hide
 
 program = lp.Program("far")
 program.add_node(lp.PyNode(of_mine.look), label="far")
@@ -39,12 +49,14 @@ def look():
 @pytest.mark.slow
 def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path) -> None:
     sessions.skip_without_spark()
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "of_mine.py").write_text(MODULE)
-    (tmp_path / "data.txt").write_text("42")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "script.py").write_text(SCRIPT)
+    (project / "of_mine.py").write_text(MODULE)
+    (project / "data.txt").write_text("42")
 
     done = subprocess.run(
-        [sys.executable, "script.py"],
+        [sys.executable, "project/script.py"],
         cwd=tmp_path,
         env=scripts.environment(),
         stdin=subprocess.DEVNULL,
@@ -59,3 +71,18 @@ def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path
     for what in ("mine", "launchpad"):
         (line,) = [line for line in done.stdout.splitlines() if f"| {what}:" in line]
         assert "/launchpad-code/" in line
+
+
+def test_a_project_that_is_too_large_is_refused_with_its_largest_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "data" / "rows.csv").write_bytes(bytes(2048))
+    (project / "script.py").write_text("pass")
+    monkeypatch.setattr(code, "_LARGEST", 1024)
+
+    with pytest.raises(
+        LaunchError, match=r"has 2 files of 2 KiB.* data/rows\.csv 2 KiB, script\.py 4 B"
+    ):
+        code.write(tmp_path / "code.zip", project)

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import folder_of_script
 from launchpad.launch.backends.spark import session
+from launchpad.resources import in_words
 
 FOLDER = "launchpad-code"
 """What it is unpacked as, among the files of the application on each executor."""
@@ -18,6 +20,8 @@ FOLDER = "launchpad-code"
 _NOT_SENT = {"venv", "node_modules", "__pycache__"}
 _ENDINGS = {".py", ".pyi", ".json", ".yaml", ".yml", ".toml", ".txt", ".csv"}
 _LARGEST_FILE = 256 << 10
+_LARGEST = 64 << 20
+_LISTED = 5
 
 _sent: set[str] = set()
 """The applications that have it."""
@@ -26,7 +30,11 @@ _sending = threading.Lock()
 
 
 def send_to_other_hosts(context: Any) -> None:
-    """Has executors on other hosts find it, if there are any; once for each application."""
+    """Has executors on other hosts find it, if there are any; once for each application.
+
+    Raises:
+        LaunchError: the project is too large; it lists the largest files.
+    """
     with _sending:
         if context.applicationId in _sent or not session.other_hosts(context):
             return
@@ -38,14 +46,24 @@ def send_to_other_hosts(context: Any) -> None:
 
 
 def write(file: Path, project: Path) -> None:
-    """Writes launchpad and a project into a zip: modules, and small files beside them."""
+    """Writes launchpad and a project into a zip: modules, and small files beside them. Raises LaunchError."""
     package = Path(__file__).parents[3]
+    sizes = {path: path.stat().st_size for path in _files(project) if package not in path.parents}
+    if (size := sum(sizes.values())) > _LARGEST:
+        largest = sorted(sizes, key=lambda path: -sizes[path])[:_LISTED]
+        listed = ", ".join(
+            f"{path.relative_to(project)} {in_words(sizes[path])}" for path in largest
+        )
+        raise LaunchError(
+            f"the project in {project} has {len(sizes)} files of {in_words(size)}, more than the"
+            f" {in_words(_LARGEST)} that are sent to executors on other hosts. Its largest: {listed}. Have"
+            " the script in a folder of its own, and data elsewhere"
+        )
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in _files(package):
             archive.write(path, path.relative_to(package.parent))
-        for path in _files(project):
-            if package not in path.parents:
-                archive.write(path, path.relative_to(project))
+        for path in sizes:
+            archive.write(path, path.relative_to(project))
 
 
 def _files(folder: Path) -> Iterator[Path]:

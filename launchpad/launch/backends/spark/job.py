@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launchpad.launch.backends.launch_origin import folder_of_script
 from launchpad.launch.backends.spark import code, session
 from launchpad.launch.backends.spark.task_connection import TaskConnection
 from launchpad.launch.backends.spark.task_host import LauncherAddress
@@ -152,6 +153,7 @@ class HostJob:
     def _submit(self, n_tasks: int) -> None:
         """Runs it to its end."""
         path, launcher, folder = list(sys.path), pickle.dumps(self._launcher), code.FOLDER
+        project = str(folder_of_script())
 
         # Pickled as it is written here, since launchpad may not be found there before it has run.
         def on_task(task: int, _: Iterator[Any]) -> Iterator[Any]:
@@ -162,9 +164,12 @@ class HostJob:
             from pyspark import BarrierTaskContext, SparkFiles
 
             sent = SparkFiles.get(folder)
-            if os.path.isdir(sent) and sent not in sys.path:
+            is_sent = os.path.isdir(sent) and sent not in sys.path
+            if is_sent and not os.path.isdir(project):
                 sys.path.insert(0, sent)
             sys.path += [p for p in path if p not in sys.path and os.path.isdir(p)]
+            if is_sent and sent not in sys.path:
+                sys.path.append(sent)
             from launchpad.launch.backends.spark import task_host
 
             gpus = BarrierTaskContext.get().resources().get("gpu")

@@ -243,7 +243,8 @@ class SparkWorkers(HostedWorkers):
     def _on_job_ended(self, job: HostJob, error: BaseException | None) -> None:
         job.has_ended, job.why = True, job.why or reason(error)
         if job is self._job and not job.is_ready:
-            self._give_up(job, f"could not be given a host: Spark has ended the job: {job.why}")
+            by = "" if isinstance(error, LaunchError) else "Spark has ended the job: "
+            self._give_up(job, f"could not be given a host: {by}{job.why}")
         self._lose(job, None)
         self._report_disconnected(job)
 
