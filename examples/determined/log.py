@@ -84,7 +84,7 @@ class Log:
     """A database that one attempt of the master writes: the last that has opened it."""
 
     def __init__(self, file: Path, attempt: int) -> None:
-        self._attempt = attempt
+        self._attempt, self._is_closed = attempt, False
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         self._database.executescript(SCHEMA)
         if not self("SELECT * FROM master"):
@@ -92,7 +92,9 @@ class Log:
         self("UPDATE master SET attempt = ?", self._attempt)
 
     def __call__(self, statement: str, *values: Any) -> list[Any]:
-        """Run a statement; return what it has found."""
+        """Run a statement; return what it has found. Stopped: the log is closed."""
+        if self._is_closed:
+            raise lp.Stopped(f"attempt {self._attempt} of the master is over")
         return self._database.execute(statement, values).fetchall()
 
     @contextmanager
@@ -142,4 +144,6 @@ class Log:
         )
 
     def close(self) -> None:
+        """Close it, as this attempt is over."""
+        self._is_closed = True
         self._database.close()

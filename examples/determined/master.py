@@ -243,3 +243,4 @@ class Master:
         self._pages.server_close()
         with self._changed:
             self._changed.notify_all()
+            self._log.close()

@@ -53,9 +53,7 @@ def make_master(tmp_path: Path) -> Iterator[Callable[..., Master]]:
         def make() -> Master:
             here = lp.testing.worker("master", state=tmp_path, attempt=next(attempts))
             stack.enter_context(here)
-            master = Master()
-            stack.callback(master._log.close)
-            return master
+            return Master()
 
         yield make
 
@@ -224,6 +222,15 @@ def test_an_attempt_of_the_master_that_is_over_changes_nothing_any_more(make_mas
     with pytest.raises(lp.Stopped, match="attempt 1 of the master is over"):
         first.submit(ASHA)
     assert second.history().trials == []
+
+
+def test_calls_of_a_master_that_has_ended_are_stopped(tmp_path) -> None:
+    with lp.testing.worker("master", state=tmp_path):
+        master = Master()
+
+    for call in (master.history, master.close, lambda: master.goes_on(1)):
+        with pytest.raises(lp.Stopped, match="attempt 1 of the master is over"):
+            call()
 
 
 def test_a_trial_whose_slot_has_failed_waits_for_the_others_and_goes_on_from_its_checkpoint(
