@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         is_here = item.path.parent == Path(__file__).parent
         if is_here and parameters.get("launch_type") == "kubernetes":
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(600), append=False)  # before one of its own
 
 
 @pytest.fixture(params=[*LOCAL, "ray", "kubernetes"])

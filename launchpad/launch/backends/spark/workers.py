@@ -47,7 +47,7 @@ _REPORT_AFTER_S = 10.0
 _REASON_S = 10.0
 """How long Spark may take to say why a task has gone, and others to end."""
 
-_ELSEWHERE = "192.0.2.1"
+_NO_HOST = "192.0.2.1"
 """An address that no host has: the way to it is the one to other hosts."""
 
 _MORE = "give it more slots, or the program fewer hosts (hosts=…); "
@@ -301,7 +301,7 @@ def _reachable_ip(driver: str, master: str) -> str:
         others = [ip for ip in found if not ipaddress.ip_address(ip).is_loopback]
         if others:
             return others[0]
-        return found[0] if master.startswith("local") else task_host.own_ip(_ELSEWHERE)
+        return found[0] if master.startswith("local") else task_host.own_ip(_NO_HOST)
     except OSError as error:
         raise LaunchError(
             f"no address is known of spark.driver.host={driver!r} ({error}): set it to an address of this"
