@@ -20,7 +20,7 @@ MAY_LOOK = {
     "courier/transport/unix.py": "the same, of directories without a socket",
     "launch/rundir/record.py": "when a run began, for people",
     "cli/ps.py": "how long ago that was",
-    "launch/backends/spark/session.py": "how long an executor has been there: Spark says since when, by this clock",
+    "launch/backends/spark/session.py": "how long an executor is there: Spark says since when",
 }
 WALL = {"time", "now", "utcnow", "today", "localtime", "gmtime", "ctime"}
 
