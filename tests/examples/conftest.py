@@ -36,11 +36,11 @@ LOCAL = ["local_mt", "local_mp"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give systems in pods, up to thirty one after the other on one node beside other tests, 10 minutes."""
+    """Give systems on clusters of one small machine, up to thirty pods beside other tests, 10 minutes."""
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         is_here = item.path.parent == Path(__file__).parent
-        if is_here and parameters.get("launch_type") == "kubernetes":
+        if is_here and parameters.get("launch_type") in ("ray", "kubernetes"):
             item.add_marker(pytest.mark.timeout(600), append=False)  # before one of its own
 
 
