@@ -34,7 +34,7 @@ def train_rank(job: Job) -> Array:
         images = torch.from_numpy(np.array([row.image for row in rows]).reshape(-1, args.widths[0]))
         labels = torch.tensor([row.label for row in rows], dtype=torch.int64)
         loss = torch.nn.functional.cross_entropy(network(images), labels, reduction="sum")
-        loss.backward()
+        torch.autograd.backward(loss)
         n_rows = torch.tensor(len(rows))
         distributed.all_reduce(n_rows)
         if not n_rows:

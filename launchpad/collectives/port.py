@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from launchpad import context
 from launchpad.address import Address
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.host_memory import HostMemory, open_together
@@ -235,7 +236,8 @@ class RankEdges:
 
     def open_memory(self, row_bytes: int) -> HostMemory | None:
         """A row for each rank and the means to wake them; None, for all, if they are not on one host."""
-        return open_together(self._mailbox, self.ranks, self.rank, row_bytes, self.meet)
+        with context.current().interruption.forbidden():  # between a descriptor and what closes it
+            return open_together(self._mailbox, self.ranks, self.rank, row_bytes, self.meet)
 
     def meet_in(self, memory: HostMemory, n_bytes: Sequence[int]) -> None:
         """Returns when all have come here, and have written what the others now read.
