@@ -217,7 +217,7 @@ lp.launch(program, "spark").wait()
     assert "stopped in good order" in printed + rest
 
 
-def test_when_the_script_is_killed_no_process_of_the_run_is_left(short_directory: Path) -> None:
+def test_when_the_script_is_killed_nothing_of_the_run_is_left(short_directory: Path) -> None:
     runs_folder = short_directory / "runs"
     body = """
 running = lp.launch(program_of(), "test_spark")
@@ -240,6 +240,7 @@ time.sleep(1000)
     with contextlib.suppress(AssertionError):  # the one below says what there is
         until(lambda: not all_with(str(runs_folder)))
     assert all_with(str(runs_folder)) == []
+    assert list(runs_folder.glob("*")) == []
 
 
 def all_with(value: str) -> list[psutil.Process]:

@@ -42,6 +42,7 @@ from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
+from launchpad.launch.rundir import locations
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.state import lock
 from launchpad.state.places import StatePlaces, is_url
@@ -213,11 +214,14 @@ class WorkerHost:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        # First what the subreaper removes if this is killed: told that the launch ends, it leaves that to us.
+        if self._run is not None:
+            self._run.remove()
         if self._workers is not None:
             await asyncio.to_thread(self._workers.close)
         if self._run is not None:
-            self._run.remove()
             shutil.rmtree(self._run.logs, ignore_errors=True)  # the launcher has it all
+            locations.sweep(self._run.runtime.parent)  # of a launcher on this node that was killed
 
     def _add_report(self, report: Any) -> None:
         self._reports.append(report)
