@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -517,8 +518,6 @@ class Other:
 @pytest.fixture
 def run_other(python, short_directory) -> Iterator[Callable[[str], Other]]:
     """Starts a process with `send` and `receive`, connected to this one."""
-    import contextlib
-
     with contextlib.ExitStack() as stack:
 
         def run(source: str) -> Other:
@@ -565,16 +564,17 @@ def test_nothing_is_left_of_a_receiver_that_was_killed_with_arrays(run_other) ->
     for i in range(3):
         other.send(numbers(MB))
         assert other.read_line() == str(i + 1)
-    fds = [os.dup(segment.fd) for segment in other.pool._segments]
+    with contextlib.ExitStack() as closing:
+        fds = [os.dup(segment.fd) for segment in other.pool._segments]
+        for fd in fds:
+            closing.callback(os.close, fd)
 
-    other.kill()
-    other.peer_segments.close()
-    until(lambda: n_open() == len(fds) == 3)
+        other.kill()
+        other.peer_segments.close()
+        until(lambda: (n_open(), n_mapped()) == (3, 0))  # those of this test
 
-    assert n_mapped() == 0  # whatever nobody has open or mapped is gone, says the kernel
-    assert all(os.fstat(fd).st_nlink == 0 for fd in fds)
-    for fd in fds:
-        os.close(fd)
+        assert len(fds) == 3
+        assert all(os.fstat(fd).st_nlink == 0 for fd in fds)  # gone with them, says the kernel
 
 
 def test_arrays_outlive_a_sender_that_was_killed(run_other) -> None:
