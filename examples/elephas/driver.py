@@ -17,10 +17,10 @@ from examples._shared.shard import ShardState
 from examples.elephas.algorithm import Model, Weights
 
 RACE_S = 0.01
-"""How long hogwild waits at most, between reading and writing, for another update to come."""
+"""How long a slow update waits at most, between reading and writing, for another one to come."""
 
 SLOW_S = 1.0
-"""How long that other one waits at most for the first to be written: it may be in a thread that has ended."""
+"""How long others wait at most for a slow one to be written: it may be in a thread that has ended."""
 
 
 class Fitted(NamedTuple):
@@ -91,11 +91,16 @@ class Asynchronous(Driver):
 
 
 class Hogwild(Driver):
-    """Counts and saves under the lock, and adds outside: of updates at the same time all but one are lost."""
+    """Reads and writes the weights without a lock: what comes in between is overwritten.
+
+    That is a matter of microseconds, and so of chance. So that it happens, every fourth update of a worker
+    takes long: until another one has come, which is lost. Those that come after that write later, so that
+    it is one, however long a busy machine keeps this thread waiting.
+    """
 
     def __init__(self, model: Model, workers: int, rounds: int, dies: bool = False) -> None:
         super().__init__(model, workers, rounds, dies)
-        self._is_read = threading.Event()
+        self._is_overtaken = threading.Event()
         self._is_written = threading.Event()
         self._is_written.set()
 
@@ -104,22 +109,26 @@ class Hogwild(Driver):
         self._state.value.check(delta)
         # Counted as pushed before it is in: so it may be lost, but never be in twice.
         with self._state.update(worker, number) as is_new:
-            seen = self._state.value
-            # Some take so long to add that others come meanwhile. These write after it: so it costs one
-            # update of each worker at most, however long this thread has to wait for a busy machine.
-            is_slow = is_new and number % 4 == 0 and self._is_written.is_set()
+            if not is_new:
+                return
+            read = self._state.value
+            is_slow = number % 4 == 0 and self._is_written.is_set()
+            overtakes = not self._is_written.is_set() and not self._is_overtaken.is_set()
             if is_slow:
                 self._is_written.clear()
-                self._is_read.clear()
-            else:
-                self._is_read.set()
+                self._is_overtaken.clear()
+            elif overtakes:
+                self._state.value = read.plus(delta, worker, number)
+                self._is_overtaken.set()
         if is_slow:
-            self._is_read.wait(RACE_S)
-            self._state.value = seen.plus(delta, worker, number)
+            self._is_overtaken.wait(RACE_S)
+            is_late = self._is_written.is_set()  # no other one has waited so long
+            self._state.value = (self._state.value if is_late else read).plus(delta, worker, number)
             self._is_written.set()
-        elif is_new:
-            self._is_written.wait(SLOW_S)
-            self._state.value = seen.plus(delta, worker, number)
+        elif not overtakes:
+            if not self._is_written.wait(SLOW_S):
+                self._is_written.set()
+            self._state.value = self._state.value.plus(delta, worker, number)
 
 
 class Synchronous(Driver):

@@ -20,6 +20,7 @@ from examples.elephas.on_digits import METHODS
 from examples.elephas.oracle import average_alone
 from examples.elephas.program import Result, fit
 from examples.elephas.worker import Worked
+from tests.waiting import until
 
 CLAIMS = """
 synchronous: averages after each epoch are those of one process, to 1e-12
@@ -174,23 +175,24 @@ def test_without_a_lock_what_is_written_between_read_and_write_of_another_is_los
     make_driver, monkeypatch
 ) -> None:
     driver = make_driver("hogwild")
-
-    other = threading.Thread(target=driver.push, args=(1, 0, 2 * np.ones(2)))
+    third = threading.Thread(target=driver.push, args=(1, 1, 4 * np.ones(2)))
 
     class Interrupted(threading.Event):
-        """Has a second update come, and read, while the first one waits."""
+        """Has two more updates come while the first one waits; the second of them waits for it."""
 
         def wait(self, timeout: float | None = None) -> bool:
-            other.start()
-            return super().wait()
+            driver.push(1, 0, 2 * np.ones(2))
+            third.start()
+            until(lambda: driver.clock(1) == 2)
+            return True
 
-    monkeypatch.setattr(driver, "_is_read", Interrupted())
+    monkeypatch.setattr(driver, "_is_overtaken", Interrupted())
     driver.push(0, 0, np.ones(2))
-    other.join()
+    third.join()
 
-    assert driver.pull(0).tolist() == [2, 2]
-    assert driver.fitted().pushed == [1, 1]
-    assert driver.fitted().weights.counts.tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert driver.pull(0).tolist() == [5, 5]
+    assert driver.fitted().pushed == [1, 2]
+    assert driver.fitted().weights.counts.tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
 def test_checks_refuse_what_is_nearly_right() -> None:
