@@ -154,6 +154,7 @@ class Running:
             TimeoutError: the time was up before.
             KeyError: there is no such group.
         """
+        __tracebackhide__ = True  # pytest and IPython show the line that waits
         if isinstance(timeout_s, Collection):
             timeout_s, labels = None, timeout_s
         for label in labels or ():
@@ -283,6 +284,7 @@ class Running:
 
     def stop_and_wait(self) -> None:
         """Stops the program, then raises ProgramFailed if it had failed and that was not raised before."""
+        __tracebackhide__ = True
         self.stop()
         self.wait(raise_error=not self.is_reported)
 
