@@ -207,6 +207,16 @@ class Program(Opaque):
     def __repr__(self) -> str:
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """What a notebook shows: the richest of these that it can draw."""
+        from launchpad.graph_svg import svg
+
+        return {
+            "text/vnd.mermaid": self.to_mermaid(),
+            "image/svg+xml": svg(self),
+            "text/plain": str(self),
+        }
+
     def _add_worker(self, node: Node[HandleT], label: str) -> HandleT:
         """Adds what serves the nodes of a group, while that may be open."""
         current, self._current = self._current, None

@@ -43,7 +43,7 @@ LAUNCH = [
     "excepthook signals devices logs",
     "plan",
     "rundir",
-    "detached output",
+    "detached output status_table",
     "backends.action_thread backends.backend",
     "planning",
     "backends.launch_origin backends.local_host",

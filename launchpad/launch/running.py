@@ -21,6 +21,7 @@ from launchpad.courier.client.typed import CourierClient
 from launchpad.edges.stats import Edges, gathered
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
+from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
@@ -447,6 +448,10 @@ class Running:
     def __repr__(self) -> str:
         state = "ended" if self.is_done else "running"
         return f"<Running {self.plan.program!r} on {self.plan.launch_type}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table of the workers, as they are now."""
+        return status_table.html(repr(self), self.status())
 
     def _no_group(self, label: str) -> KeyError:
         known = list(self.plan.groups)
