@@ -74,6 +74,7 @@ LAYERS = [
     "nodes",
     "collectives queues replay",
     "graph",
+    "graph_picture",
     "program",
     "compat",
     *below("launch", LAUNCH),
