@@ -1,6 +1,7 @@
 """A program as a picture: one box per group, one arrow for all edges between two of them.
 
     program, plan ── graph() ──▶ Graph ── Picture.of ──▶ Picture ──▶ mermaid, dot, graph_svg.svg
+                                                           └──▶ the record of a run ──▶ again
 
 A group of colocations is a frame around a box for each node of one of them. A box has the shape of its kind:
 
@@ -12,7 +13,8 @@ A group of colocations is a frame around a box for each node of one of them. A b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,7 +45,8 @@ _DOT = {
 _ENTITIES = str.maketrans(
     {"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
 )
-_KINDS_SHOWN = 3
+_KEYWORD = re.compile(r"kwargs\['(\w+)'\]|(?!args\[|kwargs|constructor)(\w+)")
+_NAMED = 3
 
 
 class HasGraph(Protocol):
@@ -80,12 +83,25 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Arrow:
+    """From a box to one of which it holds handles.
+
+    `label` is the keyword by which it was given them, `peers=`; empty if there is none, or it is the
+    name of the group.
+    """
+
+    source: str
+    target: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
 class Picture:
     """What is drawn: the boxes, and which of them holds handles of which."""
 
     name: str
     boxes: tuple[Box, ...]
-    arrows: tuple[tuple[str, str], ...]
+    arrows: tuple[Arrow, ...]
 
     @classmethod
     def of(cls, graph: Graph) -> Picture:
@@ -105,22 +121,26 @@ class Picture:
         for (group, number), of_box in kinds.items():
             count = len(replicas[group])
             title = f"{group} ×{count}" if count > 1 else group
-            shown = ", ".join(list(of_box)[:_KINDS_SHOWN]) + ", …" * (len(of_box) > _KINDS_SHOWN)
+            shown = _listed(of_box)
             frame = f"{title}: {colocations[group]}" if colocations[group] else ""
             id_ = ".".join(filter(None, (group, number)))
             boxes.append(Box(id_, group, "" if frame else title, shown, frame))
-        arrows = dict.fromkeys(
-            (box_of[edge.source], box_of[edge.target])
-            for edge in graph.edges
-            if edge.source in box_of and edge.target in box_of
-        )
-        return cls(graph.name, tuple(boxes), tuple(arrows))
+        labels: dict[tuple[str, str], dict[str, None]] = {}
+        for edge in graph.edges:
+            if edge.source in box_of and edge.target in box_of:
+                source, target = box_of[edge.source], box_of[edge.target]
+                of_arrow = labels.setdefault((source, target), {})
+                keyword = _KEYWORD.match(edge.path.removeprefix(f"{edge.source}."))
+                if keyword and (label := keyword[1] or keyword[2]) != target:
+                    of_arrow[label] = None
+        arrows = tuple(Arrow(*pair, _listed(of_arrow)) for pair, of_arrow in labels.items())
+        return cls(graph.name, tuple(boxes), arrows)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Picture:
         """From what `dataclasses.asdict` made of one, also by way of JSON."""
         boxes = tuple(Box(**box) for box in plain["boxes"])
-        return cls(plain["name"], boxes, tuple((a, b) for a, b in plain["arrows"]))
+        return cls(plain["name"], boxes, tuple(Arrow(**arrow) for arrow in plain["arrows"]))
 
     @property
     def frames(self) -> dict[tuple[str, str], list[Box]]:
@@ -154,7 +174,9 @@ def mermaid(drawn: HasGraph | Picture) -> str:
             lines.append(f'{pad}{_identifier(box.id)}{left}"{text}"{right}')
         if frame:
             lines.append("    end")
-    lines += [f"    {_identifier(a)} --> {_identifier(b)}" for a, b in picture.arrows]
+    for arrow in picture.arrows:
+        label = f'|"{_escaped(arrow.label)}"|' if arrow.label else ""
+        lines.append(f"    {_identifier(arrow.source)} -->{label} {_identifier(arrow.target)}")
     return "\n".join(lines)
 
 
@@ -171,7 +193,9 @@ def dot(drawn: HasGraph | Picture) -> str:
             lines.append(f'{pad}{_quoted(box.id)} [label="{text}", {_DOT[box.shape]}];')
         if frame:
             lines.append("    }")
-    lines += [f"    {_quoted(a)} -> {_quoted(b)};" for a, b in picture.arrows]
+    for arrow in picture.arrows:
+        label = f" [label={_quoted(arrow.label)}]" if arrow.label else ""
+        lines.append(f"    {_quoted(arrow.source)} -> {_quoted(arrow.target)}{label};")
     return "\n".join([*lines, "}"])
 
 
@@ -183,6 +207,10 @@ def _identifier(label: str) -> str:
 def _escaped(text: str) -> str:
     """A text within quotes of Mermaid."""
     return text.translate(_ENTITIES)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join([*list(names)[:_NAMED], *["…"] * (len(names) > _NAMED)])
 
 
 def _quoted(text: str) -> str:

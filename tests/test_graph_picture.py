@@ -46,6 +46,17 @@ def test_a_plan_is_drawn_as_its_program() -> None:
     assert mermaid(plan) == MERMAID.replace("MultiProcessingColocation", "colocation")
 
 
+def test_an_arrow_has_the_keyword_by_which_the_handle_was_given() -> None:
+    program = lp.Program("labelled")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    program.add_node(lp.PyNode(lambda counter, spare: None, counter, spare=counter), label="main")
+    program.add_node(lp.PyNode(lambda counter: None, counter=counter), label="other")
+
+    assert '    g_main -->|"spare"| g_counter' in mermaid(program).splitlines()
+    assert 'main" -> "counter" [label="spare"];' in dot(program)
+    assert "    g_other --> g_counter" in mermaid(program).splitlines()
+
+
 def test_dot_has_the_same_boxes_frames_and_arrows() -> None:
     lines = [line.strip() for line in dot(make_program()).splitlines()]
 

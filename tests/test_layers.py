@@ -75,7 +75,7 @@ LAYERS = [
     "collectives queues replay",
     "graph",
     "graph_picture",
-    "program",
+    "graph_svg program",
     "compat",
     *below("launch", LAUNCH),
     "testing cli",
