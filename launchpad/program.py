@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from launchpad.errors import DefinitionError
 from launchpad.graph import Edge, Graph
+from launchpad.graph_picture import mermaid
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
@@ -194,12 +195,12 @@ class Program(Opaque):
         return list(self.graph().edges)
 
     def graph(self) -> Graph:
-        """The whole graph as data; `.to_dict()` for JSON, `.to_mermaid()` for a picture."""
+        """The whole graph as data; `.to_dict()` for JSON."""
         return Graph.of(self._name, self.groups)
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flowchart, which GitHub and most editors draw."""
-        return self.graph().to_mermaid()
+        return mermaid(self)
 
     def __str__(self) -> str:
         return str(self.graph())
