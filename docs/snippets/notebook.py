@@ -21,10 +21,10 @@ program
 
 # part: run
 running = lp.launch(program, "local_mp")
+running.wait(timeout_s=30)
 running.results("client")
 
 # part: status
-running.wait(timeout_s=30)
 running
 
 # end

@@ -12,7 +12,9 @@ import nbformat
 def main() -> None:
     cells = [nbformat.v4.new_code_cell(text) for text in json.load(sys.stdin)]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3", allow_errors=True).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=100, kernel_name="python3", allow_errors=True
+    ).execute()
     json.dump([cell.outputs for cell in notebook.cells], sys.stdout)
 
 
