@@ -48,7 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each launch type, unless the test itself is parametrized with some."""
-    given = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize") if mark.args]
+    marks = metafunc.definition.iter_markers("parametrize")
+    given = [mark.args[0] if mark.args else mark.kwargs["argnames"] for mark in marks]
     names = ",".join(each if isinstance(each, str) else ",".join(each) for each in given)
     is_given = "lp_launch_type" in (name.strip() for name in names.split(","))
     if "lp_launch_type" in metafunc.fixturenames and not is_given:
