@@ -74,7 +74,6 @@ class KeyboardInterruptHandler:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
-        __tracebackhide__ = True  # a notebook shows the line that was interrupted
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self.pressed is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
