@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import logs, plan, ps, stacks, stop
+from launchpad.cli import graph, logs, plan, ps, stacks, stop
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -30,18 +30,18 @@ def main(arguments: Sequence[str]) -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, stacks, plan):
+    for module in (ps, logs, stop, stacks, plan, graph):
         summary = (module.__doc__ or "").split("\n")[0]
         epilog = "" if module is plan else _RUN
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
-        command.usage = plan.USAGE if module is plan else None
+        command.usage = getattr(module, "USAGE", None)
         for flags, argument in module.ARGUMENTS.items():
             command.add_argument(*flags.split(), **argument)
         command.set_defaults(command=module.run)
-    # What follows `--` are the flags of the program, which `plan` passes on.
-    is_plan = arguments[:1] == ["plan"] and "--" in arguments
-    end = arguments.index("--") if is_plan else len(arguments)
+    # What follows `--` are the flags of the program.
+    makes_program = arguments[:1] in (["plan"], ["graph"]) and "--" in arguments
+    end = arguments.index("--") if makes_program else len(arguments)
     options = parser.parse_args(arguments[:end])
     options.flags = arguments[end + 1 :]
     try:

@@ -11,7 +11,7 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -41,17 +41,25 @@ class _LaunchCalled(BaseException):
 def run(options: argparse.Namespace) -> None:
     """Imports, makes, plans, prints."""
     given = {"image": options.image} if options.image else {}
-    where, _, name = options.program.rpartition(":")
-    where, name = (where, name) if ":" in options.program else (options.program, "")
+    program = program_of(options.program, options.flags)
+    print(plan(program, options.launch_type, **given).shown())
+
+
+def program_of(named: str, given_flags: Sequence[str]) -> Program:
+    """The program that `MODULE:NAME` or `FILE.py:NAME` is or makes, with these flags of its own.
+
+    Raises:
+        CommandError: it is none, or launches one.
+    """
+    where, _, name = named.rpartition(":")
+    where, name = (where, name) if ":" in named else (named, "")
     with _launches_nothing():
         try:
             program = getattr(_imported(where), name or "make_program")
         except (ImportError, AttributeError, ValueError, OSError) as error:
-            raise CommandError(
-                f"there is no {options.program!r} to import from here: {error}"
-            ) from error
+            raise CommandError(f"there is no {named!r} to import from here: {error}") from error
         try:
-            _, *unused = flags.FLAGS([sys.argv[0], *options.flags])
+            _, *unused = flags.FLAGS([sys.argv[0], *given_flags])
         except flags.Error as error:
             raise CommandError(f"flags of the program: {error}") from error
         if unused:
@@ -59,15 +67,14 @@ def run(options: argparse.Namespace) -> None:
         try:
             if not isinstance(program, Program) and callable(program):
                 program = program()
-            if not isinstance(program, Program):
-                what = f"a {type(program).__name__}, and no lp.Program"
-                raise CommandError(f"{options.program} gives {what}")
-            print(plan(program, options.launch_type, **given).shown())
         except _LaunchCalled:
             raise CommandError(
-                f"{options.program} launches a program, where it should return one: name a function"
+                f"{named} launches a program, where it should return one: name a function"
                 " that makes the program, or the program itself"
             ) from None
+        if not isinstance(program, Program):
+            raise CommandError(f"{named} gives a {type(program).__name__}, and no lp.Program")
+        return program
 
 
 def _imported(where: str) -> ModuleType:

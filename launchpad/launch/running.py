@@ -21,6 +21,7 @@ from launchpad.courier.client.typed import CourierClient
 from launchpad.edges.stats import Edges, gathered
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
+from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
@@ -154,6 +155,7 @@ class Running:
             TimeoutError: the time was up before.
             KeyError: there is no such group.
         """
+        __tracebackhide__ = True  # pytest and IPython show the line that waits
         if isinstance(timeout_s, Collection):
             timeout_s, labels = None, timeout_s
         for label in labels or ():
@@ -283,6 +285,7 @@ class Running:
 
     def stop_and_wait(self) -> None:
         """Stops the program, then raises ProgramFailed if it had failed and that was not raised before."""
+        __tracebackhide__ = True
         self.stop()
         self.wait(raise_error=not self.is_reported)
 
@@ -445,6 +448,10 @@ class Running:
     def __repr__(self) -> str:
         state = "ended" if self.is_done else "running"
         return f"<Running {self.plan.program!r} on {self.plan.launch_type}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table of the workers, as they are now."""
+        return status_table.html(repr(self), self.status())
 
     def _no_group(self, label: str) -> KeyError:
         known = list(self.plan.groups)
