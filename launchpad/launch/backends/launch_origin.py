@@ -61,8 +61,8 @@ class RunSecrets:
             return cls(keyring.find(scope), certificates.make_credentials())
         except ImportError as error:
             raise LaunchError(
-                f"launch type {launch_type!r} needs certificates: {error}."
-                f" {extras.install_command(launch_type)}"
+                f"launch type {launch_type!r} needs certificates: {error}"
+                f" For all that it needs: {extras.install_command(launch_type)}"
             ) from error
 
 
