@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from launchpad.cli import runs
-from launchpad.cli.plan import program_of
+from launchpad.cli import programs, runs
 from launchpad.cli.runs import CommandError
 from launchpad.graph_picture import Picture, dot, mermaid, picture_of
 from launchpad.graph_svg import svg
@@ -37,7 +36,8 @@ def run(options: argparse.Namespace) -> None:
     suffix = Path(options.output or "").suffix
     draw = FORMATS[options.format or _SUFFIXES.get(suffix, "mermaid")]
     if ":" in (options.drawn or "") or (options.drawn or "").endswith(".py"):
-        picture = picture_of(program_of(options.drawn, options.flags))
+        _, program = programs.find(options.drawn, options.flags, up_to_launch=True)
+        picture = picture_of(program)
     else:
         one = runs.find(options.drawn)
         if not one.picture:

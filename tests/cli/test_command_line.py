@@ -568,7 +568,7 @@ if {guard}:
 """
 
 
-@pytest.mark.parametrize("guard", ["True", "__name__ == '__main__'"])
+@pytest.mark.parametrize("guard", ["True", "lp.run(program)", "__name__ == '__main__'"])
 @pytest.mark.parametrize("where", ["{}/the script.py", "the script.py", "module"])
 @pytest.mark.parametrize("name", ["make", "program"])
 def test_sound_22_a_script_is_planned_by_its_file_and_launches_nothing(
