@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import graph, logs, plan, ps, restart, stacks, stop
+from launchpad.cli import doctor, graph, logs, plan, ps, restart, stacks, stop
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -30,9 +30,9 @@ def main(arguments: Sequence[str]) -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, restart, stacks, plan, graph):
+    for module in (ps, logs, stop, restart, stacks, plan, graph, doctor):
         summary = (module.__doc__ or "").split("\n")[0]
-        epilog = "" if module is plan else _RUN
+        epilog = "" if module in (plan, doctor) else _RUN
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
         command.usage = getattr(module, "USAGE", None)

@@ -184,7 +184,7 @@ class Runner:
         `done_is_enough`: it does not wait for those that only serve on. False when the time is up.
         NotRunningError: this is a forked child of the launching process.
         """
-        self._refuse_elsewhere()
+        self._refuse_in_fork()
         enough = any if first else all
 
         def is_over() -> bool:
@@ -204,7 +204,7 @@ class Runner:
 
         NotRunningError: the program ends meanwhile, or this is a forked child of the launching process.
         """
-        self._refuse_elsewhere()
+        self._refuse_in_fork()
         supervisor, known = self.supervisor, self.supervisor.workers.get(worker)
         before = known.attempt if known is not None else 0
         self.request_restart(worker, reason)
@@ -228,7 +228,7 @@ class Runner:
             )
         self.inbox.put(RestartRequest(worker, reason))
 
-    def _refuse_elsewhere(self) -> None:
+    def _refuse_in_fork(self) -> None:
         """NotRunningError in a forked child."""
         if not self.is_here:
             raise NotRunningError(
