@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import graph, logs, plan, ps, run, stacks, stop
+from launchpad.cli import doctor, graph, logs, plan, ps, restart, run, stacks, stop
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -38,13 +38,12 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, stacks, run, plan, graph):
+    for module in (ps, logs, stop, restart, stacks, run, plan, graph, doctor):
         summary = (module.__doc__ or "").split("\n")[0]
-        usage = getattr(module, "USAGE", None)
-        epilog = "" if usage else _RUN
+        epilog = "" if module in (run, plan, doctor) else _RUN
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
-        command.usage = usage
+        command.usage = getattr(module, "USAGE", None)
         for flags, argument in module.ARGUMENTS.items():
             command.add_argument(*flags.split(), **argument)
         command.set_defaults(command=module.run)

@@ -121,6 +121,7 @@ class Running:
     def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
         """Lets `python -m launchpad` find this program; its workers have begun meanwhile."""
         record.write(self._run, self.plan)
+        restarted_by_cli = "restarted by `python -m launchpad restart`"
         by_cli, inbox = "stopped by `python -m launchpad stop`", self._runner.inbox
         try:
             control = control_server.serve(
@@ -128,6 +129,7 @@ class Running:
                 status=self.status,
                 stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
                 stacks=self.stacks,
+                restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
             )
             undo.callback(control.stop, 0.1)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
@@ -267,6 +269,26 @@ class Running:
             self.is_asked, self.skips_grace = True, self.skips_grace or at_once
             self._runner.inbox.put(StopRequest(reason, at_once))
             self._runner.wait_for()
+
+    def restart(self, worker: str, reason: str = "restarted by the launching script") -> None:
+        """Ends the running attempt of a worker in good order, and starts the next, whatever its policy says.
+
+        It has its grace period to stop, and saves its state as at every restart. It is no failure, and does
+        not count among the restarts that its policy allows. Where that has a scope of `group` or `program`,
+        all of it is restarted. A worker that has ended is started, too. Returns when the next attempt has
+        begun; it may not be ready yet.
+
+        Example:
+            running.restart("actor-3")
+
+        Args:
+            reason: Why, for the record: the `cause` in `status()`.
+
+        Raises:
+            KeyError: there is no such worker.
+            NotRunningError: the program ends, or has ended.
+        """
+        self._runner.restart(worker, reason)
 
     def ask_to_stop(self, at_once: bool = False) -> None:
         """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.

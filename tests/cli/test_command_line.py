@@ -220,6 +220,33 @@ def test_a_launcher_that_does_not_answer_is_listed_as_such(
     assert "3, does not answer" in capsys.readouterr().out
 
 
+# restart
+
+
+@both
+def test_restart_begins_the_next_attempt_of_a_worker_and_ps_says_why(
+    launch: Launch, launch_type: str
+) -> None:
+    launch(launch_type)
+
+    text = output_of("restart", "talker-0")
+
+    assert re.fullmatch(
+        r"restarting talker-0 of demo-\S+ \(attempt 1\) …\nattempt 2 began after [\d.]+ s\n", text
+    )
+    rows = {row.split()[0]: row for row in output_of("ps", "demo").splitlines()}
+    assert re.search(r"ing +2 .* restarted by `python -m launchpad restart`$", rows["talker-0"])
+    assert re.search(r"running +1 ", rows["talker-1"])
+
+
+def test_restart_names_the_workers_if_there_is_none_of_that_name(launch: Launch) -> None:
+    launch("local_mt")
+
+    assert "has no worker 'talker'; it has server-0, talker-0, talker-1" in error_of(
+        "restart", "talker"
+    )
+
+
 # logs
 
 

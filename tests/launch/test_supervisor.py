@@ -73,6 +73,45 @@ def test_begin_starts_all_in_order() -> None:
     ]
 
 
+def test_a_restart_that_a_user_asks_for_counts_against_no_limit_and_is_no_failure() -> None:
+    watcher = running(worker("a-0", restart=RestartPolicy(max_restarts=1)), worker("b-0"))
+
+    asked = watcher.restart("a-0", "as asked", 1.0)
+    restarted = watcher.on(ended("a-0", FAILED, cause="ValueError: late"), 2.0)
+    noted, *after_a_failure = watcher.on(ended("a-0", FAILED, attempt=2), 3.0)
+
+    assert asked == [PrintNote("a-0: as asked"), StopWorker("a-0", restarts=True)]
+    assert restarted == [StartWorker("a-0", 2)]
+    assert "(1 of 1 within 60 s)" in str(noted)
+    assert after_a_failure == [StartWorker("a-0", 3)]
+
+
+def test_the_cause_of_an_end_says_that_a_user_asked_for_it_and_what_went_wrong_besides() -> None:
+    watcher = running(worker("a-0"), worker("b-0"))
+    watcher.restart("a-0", "as asked", 1.0)
+
+    watcher.on(ended("a-0", FAILED, cause="ValueError: late"), 2.0)
+
+    outcome = watcher.workers["a-0"].outcome
+    assert outcome is not None
+    assert outcome.cause == "as asked; ValueError: late"
+
+
+def test_a_user_restarts_what_waits_for_its_backoff_or_has_ended_at_once() -> None:
+    waits = RestartPolicy(mode="always", backoff=100.0, within_s=1000.0)
+    watcher = running(worker("a-0", restart=waits), worker("b-0"), worker("c-0"))
+    watcher.on(ended("a-0"), 1.0)
+    watcher.on(ended("a-0", attempt=2), 2.0)
+    watcher.on(ended("b-0"), 3.0)
+
+    starts = [c for name in ("a-0", "b-0") for c in watcher.restart(name, "", 4.0)]
+
+    assert [c for c in starts if isinstance(c, StartWorker)] == [
+        StartWorker("a-0", 3),
+        StartWorker("b-0", 2),
+    ]
+
+
 def test_the_program_ends_when_all_with_something_to_run_have_ended() -> None:
     watcher = running(worker("server-0"), worker("a-0"), worker("a-1"), serving=("server-0",))
 

@@ -67,6 +67,14 @@ class StopRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class RestartRequest:
+    """The user wants a worker to begin anew."""
+
+    worker: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class EndAwaited:
     """The script waits for the end of the program, for as long as it takes."""
 
@@ -78,7 +86,7 @@ class CountsRequest:
     number: int
 
 
-Message = Event | StopRequest | EndAwaited | CountsRequest | WorkerPlan
+Message = Event | StopRequest | RestartRequest | EndAwaited | CountsRequest | WorkerPlan
 """What is reported or requested; a plan is that of a worker which the script adds."""
 
 Inbox = queue.SimpleQueue[Message]
@@ -176,12 +184,7 @@ class Runner:
         `done_is_enough`: it does not wait for those that only serve on. False when the time is up.
         NotRunningError: this is a forked child of the launching process.
         """
-        if not self.is_here:
-            raise NotRunningError(
-                f"this process was forked from process {self._pid}, which launched program"
-                f" {self._plan.program!r}: only there it can be waited for or stopped. From here call"
-                f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
-            )
+        self._refuse_in_fork()
         enough = any if first else all
 
         def is_over() -> bool:
@@ -194,6 +197,48 @@ class Runner:
                 if labels is None or w.plan.group in labels
             )
 
+        return self._wait_until(is_over, timeout_s)
+
+    def restart(self, worker: str, reason: str) -> None:
+        """Restarts a worker, and returns when its next attempt has begun. KeyError: there is none.
+
+        NotRunningError: the program ends meanwhile, or this is a forked child of the launching process.
+        """
+        self._refuse_in_fork()
+        supervisor, known = self.supervisor, self.supervisor.workers.get(worker)
+        before = known.attempt if known is not None else 0
+        self.request_restart(worker, reason)
+
+        def is_over() -> bool:
+            has_begun = supervisor.workers[worker].attempt > before
+            return has_begun or supervisor.is_stopping or self.done.is_set()
+
+        self._wait_until(is_over, None)
+        if supervisor.workers[worker].attempt == before:
+            raise NotRunningError(
+                f"program {self._plan.program!r} ends; {worker} is not started again"
+            )
+
+    def request_restart(self, worker: str, reason: str) -> None:
+        """The same, without waiting."""
+        if worker not in self.supervisor.workers:
+            known = ", ".join(self.supervisor.workers)
+            raise KeyError(
+                f"program {self._plan.program!r} has no worker {worker!r}; it has {known}"
+            )
+        self.inbox.put(RestartRequest(worker, reason))
+
+    def _refuse_in_fork(self) -> None:
+        """NotRunningError in a forked child."""
+        if not self.is_here:
+            raise NotRunningError(
+                f"this process was forked from process {self._pid}, which launched program"
+                f" {self._plan.program!r}: only there it can be waited for or stopped. From here call"
+                f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
+            )
+
+    def _wait_until(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Waits, and can be interrupted by signals; False when the time is up."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = deadline - time.monotonic()
@@ -257,6 +302,8 @@ class Runner:
             return self.supervisor.await_end()
         if isinstance(message, CountsRequest):
             return self.supervisor.request_counts(message.number)
+        if isinstance(message, RestartRequest):
+            return self.supervisor.restart(message.worker, message.reason, now)
         if isinstance(message, WorkerPlan):
             return self.supervisor.add(message, now)
         if isinstance(message, StopRequest):

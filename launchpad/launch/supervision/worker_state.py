@@ -89,7 +89,8 @@ class WorkerState:
         result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
         succeeded_attempt: The last attempt that has ended well; 0 if none has.
-        next_start: When its next attempt begins; None unless it is restarting.
+        next_start: When its next attempt begins; None unless it is restarting by its policy.
+        restart_reason: Why it is restarted, if a user has asked for it.
     """
 
     plan: WorkerPlan
@@ -114,6 +115,7 @@ class WorkerState:
     outcome: Outcome | None = None
     succeeded_attempt: int = 0
     next_start: NextStart | None = None
+    restart_reason: str = ""
 
     @property
     def name(self) -> str:
@@ -156,7 +158,7 @@ class WorkerState:
 
     def next_attempt(self, now: float) -> None:
         self.move("start")
-        self.next_start = None
+        self.next_start, self.restart_reason = None, ""
         self.attempt += 1
         self.started_at = now
         self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
