@@ -30,7 +30,8 @@ from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision.progress import Progress
 from launchpad.launch.supervision.runner import EndAwaited, Inbox, Runner, StopRequest
-from launchpad.launch.supervision.worker_state import State
+from launchpad.launch.supervision.worker_state import State, WorkerState
+from launchpad.metrics.program_metrics import Metrics, WorkerMetrics
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
@@ -127,6 +128,7 @@ class Running:
                 status=self.status,
                 stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
                 stacks=self.stacks,
+                metrics=self.metrics,
             )
             undo.callback(control.stop, 0.1)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
@@ -231,17 +233,54 @@ class Running:
         Args:
             timeout_s: How long workers may take to answer; those that have not are left as they were known.
         """
+        return self._edges(*self._runner.request_counts(timeout_s), self._runner.uptime_s)
+
+    def metrics(self, timeout_s: float = 5.0) -> Metrics:
+        """The numbers of the program at this moment: its edges, and what each worker uses of its host.
+
+        Nothing is gathered while no one looks. Rates come of two looks, of which the asker keeps the former.
+        See docs/metrics.md.
+
+        Example:
+            before = running.metrics()
+            time.sleep(1.0)
+            print(running.metrics().since(before).edges.total(server="learner").calls_per_s)
+
+        Args:
+            timeout_s: How long workers may take to answer; those that have not are named in `silent`, and
+                their numbers are as they were known.
+        """
         workers, silent = self._runner.request_counts(timeout_s)
+        uptime_s, now = self._runner.uptime_s, time.monotonic()
+        rows = []
+        for worker in workers:
+            known = worker.counted.get(worker.attempt)
+            rows.append(
+                WorkerMetrics(
+                    worker=worker.name,
+                    label=worker.plan.group,
+                    state=worker.shown_state,
+                    attempt=worker.attempt,
+                    uptime_s=now - (worker.started_at or now) if worker.is_alive else 0.0,
+                    is_silent=worker.name in silent,
+                    process=known.usage if known is not None and worker.is_alive else None,
+                )
+            )
+        edges = self._edges(workers, silent, uptime_s)
+        return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
+
+    @staticmethod
+    def _edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: float) -> Edges:
         reports = [report for worker in workers for report in worker.counted.values()]
         made = [row for report in reports for row in report.counted.made.items()]
-        lacking = silent | {
+        lacking = {*silent} | {
             worker.name
             for worker in workers
             for attempt in range(1, worker.ended_attempt + 1)
             if attempt not in worker.counted or not worker.counted[attempt].is_last
         }
         served = [row for report in reports for row in report.counted.served.items()]
-        return gathered(made, served, {worker.name for worker in workers}, lacking)
+        return gathered(made, served, {worker.name for worker in workers}, lacking, uptime_s)
 
     def note_if_endless(self) -> None:
         """Tells the user once all workers are ready, if nothing in the program will ever end it."""
@@ -324,7 +363,7 @@ class Running:
             WorkerStatus(
                 worker=w.name,
                 label=w.plan.group,
-                state=str(w.outcome.kind if w.state is State.ENDED and w.outcome else w.state),
+                state=w.shown_state,
                 attempt=w.attempt,
                 cause=w.outcome.cause if w.outcome is not None else "",
                 log_path=str(self._run.log(w.name, max(1, w.attempt))),
