@@ -13,6 +13,7 @@ worker has counted that was killed is missing: there the other end's count stand
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -84,11 +85,15 @@ class EdgeStats:
 
     def since(self, earlier: EdgeStats | None, period_s: float) -> EdgeStats:
         """What has come since an earlier look, so long ago; `in_flight` and `is_exact` are those of now."""
-        sums = {name: getattr(self, name) - getattr(earlier, name, 0) for name in _SUMS}
-        before = earlier.buckets if earlier is not None else (0,) * len(self.buckets)
+        if earlier is None:
+            return replace(self, period_s=period_s)
         # A server's counts may have stood in at one look only: nothing is less than none.
-        buckets = tuple(max(0, a - b) for a, b in zip(self.buckets, before, strict=True))
-        changed: dict[str, Any] = {name: max(0, value) for name, value in sums.items()}
+        changed: dict[str, Any] = {
+            name: max(0, getattr(self, name) - getattr(earlier, name)) for name in _SUMS
+        }
+        buckets = tuple(map(operator.sub, self.buckets, earlier.buckets))
+        if min(buckets) < 0:
+            buckets = tuple(max(0, count) for count in buckets)
         changed |= {"in_flight": self.in_flight, "buckets": buckets, "period_s": period_s}
         return replace(self, **changed)
 

@@ -194,10 +194,12 @@ def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodSta
 
 def added(stats: Iterable[MethodStats]) -> MethodStats:
     """Those of several together; of none, as of a method that was never called."""
-    found = [vars(each).values() for each in stats]
+    found = list(stats)
     if not found:
-        return MethodStats(0, 0, 0, 0, 0, 0.0, (0,) * N_BUCKETS)
-    *numbers, buckets, items = zip(*found, strict=True)
+        return _NONE
+    if len(found) == 1:
+        return found[0]
+    *numbers, buckets, items = zip(*(vars(each).values() for each in found), strict=True)
     by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
     sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]
     return MethodStats(*sums)
@@ -212,6 +214,9 @@ def quantile_s(buckets: Sequence[int], share: float) -> float:
             return (low + (high - low) * wanted / count) * 1e-6
         wanted -= count
     return float("nan")
+
+
+_NONE = MethodStats(0, 0, 0, 0, 0, 0.0, (0,) * N_BUCKETS)
 
 
 def _table(

@@ -232,7 +232,7 @@ class Runner:
         try:
             self._execute(self.supervisor.start_all(time.monotonic()))
             while not self.supervisor.is_over:
-                wake_at = self.supervisor.wake_at()
+                wake_at = self.supervisor.wake_at() if self.inbox.empty() else None
                 timeout_s = None if wake_at is None else max(0.0, wake_at - time.monotonic())
                 try:
                     message = self.inbox.get(timeout=timeout_s)
@@ -241,7 +241,8 @@ class Runner:
                 else:
                     with self._changed:
                         commands = self._decide(message)
-                        self._changed.notify_all()
+                        if self.inbox.empty():  # else those that wait would wake for each of a hundred
+                            self._changed.notify_all()
                 self._execute(commands)
                 if self.inbox.empty():
                     self._execute(self.supervisor.overdue(time.monotonic()))
