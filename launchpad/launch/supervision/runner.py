@@ -241,7 +241,9 @@ class Runner:
                 else:
                     with self._changed:
                         commands = self._decide(message)
-                        if self.inbox.empty():  # else those that wait would wake for each of a hundred
+                        if (
+                            self.inbox.empty()
+                        ):  # else those that wait would wake for each of a hundred
                             self._changed.notify_all()
                 self._execute(commands)
                 if self.inbox.empty():
