@@ -752,6 +752,33 @@ def test_a_run_that_cannot_be_asked_hides_no_other(
     assert capsys.readouterr().err == "launchpad: deaf: nobody answers\n"
 
 
+def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    places: None,
+) -> None:
+    def ask(what: str, *_: object) -> Any:
+        if what == "metrics":
+            raise lp.LaunchError("not on Kubernetes")
+        return what == "status" and [lp.WorkerStatus("loop-0", "loop", "running", 1, "", "")]
+
+    monkeypatch.setattr(registry, "detached", lambda _: [Detached(record_of("far", tmp_path), ask)])
+    runs.detached_runs.cache_clear()
+    try:
+        codes = [main.main(["ps", "far", *options]) for options in ([], ["--json"])]
+        table, _, data = capsys.readouterr().out.partition("{")
+        assert main.main(["metrics", "far"]) == 1
+    finally:
+        runs.detached_runs.cache_clear()
+
+    assert codes == [0, 0]
+    assert table.splitlines()[1].split() == ["loop-0", "running", "1", "-", "-", "-"]
+    found = json.loads("{" + data)
+    assert (found["edges"], found["workers"][0]["state"]) == (None, "running")
+    assert capsys.readouterr().err == "launchpad: not on Kubernetes\n"
+
+
 def test_a_cluster_that_answers_no_more_is_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
