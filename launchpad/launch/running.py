@@ -18,7 +18,7 @@ from launchpad import context, outcome, results
 from launchpad.context import LaunchedAddress
 from launchpad.courier import Client, keyring
 from launchpad.courier.client.typed import CourierClient
-from launchpad.edges.stats import Edges, gathered
+from launchpad.edges.stats import Edges
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
 from launchpad.launch.backends.backend import Backend
@@ -28,10 +28,11 @@ from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
+from launchpad.launch.supervision import look
 from launchpad.launch.supervision.progress import Progress
 from launchpad.launch.supervision.runner import EndAwaited, Inbox, Runner, StopRequest
-from launchpad.launch.supervision.worker_state import State, WorkerState
-from launchpad.metrics.program_metrics import Metrics, WorkerMetrics
+from launchpad.launch.supervision.worker_state import State
+from launchpad.metrics.program_metrics import Metrics
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
@@ -233,7 +234,7 @@ class Running:
         Args:
             timeout_s: How long workers may take to answer; those that have not are left as they were known.
         """
-        return self._edges(*self._runner.request_counts(timeout_s), self._runner.uptime_s)
+        return look.edges(*self._runner.request_counts(timeout_s), self._runner.uptime_s)
 
     def metrics(self, timeout_s: float = 5.0) -> Metrics:
         """The numbers of the program at this moment: its edges, and what each worker uses of its host.
@@ -251,36 +252,10 @@ class Running:
                 their numbers are as they were known.
         """
         workers, silent = self._runner.request_counts(timeout_s)
-        uptime_s, now = self._runner.uptime_s, time.monotonic()
-        rows = []
-        for worker in workers:
-            known = worker.counted.get(worker.attempt)
-            rows.append(
-                WorkerMetrics(
-                    worker=worker.name,
-                    label=worker.plan.group,
-                    state=worker.shown_state,
-                    attempt=worker.attempt,
-                    uptime_s=now - (worker.started_at or now) if worker.is_alive else 0.0,
-                    is_silent=worker.name in silent,
-                    process=known.usage if known is not None and worker.is_alive else None,
-                )
-            )
-        edges = self._edges(workers, silent, uptime_s)
+        rows = (look.of_worker(worker, is_silent=worker.name in silent) for worker in workers)
+        uptime_s = self._runner.uptime_s
+        edges = look.edges(workers, silent, uptime_s)
         return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
-
-    @staticmethod
-    def _edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: float) -> Edges:
-        reports = [report for worker in workers for report in worker.counted.values()]
-        made = [row for report in reports for row in report.counted.made.items()]
-        lacking = {*silent} | {
-            worker.name
-            for worker in workers
-            for attempt in range(1, worker.ended_attempt + 1)
-            if attempt not in worker.counted or not worker.counted[attempt].is_last
-        }
-        served = [row for report in reports for row in report.counted.served.items()]
-        return gathered(made, served, {worker.name for worker in workers}, lacking, uptime_s)
 
     def note_if_endless(self) -> None:
         """Tells the user once all workers are ready, if nothing in the program will ever end it."""
