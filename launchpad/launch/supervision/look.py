@@ -1,4 +1,4 @@
-"""What one look at a program shows, made of what its workers have reported: numbers of edges, and of workers."""
+"""What one look at a program shows, made of what its workers have reported: numbers of edges and workers."""
 
 from __future__ import annotations
 
