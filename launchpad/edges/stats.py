@@ -83,7 +83,7 @@ class EdgeStats:
         n_bytes = self.bytes_sent + self.bytes_received
         return n_bytes / self.period_s if self.period_s else 0.0
 
-    def since(self, earlier: EdgeStats | None, period_s: float) -> EdgeStats:
+    def _since(self, earlier: EdgeStats | None, period_s: float) -> EdgeStats:
         """What has come since an earlier look, so long ago; `in_flight` and `is_exact` are those of now."""
         if earlier is None:
             return replace(self, period_s=period_s)
@@ -155,7 +155,7 @@ class Edges:
         """
         before = {(row.caller, row.server, row.method): row for row in earlier.rows}
         period_s = self.period_s - earlier.period_s
-        rows = (r.since(before.get((r.caller, r.server, r.method)), period_s) for r in self.rows)
+        rows = (r._since(before.get((r.caller, r.server, r.method)), period_s) for r in self.rows)
         return Edges(tuple(rows), self.lacking, period_s)
 
     def total(self, *, caller: str = "", server: str = "", method: str = "") -> EdgeStats:

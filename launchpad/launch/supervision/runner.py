@@ -243,7 +243,7 @@ class Runner:
                         commands = self._decide(message)
                         if (
                             self.inbox.empty()
-                        ):  # else those that wait would wake for each of a hundred
+                        ):  # else a hundred answers would wake the asker as often
                             self._changed.notify_all()
                 self._execute(commands)
                 if self.inbox.empty():
