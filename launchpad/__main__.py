@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import doctor, graph, logs, plan, ps, restart, run, stacks, stop
+from launchpad.cli import doctor, graph, logs, metrics, plan, ps, restart, run, stacks, stop
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, restart, stacks, run, plan, graph, doctor):
+    for module in (ps, logs, stop, restart, stacks, metrics, run, plan, graph, doctor):
         summary = (module.__doc__ or "").split("\n")[0]
         epilog = "" if module in (run, plan, doctor) else _RUN
         name = module.__name__.rpartition(".")[2]

@@ -65,6 +65,7 @@ LAYERS = [
     "courier outcome",
     "errors watermarks",
     "flags state edges",
+    "metrics",
     "resources restart_policy events",
     "interrupt results",
     "context",

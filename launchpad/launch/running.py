@@ -18,7 +18,7 @@ from launchpad import context, outcome, results
 from launchpad.context import LaunchedAddress
 from launchpad.courier import Client, keyring
 from launchpad.courier.client.typed import CourierClient
-from launchpad.edges.stats import Edges, gathered
+from launchpad.edges.stats import Edges
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
 from launchpad.launch import status_table
@@ -29,9 +29,11 @@ from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
+from launchpad.launch.supervision import look
 from launchpad.launch.supervision.progress import Progress
 from launchpad.launch.supervision.runner import EndAwaited, Inbox, Runner, StopRequest
 from launchpad.launch.supervision.worker_state import State
+from launchpad.metrics.program_metrics import Metrics
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
@@ -130,6 +132,7 @@ class Running:
                 stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
                 stacks=self.stacks,
                 restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
+                metrics=self.metrics,
             )
             undo.callback(control.stop, 0.1)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
@@ -235,17 +238,28 @@ class Running:
         Args:
             timeout_s: How long workers may take to answer; those that have not are left as they were known.
         """
+        return look.edges(*self._runner.request_counts(timeout_s), self._runner.uptime_s)
+
+    def metrics(self, timeout_s: float = 5.0) -> Metrics:
+        """The numbers of the program at this moment: its edges, and what each worker uses of its host.
+
+        Nothing is gathered while no one looks. Rates come of two looks, of which the asker keeps the former.
+        See docs/metrics.md.
+
+        Example:
+            before = running.metrics()
+            time.sleep(1.0)
+            print(running.metrics().since(before).edges.total(server="learner").calls_per_s)
+
+        Args:
+            timeout_s: How long workers may take to answer; those that have not are named in `silent`, and
+                their numbers are as they were known.
+        """
         workers, silent = self._runner.request_counts(timeout_s)
-        reports = [report for worker in workers for report in worker.counted.values()]
-        made = [row for report in reports for row in report.counted.made.items()]
-        lacking = silent | {
-            worker.name
-            for worker in workers
-            for attempt in range(1, worker.ended_attempt + 1)
-            if attempt not in worker.counted or not worker.counted[attempt].is_last
-        }
-        served = [row for report in reports for row in report.counted.served.items()]
-        return gathered(made, served, {worker.name for worker in workers}, lacking)
+        rows = (look.of_worker(worker, is_silent=worker.name in silent) for worker in workers)
+        uptime_s = self._runner.uptime_s
+        edges = look.edges(workers, silent, uptime_s)
+        return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
 
     def note_if_endless(self) -> None:
         """Tells the user once all workers are ready, if nothing in the program will ever end it."""
@@ -349,7 +363,7 @@ class Running:
             WorkerStatus(
                 worker=w.name,
                 label=w.plan.group,
-                state=str(w.outcome.kind if w.state is State.ENDED and w.outcome else w.state),
+                state=w.shown_state,
                 attempt=w.attempt,
                 cause=w.outcome.cause if w.outcome is not None else "",
                 log_path=str(self._run.log(w.name, max(1, w.attempt))),

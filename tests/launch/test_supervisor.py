@@ -36,6 +36,7 @@ from launchpad.launch.supervision.worker_state import (
 )
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
 from launchpad.restart_policy import RestartPolicy
+from launchpad.watermarks import COUNTS
 
 
 def worker(name: str, **options: Any) -> WorkerPlan:
@@ -686,14 +687,29 @@ def test_no_heartbeat_is_expected_while_one_saves_and_closes_whose_run_has_ended
     assert watcher.overdue(100.0) == []
 
 
-def test_counts_that_come_after_the_last_ones_change_nothing() -> None:
+def test_counts_that_come_after_later_ones_or_the_last_ones_change_nothing() -> None:
     watcher = running(worker("a-0"))
+    later, earlier = (EdgesCounted("a-0", 1, n, False, Counted({}, {})) for n in (8, 7))
     last = EdgesCounted("a-0", 1, 0, True, Counted({}, {}))
 
-    for report in (last, EdgesCounted("a-0", 1, 7, False, Counted({}, {}))):
+    for report in (later, earlier):
         watcher.on(report, 1.0)
-
+    assert watcher.workers["a-0"].counted == {1: later}
+    for report in (last, later):
+        watcher.on(report, 1.0)
     assert watcher.workers["a-0"].counted == {1: last}
+
+
+def test_a_worker_that_was_not_ready_when_numbers_were_asked_for_is_not_waited_for() -> None:
+    watcher = supervisor(worker("a-0"), worker("b-0"))
+    watcher.start_all()
+    watcher.on(ready("a-0"), 0.0)
+
+    commands = watcher.request_counts(7)
+    watcher.on(ready("b-0"), 1.0)
+
+    assert commands == [AnnounceWatermarks("a-0", {COUNTS: 7})]
+    assert [w.has_answered(7) for w in watcher.workers.values()] == [False, True]
 
 
 def test_members_of_a_group_that_is_started_again_need_no_heartbeats_while_they_stop() -> None:

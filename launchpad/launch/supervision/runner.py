@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
@@ -128,13 +128,19 @@ class Runner:
         self.inbox = inbox
         self._plan, self._directory, self._output, self._undo = plan, run, output, undo
         self._changed = threading.Condition()
-        self._requests = itertools.count(1)
+        self._requests, self._requested = itertools.count(1), 0
+        self._began, self._ended = time.monotonic(), 0.0
         self._pid = os.getpid()
 
     @property
     def is_here(self) -> bool:
         """False in a forked child of the launching process, where its thread does not run."""
         return os.getpid() == self._pid
+
+    @property
+    def uptime_s(self) -> float:
+        """How long the program runs, or has run."""
+        return (self._ended or time.monotonic()) - self._began
 
     def states(self) -> list[WorkerState]:
         with self._changed:
@@ -256,20 +262,22 @@ class Runner:
         number = next(self._requests)
         self.inbox.put(CountsRequest(number))
 
-        def missing() -> set[str]:
-            running = [w for w in self.supervisor.workers.values() if w.state is State.RUNNING]
-            counted = ((w.name, w.counted.get(w.attempt)) for w in running)
-            return {n for n, c in counted if c is None or (c.number < number and not c.is_last)}
+        def missing() -> Iterator[str]:
+            workers = self.supervisor.workers.values()
+            return (w.name for w in workers if not w.has_answered(number))
+
+        def is_over() -> bool:
+            return self._requested >= number and next(missing(), None) is None
 
         with self._changed:
-            self._changed.wait_for(lambda: self.done.is_set() or not missing(), timeout_s)
-            return list(self.supervisor.workers.values()), missing()
+            self._changed.wait_for(lambda: self.done.is_set() or is_over(), timeout_s)
+            return list(self.supervisor.workers.values()), set(missing())
 
     def _run(self) -> None:
         try:
             self._execute(self.supervisor.start_all(time.monotonic()))
             while not self.supervisor.is_over:
-                wake_at = self.supervisor.wake_at()
+                wake_at = self.supervisor.wake_at() if self.inbox.empty() else None
                 timeout_s = None if wake_at is None else max(0.0, wake_at - time.monotonic())
                 try:
                     message = self.inbox.get(timeout=timeout_s)
@@ -278,7 +286,10 @@ class Runner:
                 else:
                     with self._changed:
                         commands = self._decide(message)
-                        self._changed.notify_all()
+                        if (
+                            self.inbox.empty()
+                        ):  # else a hundred answers would wake the asker as often
+                            self._changed.notify_all()
                 self._execute(commands)
                 if self.inbox.empty():
                     self._execute(self.supervisor.overdue(time.monotonic()))
@@ -292,6 +303,7 @@ class Runner:
             with contextlib.suppress(Exception):
                 self._undo.close()
             with self._changed:
+                self._ended = time.monotonic()
                 self.done.set()
                 self._changed.notify_all()
 
@@ -301,6 +313,7 @@ class Runner:
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
         if isinstance(message, CountsRequest):
+            self._requested = max(self._requested, message.number)
             return self.supervisor.request_counts(message.number)
         if isinstance(message, RestartRequest):
             return self.supervisor.restart(message.worker, message.reason, now)

@@ -123,7 +123,7 @@ class Supervisor:
             case events.Returned():
                 worker.result = report
             case events.EdgesCounted(attempt=attempt):
-                if (known := worker.counted.get(attempt)) is None or not known.is_last:
+                if (known := worker.counted.get(attempt)) is None or report.order > known.order:
                     worker.counted[attempt] = report
             case events.EndsWatched():
                 worker.watches_ends = True
@@ -434,7 +434,9 @@ class Supervisor:
 
     def request_counts(self, number: int) -> list[Command]:
         """Asks all workers that run for what they have counted."""
-        running = (w for w in self.workers.values() if w.state is State.RUNNING)
+        running = [w for w in self.workers.values() if w.state is State.RUNNING]
+        for worker in running:
+            worker.asked_counts = number
         return [AnnounceWatermarks(w.name, {COUNTS: number}) for w in running]
 
     def await_end(self) -> list[Command]:
