@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """`python -m launchpad`: look at running programs from another terminal. The commands are in `launchpad.cli`.
 
 Exit codes: 0 it is done · 1 it could not be done, with the reason on stderr · 2 the command line is wrong ·
@@ -12,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import doctor, graph, logs, plan, ps, restart, stacks, stop
+from launchpad.cli import completion, doctor, graph, logs, plan, ps, restart, stacks, stop
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
         for flags, argument in module.ARGUMENTS.items():
             command.add_argument(*flags.split(), **argument)
         command.set_defaults(command=module.run)
+    if "_ARGCOMPLETE" in os.environ:
+        completion.complete(parser)
     # What follows `--` are the flags of the program.
     makes_program = arguments[:1] in (["plan"], ["graph"]) and "--" in arguments
     end = arguments.index("--") if makes_program else len(arguments)

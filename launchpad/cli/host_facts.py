@@ -22,6 +22,7 @@ EXTRAS = {
     "ray": "ray",
     "spark": "pyspark",
     "kubernetes": "kubernetes",
+    "completion": "argcomplete",
     "tls": "cryptography",
     "gpu": "pynvml",
     "grpc": "grpc",
