@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from typing import Any
+from typing import Any, cast
 
 from launchpad.cli import runs
 from launchpad.errors import LaunchError
@@ -23,7 +23,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
     with contextlib.suppress(ImportError):
         import argcomplete
 
-        argcomplete.autocomplete(parser, default_completer=_completions)
+        argcomplete.autocomplete(parser, default_completer=cast("Any", _completions))
 
 
 def _completions(

@@ -73,9 +73,11 @@ def is_installed(module: str) -> bool:
 
 
 def _of_system() -> str:
-    if sys.platform == "linux":
-        return ""
-    return "launchpad is tested on Linux only; what differs elsewhere may fail"
+    return (
+        ""
+        if platform.system() == "Linux"
+        else "launchpad is tested on Linux only; what differs elsewhere may fail"
+    )
 
 
 def _shared_memory() -> Fact:
