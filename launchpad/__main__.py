@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """`launchpad`, or `python -m launchpad`: run programs, and look at them from another terminal.
 
 The commands are in `launchpad.cli`. Exit codes: 0 it is done · 1 it could not be done, with the reason on
@@ -12,7 +13,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import doctor, graph, logs, metrics, plan, ps, restart, run, stacks, stop
+from launchpad.cli import (
+    completion,
+    doctor,
+    graph,
+    logs,
+    metrics,
+    plan,
+    ps,
+    restart,
+    run,
+    stacks,
+    stop,
+)
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -47,6 +60,8 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         for flags, argument in module.ARGUMENTS.items():
             command.add_argument(*flags.split(), **argument)
         command.set_defaults(command=module.run)
+    if "_ARGCOMPLETE" in os.environ:
+        completion.complete(parser)
     # What follows `--` are the flags of the program.
     has_flags = arguments[:1] in (["plan"], ["run"], ["graph"]) and "--" in arguments
     end = arguments.index("--") if has_flags else len(arguments)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import resource
 import shutil
 import sys
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import launchpad
@@ -16,20 +16,22 @@ from launchpad.launch.devices import inventory, out_of_memory
 
 _FEW = 4096
 """Open files, and processes: each worker takes a handful."""
+_UNTESTED = "launchpad is tested on Linux only; what differs here may fail"
 _SMALL_SHM_BYTES = 256 << 20
 
 EXTRAS = {
     "ray": "ray",
     "spark": "pyspark",
     "kubernetes": "kubernetes",
+    "completion": "argcomplete",
     "tls": "cryptography",
-    "gpu": "pynvml",
-    "grpc": "grpc",
-    "otel": "opentelemetry",
+    "gpu": "nvidia-ml-py",
+    "grpc": "grpcio",
+    "otel": "opentelemetry-api",
     "state": "fsspec",
-    "reverb": "reverb",
+    "reverb": "dm-reverb",
 }
-"""Extra → a module that it brings."""
+"""Extra → a package that it brings."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,18 @@ def facts() -> list[Fact]:
     """All of them; nothing is started but nvidia-smi, if it is there."""
     import psutil
 
+    is_tested = platform.system() == "Linux"
     memory = psutil.virtual_memory()
     limit = out_of_memory.limit_bytes()
     limited = f"; this process's cgroup may use {_size(limit)}" if limit else ""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpus = ", ".join(f"{device.index}: {device.name}" for device in inventory.installed())
-    missing = [extra for extra, module in EXTRAS.items() if not is_installed(module)]
+    missing = [extra for extra, package in EXTRAS.items() if not is_installed(package)]
     there = ", ".join(extra for extra in EXTRAS if extra not in missing)
     return [
         Fact("launchpad", f"{launchpad.__version__}, {Path(launchpad.__file__).parent}"),
         Fact("python", f"{platform.python_version()}, {sys.executable}"),
-        Fact("system", f"{platform.platform()}, {platform.node()}", _of_system()),
+        Fact("system", f"{platform.platform()}, {platform.node()}", "" if is_tested else _UNTESTED),
         Fact("CPUs", str(cpus)),
         Fact("memory", f"{_size(memory.available)} free of {_size(memory.total)}{limited}"),
         _shared_memory(),
@@ -66,15 +69,12 @@ def facts() -> list[Fact]:
     ]
 
 
-def is_installed(module: str) -> bool:
-    """Whether it could be imported; it is not."""
-    return importlib.util.find_spec(module) is not None
-
-
-def _of_system() -> str:
-    if sys.platform == "linux":
-        return ""
-    return "launchpad is tested on Linux only; what differs elsewhere may fail"
+def is_installed(distribution: str) -> bool:
+    """Whether pip, or its like, has installed it; nothing is imported."""
+    try:
+        return bool(metadata.version(distribution))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _shared_memory() -> Fact:

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from launchpad.cli.host_facts import is_installed
+from launchpad.courier import extras
 from launchpad.errors import DefinitionError, LaunchError, ProgramFailed
 from launchpad.launch import registry
 from launchpad.launch.launch import launch
@@ -170,7 +171,7 @@ def _without(launch_type: str, package: str) -> LaunchCheck:
         launch_type,
         False,
         f"the package {package} is not installed",
-        f"pip install 'launchpad[{launch_type}]'",
+        extras.install_command(launch_type),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is used of GPUs, by NVIDIA's library, nvidia-ml-py (`pip install launchpad[gpu]`)."""
+"""What is used of GPUs, by NVIDIA's library, nvidia-ml-py (`pip install launchpad-graph[gpu]`)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class ProcessUsage:
         threads: How many it has.
         is_shared: Whether the worker is a thread of the launching script: all this is that process's.
         gpu_memory_bytes: What is used of the memory of the worker's GPUs, by whatever uses them; None where
-            it has none, or NVIDIA's library (`pip install launchpad[gpu]`) does not tell.
+            it has none, or NVIDIA's library (`pip install launchpad-graph[gpu]`) does not tell.
         gpu_percent: How busy they were in the last second or less, on average.
     """
 
