@@ -93,9 +93,10 @@ class EdgeStats:
         if min(*sums, *buckets) < 0:
             sums, buckets = [max(0, n) for n in sums], tuple(max(0, n) for n in buckets)
         sums[_SUMS.index("in_flight")] = self.in_flight
-        place = self.caller, self.server, self.method
         # Not by `replace`, which is slow where there are hundreds of edges.
-        return EdgeStats(*place, *sums, buckets, period_s, self.is_exact)
+        place = self.caller, self.server, self.method
+        fields: list[Any] = [*place, *sums, buckets, period_s, self.is_exact]
+        return EdgeStats(*fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON: quantiles and rates in place of the buckets; None for NaN."""
