@@ -1,7 +1,7 @@
 """Completes command lines in a shell: commands, options, and the names of runs, groups and workers.
 
-By argcomplete (`pip install launchpad-graph[completion]`), since a script that was written once, as shtab's, knows
-no names. The shell runs `launchpad` for it, with $_ARGCOMPLETE set.
+By argcomplete (`pip install launchpad-graph[completion]`), since a script that was written once, as shtab's,
+knows no names. The shell runs `launchpad` for it, with $_ARGCOMPLETE set.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from launchpad.metrics import gpu_usage
 
@@ -46,8 +46,14 @@ class ProcessUsage:
 
     def since(self, earlier: ProcessUsage) -> ProcessUsage:
         """What it has used since an earlier look at the same process; what it has is that of now."""
-        return replace(
-            self, cpu_s=self.cpu_s - earlier.cpu_s, period_s=self.period_s - earlier.period_s
+        return ProcessUsage(
+            self.cpu_s - earlier.cpu_s,
+            self.period_s - earlier.period_s,
+            self.memory_bytes,
+            self.threads,
+            self.is_shared,
+            self.gpu_memory_bytes,
+            self.gpu_percent,
         )
 
 

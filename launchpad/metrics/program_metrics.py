@@ -44,8 +44,17 @@ class WorkerMetrics:
         """The same, with what its process has used since an earlier look; a new one, since its start."""
         if self.process is None or earlier is None or earlier.process is None:
             return self
-        is_same = self.process.is_shared or self.attempt == earlier.attempt
-        return replace(self, process=self.process.since(earlier.process)) if is_same else self
+        if not self.process.is_shared and self.attempt != earlier.attempt:
+            return self
+        return WorkerMetrics(
+            self.worker,
+            self.label,
+            self.state,
+            self.attempt,
+            self.uptime_s,
+            self.is_silent,
+            self.process.since(earlier.process),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

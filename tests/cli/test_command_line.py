@@ -369,7 +369,7 @@ def test_a_restarted_worker_is_followed_into_its_next_attempt(launch: Launch) ->
         output_of("stop")
         following.stdout.read()
 
-    attempt, log = re.search(r"talker-0 .*  (\d+)  +\d+  .*?(/\S+)", rows).groups()
+    attempt, log = re.search(r"talker-0 .*  (\d+)  +\d+  +\S+  +\S+  +(\S+)", rows).groups()
     assert int(attempt) > 1
     assert log.endswith(f"talker-0.attempt_{attempt}.log")
 

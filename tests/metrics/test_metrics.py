@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import sys
 import threading
 import types
@@ -13,7 +15,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.metrics import gpu_usage
-from tests.waiting import until
+from tests.waiting import pid_of, until
 
 USAGE = lp.ProcessUsage(cpu_s=3.0, period_s=10.0, memory_bytes=10, threads=1, is_shared=False)
 WORKER = lp.WorkerMetrics("a-0", "a", "running", 1, 10.0, False, USAGE)
@@ -137,3 +139,27 @@ def test_where_a_driver_hangs_its_workers_are_named_and_the_program_goes_on(
     assert not hanging.is_exact
     assert (again.silent, again.is_exact) == ((), True)
     assert pickle.loads(pickle.dumps(again)).to_prometheus() == again.to_prometheus()
+
+
+def test_a_look_does_not_wait_for_a_worker_that_dies_meanwhile() -> None:
+    program = lp.Program("dies")
+    with program.group("worker", restart=lp.RestartPolicy(backoff=0)):
+        for _ in range(2):
+            program.add_node(lp.PyNode(lp.wait_for_stop))
+    found: list[lp.Metrics] = []
+
+    with lp.launch(program, "test_mp") as running:
+        until(lambda: [worker.state for worker in running.status()] == ["running"] * 2)
+        dying, slow = (pid_of(running, f"worker-{index}") for index in (0, 1))
+        for pid in (dying, slow):
+            os.kill(pid, signal.SIGSTOP)
+        look = threading.Thread(target=lambda: found.append(running.metrics(timeout_s=100)))
+        look.start()
+        until(lambda: all(worker.asked_counts for worker in running._runner.states()))
+        os.kill(dying, signal.SIGKILL)
+        until(lambda: next((w.state, w.attempt) for w in running.status()) == ("running", 2))
+        os.kill(slow, signal.SIGCONT)
+        look.join(60)
+
+        assert not look.is_alive()
+        assert (found[0].silent, found[0].edges.lacking) == ((), ("worker-0",))

@@ -17,12 +17,12 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
 from launchpad.errors import NotRunningError
-from launchpad.events import Ended, Event, WorkerNote
+from launchpad.events import EdgesCounted, Ended, Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
@@ -128,7 +128,9 @@ class Runner:
         self.inbox = inbox
         self._plan, self._directory, self._output, self._undo = plan, run, output, undo
         self._changed = threading.Condition()
-        self._requests, self._requested = itertools.count(1), 0
+        self._requests = itertools.count(1)
+        self._asked: dict[int, set[str] | None] = {}
+        """Request for counts, while one waits → workers that have not answered; None: it is not sent yet."""
         self._began, self._ended = time.monotonic(), 0.0
         self._pid = os.getpid()
 
@@ -259,19 +261,22 @@ class Runner:
 
         And the names of those that have not reported it.
         """
-        number = next(self._requests)
-        self.inbox.put(CountsRequest(number))
+        number, workers = next(self._requests), self.supervisor.workers
 
-        def missing() -> Iterator[str]:
-            workers = self.supervisor.workers.values()
-            return (w.name for w in workers if not w.has_answered(number))
+        def silent() -> set[str]:
+            return {w.name for w in workers.values() if not w.has_answered(number)}
 
         def is_over() -> bool:
-            return self._requested >= number and next(missing(), None) is None
+            return self.done.is_set() or (self._asked[number] is not None and not silent())
 
         with self._changed:
-            self._changed.wait_for(lambda: self.done.is_set() or is_over(), timeout_s)
-            return list(self.supervisor.workers.values()), set(missing())
+            self._asked[number] = None
+            self.inbox.put(CountsRequest(number))
+            try:
+                self._changed.wait_for(is_over, timeout_s)
+            finally:
+                del self._asked[number]
+            return list(workers.values()), silent()
 
     def _run(self) -> None:
         try:
@@ -286,9 +291,7 @@ class Runner:
                 else:
                     with self._changed:
                         commands = self._decide(message)
-                        if (
-                            self.inbox.empty()
-                        ):  # else a hundred answers would wake the asker as often
+                        if self._is_of_interest(message):
                             self._changed.notify_all()
                 self._execute(commands)
                 if self.inbox.empty():
@@ -307,14 +310,28 @@ class Runner:
                 self.done.set()
                 self._changed.notify_all()
 
+    def _is_of_interest(self, message: Message) -> bool:
+        """Whether to wake those that wait, with the lock held: of a hundred answers only for the last one."""
+        if not isinstance(message, EdgesCounted):
+            return True
+        workers, is_complete = self.supervisor.workers, False
+        for number, names in self._asked.items():
+            if names is not None and workers[message.worker].has_answered(number):
+                names.discard(message.worker)
+                # Of those that are left some may have ended.
+                is_complete |= all(workers[name].has_answered(number) for name in names)
+        return is_complete
+
     def _decide(self, message: Message) -> list[Command]:
         """What to do about a message, with the lock held."""
         now = time.monotonic()
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
         if isinstance(message, CountsRequest):
-            self._requested = max(self._requested, message.number)
-            return self.supervisor.request_counts(message.number)
+            commands = self.supervisor.request_counts(message.number)
+            if message.number in self._asked:  # else the asker's time is up
+                self._asked[message.number] = {command.worker for command in commands}
+            return [*commands]
         if isinstance(message, RestartRequest):
             return self.supervisor.restart(message.worker, message.reason, now)
         if isinstance(message, WorkerPlan):

@@ -432,7 +432,7 @@ class Supervisor:
             return self._note_if_endless()
         return self.stop("all work is done", now)
 
-    def request_counts(self, number: int) -> list[Command]:
+    def request_counts(self, number: int) -> list[AnnounceWatermarks]:
         """Asks all workers that run for what they have counted."""
         running = [w for w in self.workers.values() if w.state is State.RUNNING]
         for worker in running:
